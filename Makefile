@@ -6,7 +6,7 @@ TORCH ?= torch==2.13.0
 JAX ?= jax==0.10.2
 FUZZ ?= --seconds 600
 SHAPES ?=
-MUTANTS ?=
+TESTS ?=
 PYTEST_ARGS ?=
 # One process for each core; WORKERS= (empty) runs all tests in one.
 WORKERS ?= $(filter-out 1,$(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)'))
@@ -28,13 +28,13 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test test-slow lint house test-pythons test-minimum mutants honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test test-slow lint house test-pythons test-minimum honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/demo.stamp ## save, map, slice, verify and damage a real-sized checkpoint
-	$(BIN)/ztensor demo $(MODEL)
+	$(BIN)/python examples/demo.py $(MODEL)
 
 # TORCH= and JAX= (empty) leave them out: no test fails for their absence.
 test: $(VENV)/real.stamp $(FRAMEWORKS) ## run the tests but the slow ones, a few minutes
@@ -43,13 +43,13 @@ test: $(VENV)/real.stamp $(FRAMEWORKS) ## run the tests but the slow ones, a few
 test-slow: $(VENV)/real.stamp $(FRAMEWORKS) ## run the slow ones: processes, servers, examples, as long again
 	$(BIN)/python -m pytest -m "slow and not fuzz and not interop" $(PARALLEL) $(PYTEST_ARGS)
 
-# The minute before a commit; `make lint test` is what every change must pass.
-check: $(VENV)/dev.stamp ## check style, types and the tests of what changed
+# Before a commit: make check TESTS=tests/unit/wire. Without TESTS, the tests that failed last run.
+check: $(VENV)/dev.stamp ## check style, types and the tests in TESTS
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
-	$(BIN)/python -m pytest -q -m "not slow and not fuzz and not interop" $$($(BIN)/python tests/tree.py) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -q -m "not slow and not fuzz and not interop" $(or $(TESTS),--last-failed --last-failed-no-failures none) $(PYTEST_ARGS)
 
 lint: $(VENV)/dev.stamp ## check style, types and who imports whom
 	$(BIN)/ruff check .
@@ -66,10 +66,6 @@ test-pythons: ## run the framework-free suite on every CPython found (PYTHONS="p
 
 test-minimum: ## run it with the oldest releases of the dependencies that pyproject.toml allows
 	$(PYTHON) tests/pythons.py --minimum $(PYTHON)
-
-# MUTANTS="--module reading/slices.py --count 50": of one module.
-mutants: $(VENV)/dev.stamp ## turn comparisons one by one and see whether tests notice, ten minutes
-	$(BIN)/python tests/mutants.py $(MUTANTS)
 
 honest: $(VENV)/real.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## print what is claimed of losses, checks and types, held by its tests
 	$(BIN)/python -m pytest --quiet $$($(BIN)/python tests/honest/table.py) $(PYTEST_ARGS)

@@ -96,11 +96,14 @@ _READING = (
     ),
 )  # fmt: skip
 
+# Another checkout of ours, measured in the same run with `--before`.
+BEFORE = Peer("ours-before", "ours, before", "ours", is_ours=True)
+
 # What we stand on, or the peers do: at the versions of the harness, for a fair race.
 _OURS = set(_UNDER_OURS)
 
 PEERS = {peer.name: peer for peer in _ALL}
-EVERYONE = {**PEERS, **{peer.name: peer for peer in _READING}}
+EVERYONE = {**PEERS, **{peer.name: peer for peer in (*_READING, BEFORE)}}
 
 
 class CannotInstall(Exception):
@@ -154,14 +157,14 @@ def clean_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in removed}
 
 
-def copy_checkout(folder: Path) -> None:
-    """Copy our package there, so that a file edited meanwhile is not half measured.
+def copy_checkout(folder: Path, root: Path = ROOT) -> None:
+    """Copy the package of a checkout there, so that a file edited meanwhile is not half measured.
 
     It is compiled, as pip compiles what it installs: else the source is at every import, where the
     environment forbids Python to write bytecode.
     """
     leave = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src" / "ztensor", folder / "ztensor", ignore=leave)
+    shutil.copytree(root / "src" / "ztensor", folder / "ztensor", ignore=leave)
     compileall.compile_dir(folder, quiet=1)
 
 

@@ -17,7 +17,7 @@ from benchmarks.operations import AGAIN, OPERATIONS
 from benchmarks.ratios import Ratio, Samples, three_digits
 from benchmarks.workloads import FOREIGN
 
-CHECKED, UNCHECKED = "ours", "ours-unchecked"
+CHECKED, UNCHECKED, EARLIER = "ours", "ours-unchecked", "ours-before"
 OLD, ST = "ztensor-1", "safetensors"
 
 
@@ -33,6 +33,7 @@ class Verdict:
         measured: what it was; None where the run did not measure it.
         detail: the spread, or why nothing was measured.
         without: the same ratio with digests off, where that is not what is judged.
+        before: the same of another checkout, where one was measured in the same run.
     """
 
     title: str
@@ -42,6 +43,7 @@ class Verdict:
     measured: float | None
     detail: str
     without: float | None = None
+    before: float | None = None
 
     @property
     def outcome(self) -> str:
@@ -74,14 +76,15 @@ class RatioGoal:
         for workload in self.workloads:
             for against, bound in self.bounds.items():
                 to = workload, self.operation, against
+                medians: dict[str, float] = {}
+                for row in (self.row, UNCHECKED, EARLIER):
+                    ratio = samples.ratio_of((workload, self.operation, row), to)
+                    if ratio is not None:
+                        medians[row] = ratio.median
                 found = samples.ratio_of((workload, self.operation, self.row), to)
-                without = None
-                if self.row == CHECKED:
-                    other = samples.ratio_of((workload, self.operation, UNCHECKED), to)
-                    without = None if other is None else other.median
                 yield Verdict(
-                    self.title, workload, against, bound,
-                    None if found is None else found.median, _spread(found), without,
+                    self.title, workload, against, bound, medians.get(self.row), _spread(found),
+                    *_others(self.row, medians),
                 )  # fmt: skip
 
 
@@ -106,17 +109,18 @@ class AboveGoal:
         for workload in self.workloads:
             found = {
                 peer: samples.above(workload, self.operation, "process-numpy", peer)
-                for peer in (CHECKED, ST, OLD)
+                for peer in (CHECKED, EARLIER, ST, OLD)
             }
             milliseconds = {
                 peer: seconds * 1e3 for peer, seconds in found.items() if seconds is not None
             }
-            measured = milliseconds.pop(CHECKED, None)
+            measured, before = milliseconds.pop(CHECKED, None), milliseconds.pop(EARLIER, None)
             others = [f"{peer} {three_digits(value)} ms" for peer, value in milliseconds.items()]
             detail = "not measured" if measured is None else ", ".join(others)
             yield Verdict(
-                self.title, workload, "ms above import numpy", self.bound, measured, detail
-            )
+                self.title, workload, "ms above import numpy", self.bound, measured, detail,
+                before=before,
+            )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,20 +155,25 @@ class FigureGoal:
         }
         for workload in self.workloads:
             measured: dict[str, float] = {}
-            for row in (self.row, UNCHECKED):
+            for row in (self.row, UNCHECKED, EARLIER):
                 found = samples.figures(workload, self.operation, row)
                 if found is not None:
                     value = found.median if self.unit in ("ms", "us") else found.peak
                     measured[row] = value / scale[self.unit](workload)
             count = samples.figures(workload, self.operation, self.row)
             detail = "not measured" if count is None else f"{count.count} rounds"
-            without = measured.get(UNCHECKED) if self.row == CHECKED else None
             yield Verdict(
-                self.title, workload, self.unit, self.bound, measured.get(self.row), detail, without
-            )
+                self.title, workload, self.unit, self.bound, measured.get(self.row), detail,
+                *_others(self.row, measured),
+            )  # fmt: skip
 
 
 Goal = RatioGoal | AboveGoal | FigureGoal
+
+
+def _others(row: str, medians: Mapping[str, float]) -> tuple[float | None, float | None]:
+    """Return what was measured without digests and of another checkout, of our main row."""
+    return (medians.get(UNCHECKED), medians.get(EARLIER)) if row == CHECKED else (None, None)
 
 
 def _spread(ratio: Ratio | None) -> str:

@@ -58,7 +58,17 @@ def goal_table(run: Run) -> Table:
 
 def table_of(found: Iterable[Verdict], titles: Mapping[str, str]) -> Table:
     """Return verdicts as a table; `titles` says how peers are shown."""
-    headings = ["goal", "on", "against", "at most", "measured", "no digests", "", "spread"]
+    headings = [
+        "goal",
+        "on",
+        "against",
+        "at most",
+        "measured",
+        "before",
+        "no digests",
+        "",
+        "spread",
+    ]
     rows = [
         [
             verdict.title,
@@ -66,6 +76,7 @@ def table_of(found: Iterable[Verdict], titles: Mapping[str, str]) -> Table:
             titles.get(verdict.against, verdict.against),
             "-" if verdict.goal is None else f"{verdict.goal:g}",
             "-" if verdict.measured is None else three_digits(verdict.measured),
+            "" if verdict.before is None else three_digits(verdict.before),
             "" if verdict.without is None else three_digits(verdict.without),
             verdict.outcome,
             verdict.detail,

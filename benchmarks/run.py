@@ -4,6 +4,7 @@
     python benchmarks/run.py --full --write-docs       everything, and the page in docs/
     python benchmarks/run.py --foreign                 files of other libraries, read by them and us
     python benchmarks/run.py --workloads many --rounds 20
+    python benchmarks/run.py --before ../old           beside another checkout of ours
     python benchmarks/run.py --render build/benchmarks/full.json --write-docs
 
 Each peer lives in its own environment and a process of its own, which forks a child for every
@@ -33,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import foreign, machine, report
 from benchmarks.environments import (
+    BEFORE,
     EVERYONE,
     PEERS,
     ROOT,
@@ -166,13 +168,17 @@ class Harness:
         """Start every peer that can be installed; note why of the others."""
         checkout = self.folder / "checkout"
         copy_checkout(checkout)
+        earlier = self.folder / "before"
+        if self.options.before is not None:
+            copy_checkout(earlier, self.options.before)
         for name in names:
             peer = EVERYONE[name]
             self.run.titles[name] = peer.title
             try:
                 self.say(f"{peer.title}: preparing its environment")
                 python = make_environment(peer)
-                server = Server(peer, python, checkout, self.folder / f"{name}.log")
+                package = earlier if peer is BEFORE else checkout
+                server = Server(peer, python, package, self.folder / f"{name}.log")
             except (CannotInstall, PeerFailed, OSError) as error:
                 self.run.absent[name] = str(error)
                 self.say(f"{peer.title}: left out: {error}")
@@ -352,6 +358,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--minutes", type=float, help="be done by then (quick: 8.5, full: 90)")
     parser.add_argument("--seed", type=int, default=1, help="of the data and the order")
     parser.add_argument("--peers", help="comma-separated names, or all")
+    parser.add_argument("--before", type=Path, help="another checkout of ours, in the same run")
     parser.add_argument("--torch", action="store_true", help="also torch, which is large")
     parser.add_argument("--workloads", help="comma-separated names")
     parser.add_argument("--json", type=Path, help="where the samples go")
@@ -382,9 +389,11 @@ def _chosen_peers(parser: argparse.ArgumentParser, options: argparse.Namespace) 
         ]
     else:
         names = options.peers.split(",")
+    if options.before is not None:
+        names.append(BEFORE.name)
     if options.torch:
         names += [name for name, peer in PEERS.items() if peer.is_large and name not in names]
-    unknown = [name for name in names if name not in PEERS]
+    unknown = [name for name in names if name not in {*PEERS, BEFORE.name}]
     if unknown:
         parser.error(f"unknown peers: {', '.join(unknown)}")
     return names

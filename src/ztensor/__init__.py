@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from ztensor.reading.file import Location
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
-    from ztensor.source.urls import remote
+    from ztensor.source.reference import remote
     from ztensor.states import LazyTree, Record, load_tree, open_tree, save_tree
     from ztensor.tensor import Tensor
     from ztensor.writing.stream import ObjectSink
@@ -135,7 +135,7 @@ _HOMES = {
     "ztensor.analysis.spreads": "Histogram",
     "ztensor.analysis.statistics": "StatsReport TensorStats stats",
     "ztensor.analysis.tally": "ValueDiff",
-    "ztensor.source.urls": "remote",
+    "ztensor.source.reference": "remote",
     "ztensor.tensor": "Tensor",
     "ztensor.reading.verify": "VerifyReport",
     "ztensor.states": "LazyTree Record load_tree open_tree save_tree",

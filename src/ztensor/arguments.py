@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ztensor import options
 from ztensor.errors import ArgumentTypeError, describe
 
 # Types with parameters in brackets: their items, or their arguments.
@@ -70,12 +71,18 @@ def wrong_argument(
     """
     signature = inspect.signature(function)
     given = signature.bind(*args, **kwargs).arguments
+    texts = {name: signature.parameters[name].annotation for name in given}
+    for name in list(given):
+        if str(texts[name]).startswith("Unpack["):
+            kind = getattr(options, texts[name][len("Unpack[") : -1])
+            texts.update((key, one.__forward_arg__) for key, one in kind.__annotations__.items())
+            given.update(given.pop(name))
     for name, value in given.items():
-        parameter = signature.parameters[name]
-        text = parameter.annotation
-        if not isinstance(text, str) or parameter.kind in (
-            inspect.Parameter.VAR_POSITIONAL,
-            inspect.Parameter.VAR_KEYWORD,
+        text = texts[name]
+        if not isinstance(text, str) or (
+            name in signature.parameters
+            and signature.parameters[name].kind
+            in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         ):
             continue
         if not fits(value, ast.parse(text, mode="eval").body):

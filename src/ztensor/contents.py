@@ -35,17 +35,18 @@ from ztensor.model.later import LaterObjects
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.source import locking
-from ztensor.source.ahead import AheadSource, exact, extents_of
-from ztensor.source.base import read_bytes
+from ztensor.source.base import exact, read_bytes
 from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
+from ztensor.source.pieces import extents_of
+from ztensor.source.reference import Remote
 from ztensor.source.table import source_of
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from ztensor.container import Frame
     from ztensor.model.manifest import Manifest
+    from ztensor.source.ahead import AheadSource
     from ztensor.source.base import Source
 
 _HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
@@ -77,7 +78,7 @@ def open_file(
         opened = _source_of(path, mapped=mmap) if at_once is None else at_once
         at_once = None
         if opened.prefers_long_reads:  # also what a format keeps and reads later goes through it
-            opened = AheadSource(opened)
+            opened = _ahead(opened)
         try:
             frame, manifest, how = _contents(opened, caps)
             if frame is not None and frame.container is Container.V2:
@@ -116,7 +117,7 @@ def open_file(
 
         opened = join_shards(exact(opened), manifest.shards, caps)
     if opened.prefers_long_reads:
-        opened = opened if isinstance(opened, AheadSource) else AheadSource(opened)
+        opened = _ahead(opened)
         objects = manifest.objects
         if isinstance(objects, LaterObjects):
             opened.expect(lambda: extents_of(*objects.extents()), is_patient=True)
@@ -138,6 +139,13 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
         if isinstance(path, (str, os.PathLike)) and is_checkpoint(path_text(path)):
             return FolderSource(path_text(path))
         raise
+
+
+def _ahead(source: Source) -> AheadSource:
+    """Return a source that brings what is read next, where each request is dear."""
+    from ztensor.source.ahead import AheadSource
+
+    return source if isinstance(source, AheadSource) else AheadSource(source)
 
 
 def _expect_commits(source: Source, frame: Frame) -> None:

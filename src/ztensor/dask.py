@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from ztensor.layout.base import Array
     from ztensor.reading.file import FileObjects
-    from ztensor.typing import Openable
+    from ztensor.typing import Openable, Storage
 
 try:
     importlib.import_module("dask.array")
@@ -61,7 +61,7 @@ def from_file(
     chunks: int | str | tuple[object, ...] | dict[int, object] = "auto",
     *,
     verify: bool | None = None,
-    storage: object = None,
+    storage: Storage | None = None,
 ) -> da.Array:
     """Return a dense object as a Dask array, of which nothing is read until it is computed.
 

@@ -20,13 +20,14 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.model_folder import ModelFolder
+from ztensor.options import ModelOptions, require_options
 from ztensor.torch import load_model, save_file
 from ztensor.transformers import library_of, made_folder, words_of
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ztensor.typing import ModelOptions, Path, Storage
+    from ztensor.typing import Path, Storage
 
 __all__ = ["from_pretrained", "save_pretrained"]
 
@@ -66,8 +67,8 @@ def from_pretrained(
         subfolder: a folder in `folder` that is meant.
         copy: True gives weights memory of their own.
         verify: None and True check the digest of every weight, of views as well; False of none.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        storage: see `ztensor.typing.OpenOptions`.
+        cache: likewise.
         options: of a pipeline: components to take instead of those in the folder, such as
             `unet=`, and others of the library's `from_pretrained`.
 
@@ -125,7 +126,7 @@ def save_pretrained(
             a pipeline: `model_index.json`, and a folder for each of its parts.
         folder: made where it is missing; other files in it stay.
         variant: "fp16" for `diffusion_pytorch_model.fp16.zt`.
-        options: others of `ztensor.torch.save_file`; `max_shard_size` is "10GB" by default.
+        options: see `ztensor.typing.ModelOptions`; `max_shard_size` is "10GB" by default.
 
     Raises:
         MissingDependencyError: diffusers is not installed.
@@ -134,6 +135,7 @@ def save_pretrained(
         UsageError: `folder` is a URL, or the library cannot save a part.
         SourceError: the folder cannot be made, or a file not be written.
     """
+    require_options("save_pretrained", options, ModelOptions)
     library = _library()
     if isinstance(model, library.DiffusionPipeline):
         _save_pipeline(library, model, folder, variant, options)

@@ -10,7 +10,7 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.frameworks import adapter, device_of, framework_of, read_values
-from ztensor.notebook import Shown
+from ztensor.interactive import Shown
 from ztensor.opening import open as open_files
 from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor

@@ -5,7 +5,7 @@ Read only when a name is missing: the `AttributeError` then ends with the right 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 _DICTS = "ztensor.numpy, ztensor.torch and ztensor.jax have one"
 _WRITE = "write(name, array) adds an object, of any framework"
@@ -93,16 +93,3 @@ def missing(where: str, name: str, kinds: tuple[str, ...] = (), found: Any = Non
     if hint is None:
         return AttributeError(message, name=name, obj=found)
     return AttributeError(f"{message}; {hint}")
-
-
-class Hinted:
-    """Says what to call where a name of another library was looked for."""
-
-    __slots__ = ()
-
-    if not TYPE_CHECKING:  # to type checkers any name would be there
-
-        def __getattr__(self, name: str) -> NoReturn:
-            kind = type(self)
-            kinds = tuple(one.__name__ for one in kind.__mro__)
-            raise missing(f"{kind.__name__!r} object", name, kinds, self)

@@ -17,7 +17,7 @@ from ztensor.layout.lengths import known_length
 from ztensor.opening import open as open_files
 from ztensor.reading.names import keeps
 from ztensor.sharded.naming import parse_size
-from ztensor.source.ahead import walked
+from ztensor.source.base import walked
 from ztensor.tensor import Tensor
 from ztensor.threads import Crew, thread_count
 

@@ -29,9 +29,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.source.paths import path_text
+from ztensor.source.reference import with_storage
 from ztensor.source.removal import remove_file, remove_object
 from ztensor.source.table import remote_of
-from ztensor.source.urls import with_storage
 from ztensor.states import save_encoded
 from ztensor.torch.tree import load_tree
 from ztensor.tree.encode import encode
@@ -40,8 +40,8 @@ from ztensor.tree.stored import split_tree
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+    from ztensor.source.reference import Remote
     from ztensor.source.sink import Durable
-    from ztensor.source.urls import Remote
     from ztensor.typing import Path, Storage
 
     Module = TypeVar("Module")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.boundary import public
 from ztensor.errors import ObjectNotFoundError, describe
+from ztensor.interactive import Keyed, Shown
 from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import STORAGE_TYPES, decoded_size
 from ztensor.model.shape import Shape
-from ztensor.notebook import Keyed, Shown
 from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:

@@ -26,15 +26,15 @@ from ztensor.source.base import read_bytes
 from ztensor.source.beneath import Beneath, cache_of, parts_of
 from ztensor.source.folders import folder_of, there
 from ztensor.source.paths import path_text
+from ztensor.source.reference import path_of_file_url, remote_of, with_storage
 from ztensor.source.table import is_remote, source_of
-from ztensor.source.urls import path_of_file_url, remote_of, with_storage
 from ztensor.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ztensor.opening import Reader
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
     from ztensor.typing import Openable
 
 # What describes a model has kilobytes; a tokenizer's file, which is not read here, has megabytes.
@@ -49,8 +49,8 @@ class ModelFolder:
     Args:
         where: its path or URL.
         subfolder: a folder in it that is meant.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        storage: see `OpenOptions`.
+        cache: likewise.
 
     Attributes:
         name: what messages call it.

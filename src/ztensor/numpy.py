@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.boundary import public
-from ztensor.opening import open as open_files
-from ztensor.opening import reader_of_bytes
+from ztensor.opening import load_whole, reader_of_bytes
+from ztensor.options import LoadOptions, SaveOptions, WriteOptions, require_options
 from ztensor.reading.loading import load_all, load_files
 from ztensor.sharded.saving import save_files
-from ztensor.writing.planning import attributes_given
 from ztensor.writing.saving import saved_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import Unpack
 
     from ztensor.layout.base import Array
-    from ztensor.source.sink import Durable
-    from ztensor.typing import Bytes, Openable, Path, Progress, Storage, Target
+    from ztensor.typing import Bytes, Openable, Target
 
 __all__ = ["load", "load_file", "save", "save_file"]
 
@@ -34,17 +33,8 @@ def save_file(
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
-    chunk_rows: int | None = None,
-    checksum: str | bool | None = True,
-    version: str = "1.2.0",
-    alignment: int | None = None,
-    canonical: bool = False,
-    durable: Durable = "auto",
-    deduplicate: Literal["memory", "content", False] = "memory",
-    max_shard_size: int | str | None = None,
-    format: str | None = None,
-    progress: Progress | None = None,
     attributes: Mapping[str, object] | None = None,
+    **options: Unpack[SaveOptions],
 ) -> dict[str, str]:
     """Save a dict of tensors as one file; an old file is replaced atomically.
 
@@ -58,23 +48,8 @@ def save_file(
         metadata: key-value pairs of the file, its attributes; the page Reference says which values
             are allowed.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
-        chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
-            together; by default as many as 64 KiB hold. See `ztensor.Writer`.
-        checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
-        version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`.
-        alignment: of 2.1; as for `ztensor.Writer`.
-        canonical: of 2.1, likewise: True makes the same tensors the same bytes.
-        durable: True flushes to disk before this returns; "auto" does so when an existing file is
-            replaced; False leaves it to the system.
-        deduplicate: "memory" stores arrays over the same memory (tied weights) once, under all
-            their names; "content" also those whose bytes are equal; False stores each.
-        max_shard_size: most bytes of tensors in a file, such as 500_000_000 or "5GB": a dict that
-            is larger goes to `model-00001-of-00003.zt` and so on, with `model.zt.index.json`,
-            which is replaced as a whole too. "content" then looks within each file.
-        format: the format to write, whatever the suffix: `"zt"`, `"safetensors"`, `"npz"`,
-            `"npy"`, `"gguf"` or `"hdf5"`.
-        progress: called with the bytes of tensors written so far and of all of them.
         attributes: another name of `metadata`, which `Writer` has; only one of them.
+        options: see `ztensor.typing.SaveOptions`.
 
     Returns:
         Names whose bytes are stored under another name, mapped to that name.
@@ -87,22 +62,8 @@ def save_file(
             zTensor files only.
         SourceError: the file could not be written. The old file is still there.
     """
-    return save_files(
-        tensors,
-        filename,
-        attributes_given(metadata, attributes),
-        progress,
-        deduplicate,
-        max_shard_size=max_shard_size,
-        compression=compression,
-        chunk_rows=chunk_rows,
-        checksum=checksum,
-        version=version,
-        alignment=alignment,
-        canonical=canonical,
-        durable=durable,
-        format=format,
-    )
+    require_options("save_file", options, SaveOptions)
+    return save_files(tensors, filename, metadata, compression, attributes=attributes, **options)
 
 
 @public
@@ -111,26 +72,19 @@ def save(
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
-    chunk_rows: int | None = None,
-    checksum: str | bool | None = True,
-    version: str = "1.2.0",
-    alignment: int | None = None,
-    canonical: bool = False,
     deduplicate: Literal["memory", "content", False] = "memory",
     attributes: Mapping[str, object] | None = None,
+    **options: Unpack[WriteOptions],
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
+    require_options("save", options, WriteOptions)
     return saved_bytes(
         tensors,
         metadata,
-        attributes,
-        deduplicate,
+        attributes=attributes,
+        deduplicate=deduplicate,
         compression=compression,
-        chunk_rows=chunk_rows,
-        checksum=checksum,
-        version=version,
-        alignment=alignment,
-        canonical=canonical,
+        **options,
     )
 
 
@@ -138,12 +92,7 @@ def save(
 def load_file(
     filename: Openable,
     copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
-    *,
-    verify: bool | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    storage: Storage | None = None,
-    cache: Path | None = None,
+    **options: Unpack[LoadOptions],
 ) -> dict[str, Array | Any]:
     """Load all tensors of a file, or of a sharded model.
 
@@ -152,12 +101,7 @@ def load_file(
         copy: False gives views of the file if the data is raw, unchecked: nothing is read until it
             is used, writing to an array never changes the file, and the file must not be changed in
             place meanwhile. True gives each tensor its own memory, aligned, and checks its digest.
-        verify: None checks digests on what is copied, True on everything, False on nothing.
-        threads: how many read or decompress; by default as many as there are cores, four at most,
-            or what `ZTENSOR_NUM_THREADS` says. Shards are loaded one after the other.
-        progress: called after each file with the bytes of the files loaded so far and of all.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        options: see `ztensor.typing.LoadOptions`.
 
     Returns:
         Names to arrays; sparse and quantized objects, and those of unknown layouts, are
@@ -169,8 +113,8 @@ def load_file(
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
-    with open_files(filename, verify=verify, storage=storage, cache=cache) as reader:
-        return load_files(reader.objects, load_all, progress, copy=copy, threads=threads)
+    require_options("load_file", options, LoadOptions)
+    return load_whole(filename, load_all, {"copy": copy}, **options)
 
 
 @public

@@ -18,16 +18,19 @@ from ztensor.errors import (
 )
 from ztensor.frameworks import read_values
 from ztensor.model.showing import counted
+from ztensor.options import OpenOptions, require_options
+from ztensor.reading.loading import load_files
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import DIVIDED, ROOT, is_set
 from ztensor.source.paths import is_url, path_text
+from ztensor.source.reference import Remote, path_of_file_url, with_storage
 from ztensor.source.table import is_remote, source_of
-from ztensor.source.urls import Remote, path_of_file_url, with_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
 
-    from ztensor.limits import Limits
+    from ztensor.options import FileOptions
     from ztensor.reading.file import FileObjects
     from ztensor.reading.objects import Objects
     from ztensor.reading.verify import VerifyReport
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
         JaxSharding,
         Openable,
         Path,
+        Progress,
+        Storage,
         TorchDevice,
         TorchTensor,
     )
@@ -56,18 +61,7 @@ class Reader(ObjectReader):
     Args:
         path: a path, a URL (`s3://`, `gs://`, `az://`, `https://`), a bytes-like object, or a
             seekable binary file object.
-        verify: None checks digests when data is copied, True also before a view is first returned,
-            False never.
-        recover: True opens a torn file at its last committed state, and logs a warning that says
-            so; the file is not changed.
-        mmap: False reads instead of mapping: every array has its own memory, which no change of
-            the file can affect.
-        limits: safety caps; `ztensor.Limits()` by default.
-        storage: how the store of a URL is opened: a dict of options by obstore's names, such as
-            `endpoint`, `region`, `skip_signature` and `credential_provider`, or a store of obstore.
-            By default the environment tells, as the clouds' own tools have it.
-        cache: a folder that keeps the blocks that are read of a URL, for who opens the same version
-            again. By default that of the variable `ZTENSOR_CACHE`, if it is set; "" for none.
+        options: see `ztensor.typing.OpenOptions`.
 
     Raises:
         FormatError: the file is damaged or no zTensor file.
@@ -77,28 +71,9 @@ class Reader(ObjectReader):
         ArgumentTypeError: `path` is nothing that can be opened.
     """
 
-    def __init__(
-        self,
-        path: Openable,
-        *,
-        verify: bool | None = None,
-        mmap: bool = True,
-        limits: Limits | None = None,
-        recover: bool = False,
-        storage: object = None,
-        cache: Path | None = None,
-    ) -> None:
-        path = with_storage(path, storage, cache)
-        found, opened = None, _opened_at_once(path, mapped=mmap)
-        if opened is None:
-            found = _divided_if_meant(path, verify=verify, limits=limits)
-        super().__init__(
-            open_file(
-                path, verify=verify, mmap=mmap, limits=limits, recover=recover, at_once=opened
-            )
-            if found is None
-            else found
-        )
+    def __init__(self, path: Openable, **options: Unpack[OpenOptions]) -> None:
+        require_options("Reader", options, OpenOptions)
+        super().__init__(_one_file(path, **options))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by path, or by value for bytes, so that workers open the file themselves.
@@ -250,12 +225,7 @@ class ShardedReader(Reader):
 
     Args:
         source: an index, a folder, or a list of paths; see `find_set`.
-        verify: as for `Reader`.
-        mmap: as for `Reader`.
-        limits: as for `Reader`.
-        recover: as for `Reader`, for each file.
-        storage: as for `Reader`, for the index and each file.
-        cache: as for `Reader`, likewise.
+        options: see `ztensor.typing.OpenOptions`; for the index and each file.
 
     Attributes:
         objects: what it reads through; see `ztensor.Reader`.
@@ -269,24 +239,9 @@ class ShardedReader(Reader):
 
     objects: ShardedObjects
 
-    def __init__(
-        self,
-        source: Openable,
-        *,
-        verify: bool | None = None,
-        mmap: bool = True,
-        limits: Limits | None = None,
-        recover: bool = False,
-        storage: object = None,
-        cache: Path | None = None,
-    ) -> None:
-        from ztensor.sharded.objects import ShardedObjects
-
-        source = with_storage(source, storage, cache)
-        ObjectReader.__init__(
-            self,
-            ShardedObjects(source, verify=verify, mmap=mmap, limits=limits, recover=recover),
-        )
+    def __init__(self, source: Openable, **options: Unpack[OpenOptions]) -> None:
+        require_options("ShardedReader", options, OpenOptions)
+        ObjectReader.__init__(self, _several_files(source, **options))
 
     @property
     def files(self) -> list[str]:
@@ -367,6 +322,32 @@ def reader_of_bytes(data: Bytes, *, verify: bool | None) -> Reader:
     return Reader(data, verify=verify)
 
 
+def load_whole(
+    filename: Openable,
+    load: Callable[..., dict[str, Any]],
+    how: Mapping[str, object],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[OpenOptions],
+) -> dict[str, Any]:
+    """Open a file or a set and load all of its objects; see `load_files`.
+
+    Args:
+        filename: as for `open`.
+        load: loads all objects of one file.
+        how: options of `load`.
+        threads: as in `LoadOptions`.
+        progress: likewise.
+        options: of `open`.
+
+    Raises:
+        ZTensorError: what `open` and `load` raise.
+    """
+    with open(filename, **options) as reader:
+        return load_files(reader.objects, load, progress, threads=threads, **how)
+
+
 def reader_over(objects: Objects) -> Reader:
     """Return a reader of objects that were opened before, or chosen from others; it closes them."""
     kind = ShardedReader if objects.is_set else Reader
@@ -375,7 +356,7 @@ def reader_over(objects: Objects) -> Reader:
     return reader
 
 
-def _opened_at_once(path: Any, *, mapped: bool) -> Source | None:
+def _opened_at_once(path: Any, **how: Unpack[FileOptions]) -> Source | None:
     """Return a file on disk that is called as nothing else that is opened; else None.
 
     Most paths are of one. Tried first, no other question to the system is needed.
@@ -383,22 +364,14 @@ def _opened_at_once(path: Any, *, mapped: bool) -> Source | None:
     if type(path) is not str or path.endswith((ROOT, ".json", ".gguf")) or is_url(path):
         return None
     try:
-        return source_of(path, mapped=mapped)
+        return source_of(path, mapped=how.get("mmap", True))
     except ZTensorError:  # who looks for what else it may be says so, too
         return None
 
 
 @public
 def open(  # the name released libraries and users know
-    path: Openable,
-    mode: Literal["r"] = "r",
-    *,
-    verify: bool | None = None,
-    mmap: bool = True,
-    limits: Limits | None = None,
-    recover: bool = False,
-    storage: object = None,
-    cache: Path | None = None,
+    path: Openable, mode: Literal["r"] = "r", **options: Unpack[OpenOptions]
 ) -> Reader:
     """Open a zTensor file of any version; see `Reader` for arguments and errors.
 
@@ -412,40 +385,71 @@ def open(  # the name released libraries and users know
 
     `mode` can only be `"r"`, for those who write it out; `ztensor.Writer` writes files.
     """
+    require_options("open", options, OpenOptions)
     if mode not in ("r", "rb"):
         _refuse_mode(mode)
+    return reader_over(_whatever(path, **options))
+
+
+def _whatever(
+    path: Any,
+    *,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+    **how: Unpack[FileOptions],
+) -> Objects:
+    """Return the objects of a file, a set of files or a divided checkpoint; see `open`."""
     path = with_storage(path, storage, cache)
-    opened = _opened_at_once(path, mapped=mmap)
+    opened = _opened_at_once(path, **how)
     if opened is not None:
-        return reader_over(
-            open_file(
-                path, verify=verify, mmap=mmap, limits=limits, recover=recover, at_once=opened
-            )
-        )
-    found = _divided_if_meant(path, verify=verify, limits=limits)
+        return open_file(path, at_once=opened, **how)
+    found = _divided_if_meant(path, **how)
     if found is not None:
-        return reader_over(found)
+        return found
     if is_set(path):
-        return ShardedReader(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
-    try:  # not as `Reader` does, which asks once more whether this is a checkpoint
-        return reader_over(
-            open_file(path, verify=verify, mmap=mmap, limits=limits, recover=recover)
-        )
+        return _several_files(path, **how)
+    try:
+        return open_file(path, **how)
     except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
         from ztensor.sharded.finding import set_instead
 
-        found = _divided_instead(path, verify=verify, limits=limits)
+        found = _divided_instead(path, **how)
         if found is not None:
-            return reader_over(found)
+            return found
         several = set_instead(path)
         if several is None:
             raise
-    return ShardedReader(several, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    return _several_files(several, **how)
 
 
-def _divided_if_meant(
-    given: Any, *, verify: bool | None, limits: Limits | None
-) -> FileObjects | None:
+def _one_file(
+    path: Any,
+    *,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+    **how: Unpack[FileOptions],
+) -> FileObjects:
+    """Return the objects of a file, or of a divided checkpoint; see `Reader`."""
+    path = with_storage(path, storage, cache)
+    opened = _opened_at_once(path, **how)
+    found = None if opened is not None else _divided_if_meant(path, **how)
+    return open_file(path, at_once=opened, **how) if found is None else found
+
+
+def _several_files(
+    source: Any,
+    *,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+    **how: Unpack[FileOptions],
+) -> ShardedObjects:
+    """Return the objects of a set of files; see `ShardedReader`."""
+    from ztensor.sharded.objects import ShardedObjects
+
+    return ShardedObjects(with_storage(source, storage, cache), **how)
+
+
+def _divided_if_meant(given: Any, **how: Unpack[FileOptions]) -> FileObjects | None:
     """Return the tensors of a divided checkpoint where a caller means one, else None.
 
     That is a folder that has a root, or the root; in a store the root, or a URL that ends with "/".
@@ -461,17 +465,15 @@ def _divided_if_meant(
         if path.lower().startswith("file://"):
             path = path_of_file_url(path)
         if not is_remote(path):
-            return _divided_in_folder(path, verify=verify, limits=limits)
+            return _divided_in_folder(path, **how)
     whole = path.partition("?")[0]
     is_signed = whole != path  # which is good for one object
     if (whole.endswith("/") and not is_signed) or whole.rpartition("/")[2] == ROOT:
-        return _divided_beneath(given, verify=verify, limits=limits)
+        return _divided_beneath(given, **how)
     return None
 
 
-def _divided_instead(
-    given: Any, *, verify: bool | None, limits: Limits | None
-) -> FileObjects | None:
+def _divided_instead(given: Any, **how: Unpack[FileOptions]) -> FileObjects | None:
     """Return the tensors of a divided checkpoint beneath a URL of which no object is there.
 
     Raises:
@@ -480,21 +482,19 @@ def _divided_instead(
     path = path_text(given) if isinstance(given, (str, os.PathLike)) else ""
     if "?" in path or (not isinstance(given, Remote) and not is_remote(path)):
         return None
-    return _divided_beneath(given, verify=verify, limits=limits)
+    return _divided_beneath(given, **how)
 
 
-def _divided_beneath(url: Any, *, verify: bool | None, limits: Limits | None) -> FileObjects | None:
+def _divided_beneath(url: Any, **how: Unpack[FileOptions]) -> FileObjects | None:
     from ztensor.divided.opened import divided_of
     from ztensor.divided.place import Place
 
     with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
-        return divided_of(Place(url), verify=verify, limits=limits)
+        return divided_of(Place(url), **how)
     return None
 
 
-def _divided_in_folder(
-    path: str, *, verify: bool | None, limits: Limits | None
-) -> FileObjects | None:
+def _divided_in_folder(path: str, **how: Unpack[FileOptions]) -> FileObjects | None:
     is_folder = os.path.isdir(path)
     if not is_folder and os.path.basename(path) != ROOT:
         return None
@@ -506,7 +506,7 @@ def _divided_in_folder(
     place = Place(path)
     folder = place.folder or path
     if os.path.isfile(os.path.join(folder, ROOT)):
-        return divided_of(place, verify=verify, limits=limits)
+        return divided_of(place, **how)
     if is_folder and has_parts(folder):
         error = SourceNotFoundError(
             "the root of the divided checkpoint is missing", file=os.path.join(folder, ROOT)

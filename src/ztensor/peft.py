@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, SourceNotFoundError, UsageError, describe
 from ztensor.model_folder import ModelFolder
+from ztensor.options import ModelOptions, require_options
 from ztensor.torch import save_file
 from ztensor.transformers import library_of, made_folder, words_of
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ztensor.typing import ModelOptions, Path, Storage
+    from ztensor.typing import Path, Storage
 
 __all__ = ["from_pretrained", "save_pretrained"]
 
@@ -52,8 +53,8 @@ def from_pretrained(
         pickled: True takes `adapter_model.bin` where there is nothing else. It is read by a reader
             that makes tensors only, and runs nothing.
         verify: None and True check the digest of every weight, of views as well; False of none.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        storage: see `ztensor.typing.OpenOptions`.
+        cache: likewise.
 
     Returns:
         The model of peft; in evaluation mode unless it is trainable.
@@ -114,7 +115,7 @@ def save_pretrained(
         model: a model of peft. What the adapter was trained beside is not saved.
         folder: made where it is missing; other files in it stay.
         adapter_name: which of its adapters.
-        options: others of `ztensor.torch.save_file`.
+        options: see `ztensor.typing.ModelOptions`.
 
     Raises:
         MissingDependencyError: peft is not installed.
@@ -123,6 +124,7 @@ def save_pretrained(
         UsageError: there is no such adapter, or `folder` is a URL.
         SourceError: the folder cannot be made, or a file not be written.
     """
+    require_options("save_pretrained", options, ModelOptions)
     library = library_of("peft")
     if not isinstance(model, library.PeftModel):
         raise ArgumentTypeError(

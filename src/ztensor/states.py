@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from ztensor.boundary import public
@@ -26,18 +27,18 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import FRAMEWORKS, tree_adapter
-from ztensor.limits import Budget, Limits
+from ztensor.interactive import Keyed, Shown
+from ztensor.limits import Budget
 from ztensor.model.formats import written_as
 from ztensor.model.showing import counted
-from ztensor.notebook import Keyed, Shown
 from ztensor.opening import open as open_files
+from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
 from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.names import keeps
 from ztensor.reading.overlaps import lie_apart
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import is_path, path_text
-from ztensor.source.urls import with_storage
 from ztensor.tree.decode import LeafAt, decode
 from ztensor.tree.encode import encode
 from ztensor.tree.fitting import fit
@@ -49,6 +50,7 @@ from ztensor.tree.stored import ATTRIBUTE, shape_of, split_tree, stored_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Unpack
 
     from ztensor.frameworks import TreeAdapter
     from ztensor.metadata import TensorMetadata
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
     from ztensor.tree.encode import Encoded
-    from ztensor.typing import Openable, Path, Progress, Storage, Target
+    from ztensor.typing import Openable, Progress, Target
 
 __all__ = ["LazyTree", "Record", "load_tree", "open_tree", "save_tree"]
 
@@ -77,11 +79,7 @@ def save_tree(
     metadata: Mapping[str, object] | None = None,
     *,
     compression: bool | int | str = False,
-    checksum: str | bool | None = True,
-    version: str = "1.2.0",
-    durable: Durable = "auto",
-    max_shard_size: int | str | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[SaveOptions],
 ) -> None:
     """Save a nested state as one file, replacing an old one as a whole or not at all.
 
@@ -101,12 +99,8 @@ def save_tree(
         filename: the file; also a file object open for writing bytes.
         metadata: key-value pairs of the file. `"tree"` is taken.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
-        checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
-        version: `"1.2.0"` or `"2.1"`; older ones have no attributes that hold a tree.
-        durable: True flushes to disk before this returns; "auto" does so when an existing file is
-            replaced; False leaves it to the system.
-        max_shard_size: most bytes of tensors in a file; see `ztensor.numpy.save_file`.
-        progress: called with the bytes of tensors written so far and of all of them.
+        options: see `ztensor.typing.SaveOptions`. Versions older than 1.2.0 have no attributes
+            that hold a tree.
 
     Raises:
         NotRepresentableError: a value that cannot be kept; the message has its place, such as
@@ -114,35 +108,26 @@ def save_tree(
         ArgumentValueError: the suffix is of another format, or `metadata` has the key "tree".
         SourceError: the file could not be written. What was there before still is.
     """
+    require_options("save_tree", options, SaveOptions)
     if metadata is not None and ATTRIBUTE in metadata:
         raise ArgumentValueError('the attribute "tree" is what says that a file is a tree')
-    kind = written_as(path_text(filename)) if is_path(filename) else "zt"
+    kind = written_as(path_text(filename) if is_path(filename) else "", options.get("format"))
     if kind != "zt":
         raise ArgumentValueError(
             "only zTensor files hold trees",
-            file=path_text(filename),
+            file=path_text(filename) if is_path(filename) else None,
             expected="the suffix .zt",
             found=describe(kind),
         )
-    save_encoded(
-        encode(tree),
-        filename,
-        metadata,
-        progress,
-        max_shard_size=max_shard_size,
-        compression=compression,
-        checksum=checksum,
-        version=version,
-        durable=durable,
-    )
+    save_encoded(encode(tree), filename, metadata, compression, **options)
 
 
 def save_encoded(
     encoded: Encoded,
     filename: Any,
-    metadata: Mapping[str, object] | None,
-    progress: Progress | None = None,
-    **options: Any,
+    metadata: Mapping[str, object] | None = None,
+    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_files` has it
+    **options: Unpack[SaveOptions],
 ) -> None:
     """Save a tree that was encoded; see `save_tree`.
 
@@ -150,20 +135,15 @@ def save_encoded(
         encoded: the tree.
         filename: as for `save_tree`, like all that follow.
         metadata: key-value pairs of the file.
-        progress: is told what was written.
-        options: of `save_files`.
+        compression: likewise.
+        options: likewise.
 
     Raises:
         ZTensorError: what `save_tree` raises.
     """
-    save_files(
-        encoded.leaves,
-        filename,
-        {**(metadata or {}), ATTRIBUTE: stored_shape(encoded.shape)},
-        progress,
-        deduplicate=False,  # the tree knows what is shared; what is only equal stays apart
-        **options,
-    )
+    options.setdefault("deduplicate", False)  # the tree knows what is shared
+    attributes = {**(metadata or {}), ATTRIBUTE: stored_shape(encoded.shape)}
+    save_files(encoded.leaves, filename, attributes, compression, **options)
 
 
 def save_encoded_divided(
@@ -215,20 +195,7 @@ def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, 
 
 
 @public
-def load_tree(
-    filename: Openable,
-    *,
-    copy: bool = True,
-    only: str | Iterable[str] | None = None,
-    into: Any = None,
-    types: Iterable[type] = (),
-    verify: bool | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-    storage: Storage | None = None,
-    cache: Path | None = None,
-) -> Any:
+def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
     """Load a nested state that `save_tree` saved.
 
     Tensors of torch and JAX come as NumPy arrays, and their other types as `Record`;
@@ -236,23 +203,7 @@ def load_tree(
 
     Args:
         filename: the file; also what else `ztensor.open` takes.
-        copy: True gives memory of its own, each tensor checked against its digest. False gives
-            views of the file where the data is raw, unchecked: nothing is read until it is touched,
-            writing copies the page and never reaches the file, and the file must not be changed in
-            place meanwhile.
-        only: a pattern, or several, with `*`, `?` and `[...]`, such as `"model.*"`: loads the
-            values whose keys, joined by dots, match one, and whatever is in them. What is left out
-            is missing in dicts, and None in lists, tuples and fields.
-        into: a live tree: the result has its classes, and must have its keys, lengths, shapes and
-            element types. Fields of dataclasses that are no data are taken from it.
-        types: namedtuples, dataclasses and enums, found by their qualified names. One that is not
-            among them, and not in `into`, comes as a `Record`.
-        verify: None checks digests on what is copied, True on everything, False on nothing.
-        threads: how many read or decompress.
-        progress: called after each file with the bytes loaded so far and of all of them.
-        limits: caps other than the default ones; see `ztensor.Limits`.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        options: see `ztensor.typing.TreeOptions`.
 
     Returns:
         The state.
@@ -265,39 +216,17 @@ def load_tree(
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
-    return loaded_tree(
-        with_storage(filename, storage, cache),
-        None,
-        into=into,
-        verify=verify,
-        limits=limits,
-        only=only,
-        types=types,
-        copy=copy,
-        threads=threads,
-        progress=progress,
-    )
+    require_options("load_tree", options, TreeOptions)
+    return loaded_tree(filename, None, **options)
 
 
 @public
-def open_tree(
-    filename: Openable,
-    *,
-    mmap: bool = True,
-    verify: bool | None = None,
-    limits: Limits | None = None,
-    storage: Storage | None = None,
-    cache: Path | None = None,
-) -> LazyTree:
+def open_tree(filename: Openable, **options: Unpack[OpenOptions]) -> LazyTree:
     """Open a file that `save_tree` saved, and read its leaves when they are asked for.
 
     Args:
         filename: the file; also what else `ztensor.open` takes.
-        mmap: as for `ztensor.open`, like `verify`.
-        verify: None checks digests on what is copied, True on everything, False on nothing.
-        limits: caps other than the default ones.
-        storage: as for `ztensor.open`.
-        cache: as for `ztensor.open`.
+        options: see `ztensor.typing.OpenOptions`.
 
     Raises:
         UsageError: the file holds no tree.
@@ -305,9 +234,8 @@ def open_tree(
         UnsupportedError: a newer release saved it.
         SourceError: it cannot be read.
     """
-    reader = open_files(
-        filename, mmap=mmap, verify=verify, limits=limits, storage=storage, cache=cache
-    )
+    require_options("open_tree", options, OpenOptions)
+    reader = open_files(filename, **options)
     try:
         return LazyTree(reader)
     except ZTensorError:
@@ -318,40 +246,57 @@ def open_tree(
 def loaded_tree(
     filename: Openable,
     framework: str | None,
+    placing: Mapping[str, Any] = MappingProxyType({}),
     *,
-    into: Any,
-    verify: bool | None,
-    limits: Limits | None,
-    **options: Any,
+    copy: bool = True,
+    only: str | Iterable[str] | None = None,
+    into: Any = None,
+    types: Iterable[type] = (),
+    threads: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[OpenOptions],
 ) -> Any:
     """Return the tree of a file, laid over a live one where there is one; see `load_tree`.
 
     Args:
         filename: the file.
-        framework: whose values come as they were, `AS_SAVED` for all; None for NumPy's arrays.
-        into: the live tree, or None.
-        verify: whether digests are checked.
-        limits: the caps in force.
-        options: of `read_tree`.
+        framework: as for `read_tree`.
+        placing: likewise.
+        copy: as in `TreeOptions`, like all that follow.
+        only: likewise.
+        into: likewise.
+        types: likewise.
+        threads: likewise.
+        progress: likewise.
+        options: of `ztensor.open`.
 
     Raises:
         ZTensorError: what `load_tree` raises.
     """
-    with open_files(filename, verify=verify, limits=limits) as reader:
-        tree = read_tree(reader, framework, **options)
+    with open_files(filename, **options) as reader:
+        tree = read_tree(
+            reader,
+            framework,
+            placing,
+            copy=copy,
+            only=only,
+            types=types,
+            threads=threads,
+            progress=progress,
+        )
     return tree if into is None else fit(into, tree)
 
 
 def read_tree(
     reader: Reader,
     framework: str | None,
+    placing: Mapping[str, Any] = MappingProxyType({}),
     *,
+    copy: bool,
     only: str | Iterable[str] | None = None,
     types: Iterable[type] = (),
-    copy: bool,
     threads: int | None = None,
     progress: Progress | None = None,
-    **options: Any,
 ) -> Any:
     """Return the tree of an open file, with the values of one framework as they were.
 
@@ -359,12 +304,12 @@ def read_tree(
         reader: the file.
         framework: its name in `ztensor.frameworks`; None gives NumPy's arrays for all, `AS_SAVED`
             each value as it was.
-        only: as for `load_tree`, like all that follow.
-        types: classes of records.
-        copy: whether leaves are in memory of their own.
-        threads: how many read.
-        progress: is told what was read.
-        options: of the framework's `tree_values`, such as a device.
+        placing: options of the framework's `tree_makers`, such as a device.
+        copy: as in `TreeOptions`, like all that follow.
+        only: likewise.
+        types: likewise.
+        threads: likewise.
+        progress: likewise.
 
     Raises:
         ZTensorError: what `load_tree` raises.
@@ -381,7 +326,7 @@ def read_tree(
         if id(value) in names:
             copied(names[id(value)])
 
-    homes = _Homes(framework, {**options, "copied": copied_value})
+    homes = _Homes(framework, {**placing, "copied": copied_value})
     keep = None if only is None else keeps([only] if isinstance(only, str) else only)
     used: dict[str, None] = {}
     if keep is not None:  # which objects are needed is known once the shape was gone through

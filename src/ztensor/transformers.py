@@ -26,6 +26,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.model_folder import ModelFolder
+from ztensor.options import ModelOptions, require_options
 from ztensor.source.paths import path_text
 from ztensor.source.table import is_remote
 from ztensor.torch import save_file
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor.opening import Reader
-    from ztensor.typing import ModelOptions, Path, Storage, TorchTensor
+    from ztensor.typing import Path, Storage, TorchTensor
 
 __all__ = ["from_pretrained", "save_pretrained"]
 
@@ -95,8 +96,8 @@ def from_pretrained(
             that makes tensors only, and runs nothing.
         output_loading_info: True returns the model and the library's dict of missing, unexpected
             and mismatched keys.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        storage: see `ztensor.typing.OpenOptions`.
+        cache: likewise.
         options: more for the library's `from_pretrained`, such as `attn_implementation`.
 
     Returns:
@@ -171,7 +172,7 @@ def save_pretrained(
         variant: "fp16" for `model.fp16.zt`.
         state_dict: what is saved instead of the model's own state.
         metadata: key-value pairs of each file; `{"format": "pt"}` by default.
-        options: others of `ztensor.torch.save_file`; `max_shard_size` is "5GB" by default.
+        options: see `ztensor.typing.ModelOptions`; `max_shard_size` is "5GB" by default.
 
     Returns:
         Names that were stored without bytes of their own, and whose bytes they have.
@@ -184,6 +185,7 @@ def save_pretrained(
         UsageError: `folder` is a URL, or the library cannot say what the files have.
         SourceError: the folder cannot be made, or a file not be written.
     """
+    require_options("save_pretrained", options, ModelOptions)
     library = _library()
     if not isinstance(model, library.PreTrainedModel):
         error = ArgumentTypeError(

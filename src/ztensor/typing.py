@@ -6,7 +6,22 @@ from it is Any to the checker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from ztensor.options import (
+    ConvertOptions,
+    EditOptions,
+    FileOptions,
+    LoadOptions,
+    ModelOptions,
+    ObjectOptions,
+    OpenOptions,
+    PartOptions,
+    RemoveOptions,
+    SaveOptions,
+    TreeOptions,
+    WriteOptions,
+)
 
 if TYPE_CHECKING:
     import os
@@ -22,21 +37,25 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ztensor.reading.reader import ObjectReader
-    from ztensor.source.sink import Durable
     from ztensor.tensor import Tensor
 
 __all__ = [
     "Array",
     "Bytes",
+    "ConvertOptions",
     "EditOptions",
     "ElementType",
+    "FileOptions",
     "Index",
     "JaxArray",
     "JaxDevice",
     "JaxSharding",
     "LoadOptions",
     "ModelOptions",
+    "ObjectOptions",
+    "OpenOptions",
     "Openable",
+    "PartOptions",
     "Path",
     "Progress",
     "Readable",
@@ -48,6 +67,7 @@ __all__ = [
     "TensorLike",
     "TorchDevice",
     "TorchTensor",
+    "TreeOptions",
     "WritableFile",
     "WriteOptions",
 ]
@@ -120,69 +140,3 @@ _Sharding: TypeAlias = "jax.sharding.Sharding"
 _Chosen: TypeAlias = "Callable[[str, jax.ShapeDtypeStruct], _Sharding | None]"
 JaxSharding: TypeAlias = "_Sharding | Mapping[str, _Sharding] | _Chosen"
 """A `Sharding`, a mapping from names to them, or a function of a name and its struct."""
-
-
-# What functions pass on to others, by name.
-class WriteOptions(TypedDict, total=False):
-    """Options of `Writer.write`."""
-
-    attributes: Mapping[str, object] | None
-    compress: bool | int | str | None
-    checksum: str | bool | None
-    chunk_rows: int | None
-
-
-class EditOptions(TypedDict, total=False):
-    """Options of `Editor`."""
-
-    atomic: bool
-    compression: bool | int | str
-    checksum: str | bool | None
-    chunk_rows: int | None
-    durable: Durable
-    lock: bool
-    timeout: float
-    dry_run: bool
-    progress: Progress | None
-
-
-class RemoveOptions(EditOptions, total=False):
-    """Options of `remove_tensors`: of `Editor`, or with an output of `Writer`."""
-
-    version: str
-    alignment: int | None
-    canonical: bool
-    threads: int | None
-
-
-class SaveOptions(TypedDict, total=False):
-    """Options of `ztensor.torch.save_pretrained`; see `save_file`."""
-
-    compression: bool | int | str
-    checksum: str | bool | None
-    chunk_rows: int | None
-    version: str
-    alignment: int | None
-    canonical: bool
-    durable: Durable
-    deduplicate: Literal["memory", "content", False]
-    format: str | None
-    progress: Progress | None
-    attributes: Mapping[str, object] | None
-
-
-class ModelOptions(SaveOptions, total=False):
-    """Options of `ztensor.torch.save_model`: those of `save_file`."""
-
-    max_shard_size: int | str | None
-
-
-class LoadOptions(TypedDict, total=False):
-    """Options of `ztensor.torch.load_pretrained`: those of `load_model`."""
-
-    copy: bool
-    assign: bool
-    verify: bool | None
-    threads: int | None
-    storage: Storage | None
-    cache: Path | None

@@ -356,7 +356,7 @@ def test_abort_in_the_midst_of_a_write(
         pause.number = number_of(sink)
         writer = sink
         steps = [
-            (lambda: sink._write_pieces([b"ab", b"cd"], 4))
+            (lambda: sink._write_pieces([b"ab", b"cd"], 0, 4))
             if call == "writev"
             else (lambda: sink.write(bytes(4 << 20)))
         ] * 2

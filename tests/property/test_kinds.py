@@ -18,8 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.extent import amount, sample
-from ztensor.container import EMITTERS, Container, Frame, locate, v1, v2
+from ztensor.container import EMITTERS, Container, Frame, locate
 from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, TAIL_BYTES
+from ztensor.container.v1 import schema as v1
+from ztensor.container.v2 import schema as v2
 from ztensor.errors import ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count

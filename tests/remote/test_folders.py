@@ -25,7 +25,7 @@ from ztensor.numpy import load_file, save_file
 from ztensor.sharded.folders import RemoteFolder
 from ztensor.source.folders import folder_of, has_lists, listed
 from ztensor.source.hub_tree import tree
-from ztensor.source.urls import Remote
+from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

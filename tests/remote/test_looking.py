@@ -5,7 +5,6 @@ All say the same names and numbers wherever the model lies, and none says what o
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import gzip
 import html
@@ -251,27 +250,3 @@ def test_a_frame_and_a_sheet(place: Place) -> None:
     is_unread = place.name.endswith("by HTTP") and place.name.split()[0] not in OPENED
     assert ("not read yet" if is_unread else "[32, 48]") in sheet
     assert len(sheet) < 50_000
-
-
-@pytest.mark.slow
-def test_the_terminal(place: Place) -> None:
-    pytest.importorskip("textual", reason="pip install 'pyztensor[browse]'")
-    from ztensor.browsing.app import Browser
-
-    async def look() -> None:
-        with ztensor.open(place.source, mmap=False) as reader:
-            app = Browser(reader)
-            async with app.run_test(size=(100, 30)) as pilot:
-                said = ""
-                for _ in range(200):
-                    await pilot.pause(0.05)
-                    said = str(app.query_one("#tensor").render())
-                    if "kurtosis" in said:
-                        break
-                assert "[32, 48]" in said
-                assert "kurtosis" in said
-                head = str(app.query_one("#head").render())
-                assert " tensors" in head
-                assert_no_secret(said + head)
-
-    asyncio.run(look())

@@ -14,8 +14,8 @@ from tests.remote.range_server import RangeServer
 from tests.unit.divided.saving import save
 from ztensor.divided import open_divided
 from ztensor.errors import LimitError, Reason, SourceError
+from ztensor.source.reference import Remote
 from ztensor.source.remote import RemoteSource
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

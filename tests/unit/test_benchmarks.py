@@ -225,10 +225,20 @@ def test_tables_hold_what_was_measured(made_run: Run) -> None:
     assert report.ratio_table(made_run)[1] == [["many", "open, list the names", "0.50", "-"]]
     assert report.size_table(made_run)[1] == [["many", "50,000", "12.8", "1.250", "-", "-"]]
     rows = report.goal_table(made_run)[1]
-    assert ["open it again", "many", "ztensor 1.2.3", "-", "0.50", "", "-"] in [
-        row[:7] for row in rows
+    assert ["open it again", "many", "ztensor 1.2.3", "-", "0.50", "", "", "-"] in [
+        row[:8] for row in rows
     ]
     assert {row[1] for row in rows} == {"many"}
+
+
+def test_another_checkout_of_ours_is_shown_beside(made_run: Run) -> None:
+    samples = Samples(
+        [sample("ours", 0.02), sample("ours-before", 0.03), sample("ztensor-1", 0.04)]
+    )
+    run = dataclasses.replace(made_run, samples=samples)
+    rows = report.goal_table(run)[1]
+    shown = [row[4:6] for row in rows if row[:3] == ["open it again", "many", "ztensor 1.2.3"]]
+    assert shown == [["0.50", "0.75"]]
 
 
 def test_every_gap_has_its_reason(made_run: Run) -> None:
@@ -285,8 +295,8 @@ def foreign_run(made_run: Run) -> Run:
 
 def test_files_of_others_are_judged_and_shown_in_pairs(foreign_run: Run) -> None:
     judged = [row for row in report.goal_table(foreign_run)[1] if row[4] != "-"]
-    assert [row[:7] for row in judged] == [
-        ["hdf5: open, list the names", "many", "h5py", "1", "0.50", "", "met"]
+    assert [row[:8] for row in judged] == [
+        ["hdf5: open, list the names", "many", "h5py", "1", "0.50", "", "", "met"]
     ]
     assert report.foreign_table(foreign_run)[1] == [
         ["hdf5", "many", "open, list the names", "20.0 / 20.0", "10.0 / 10.0", "1.00", "1.00"]

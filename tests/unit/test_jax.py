@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import inspect
 import json
 import os
 import subprocess
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.naming import shown
 from ztensor import Tensor
 from ztensor import numpy as znumpy
 from ztensor.errors import (
@@ -70,12 +68,6 @@ def test_flax_is_the_same_by_another_name() -> None:
     for name in zjax.__all__:
         assert getattr(zflax, name) is getattr(zjax, name)
     assert zflax.__all__ == zjax.__all__
-
-
-@pytest.mark.parametrize("pair", [(save_file, znumpy.save_file), (save, znumpy.save)], ids=shown)
-def test_the_arguments_are_those_of_the_numpy_functions(pair: Any) -> None:
-    of_jax, of_numpy = (list(inspect.signature(function).parameters) for function in pair)
-    assert of_jax == of_numpy
 
 
 @pytest.mark.parametrize("copy", [False, True], ids=["shared", "copied"])

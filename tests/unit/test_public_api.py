@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import ztensor
+import ztensor.typing
 from ztensor.numpy import save, save_file
 
 if TYPE_CHECKING:
@@ -194,49 +195,66 @@ def test_every_field_says_its_type(kind: Any) -> None:
         assert not says_any(str(field.type)) or known, field
 
 
-def named(function: Any, *but: str) -> dict[str, str]:
-    """Return the parameters of a function by what they say, without some."""
-    parameters = inspect.signature(function).parameters.values()
-    return {
-        one.name: str(one.annotation).replace("Callable[[int, int], None]", "Progress")
-        for one in parameters
-        if one.name not in ("self", *but)
-    }
+# --- Options ----------------------------------------------------------------------------------
 
-
-OF_OPTIONS: dict[str, list[tuple[Any, tuple[str, ...]]]] = {
-    "WriteOptions": [
-        (ztensor.Writer.write, ("name", "data")),
-        (ztensor.Writer.stream, ("name", "shape", "dtype")),
-    ],
-    "EditOptions": [(ztensor.Editor.__init__, ("path",))],
-    "ModelOptions": [(save_file, ("tensors", "filename", "metadata"))],
+TAKERS = {
+    f"{name} {kind}": (function, getattr(ztensor.typing, kind))
+    for name, functions in SIGNATURES.items()
+    for function in functions
+    for parameter in inspect.signature(function).parameters.values()
+    for kind in re.findall(r"^Unpack\[(\w+)\]$", str(parameter.annotation))
 }
 
 
-@pytest.mark.parametrize("options", OF_OPTIONS)
-def test_options_by_name_are_those_of_what_takes_them(options: str) -> None:
-    import ztensor.typing
+@pytest.mark.parametrize("name", TAKERS)
+def test_a_name_that_is_no_option_is_a_type_error(name: str) -> None:
+    function, kind = TAKERS[name]
+    parameters = inspect.signature(function).parameters.values()
+    given = [None for one in parameters if one.default is one.empty and one.kind < one.VAR_KEYWORD]
+    first = min(kind.__annotations__)
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{first}x'; did you mean"):
+        function(*given, **{f"{first}x": None})
 
-    kind = getattr(ztensor.typing, options)
-    said = {name: one.__forward_arg__ for name, one in kind.__annotations__.items()}
-    for function, but in OF_OPTIONS[options]:
-        assert named(function, *but) == said
+
+def test_every_typed_dict_of_options_is_taken_by_a_function() -> None:
+    taken = {kind.__name__ for _, kind in TAKERS.values()}
+    kinds = {name for name in ztensor.typing.__all__ if name.endswith("Options")}
+    assert kinds == taken
 
 
-def test_options_of_models_are_those_of_dicts() -> None:
-    torch = pytest.importorskip("ztensor.torch", exc_type=ImportError)
-    import ztensor.typing
+def test_options_of_objects_are_those_of_the_methods_that_act_on_them() -> None:
+    for function, count in ((ztensor.Writer.write, 3), (ztensor.Writer.stream, 4)):
+        names = list(inspect.signature(function).parameters)[count:]
+        assert set(names) == set(ztensor.typing.ObjectOptions.__annotations__)
 
-    def names(kind: Any) -> set[str]:
-        return set(kind.__annotations__)
 
-    saving, loading = ztensor.typing.SaveOptions, ztensor.typing.LoadOptions
-    assert names(ztensor.typing.ModelOptions) == names(saving) | {"max_shard_size"}
-    assert named(torch.save_file, "tensors", "filename", "metadata").keys() == names(
-        ztensor.typing.ModelOptions
-    )
-    assert named(torch.load_model, "model", "filename", "strict", "device").keys() == names(loading)
+# Values that are refused, which shows that they arrive; `durable` is seen by the disk alone.
+WRONG: dict[str, object] = {
+    "alignment": 3, "attributes": 3, "cache": 3, "canonical": True, "checksum": "md9",
+    "chunk_rows": -1, "compression": "lz9", "deduplicate": "x", "durable": "x", "format": "x",
+    "into": {"other": 1}, "limits": 3, "max_shard_size": "x", "only": 3, "progress": 3,
+    "storage": 3, "threads": "x", "types": 3, "version": "9",
+}  # fmt: skip
+UNSEEN = {"mmap": False, "recover": True, "copy": False, "verify": False}
+
+
+@pytest.mark.parametrize(
+    "name", ["numpy.save_file", "numpy.load_file", "save_tree", "load_tree", "Reader", "open"]
+)
+def test_every_option_arrives(name: str, tmp_path: Path) -> None:
+    module, _, last = name.rpartition(".")
+    function = getattr(importlib.import_module(f"ztensor.{module}".rstrip(".")), last)
+    value = {"w": np.zeros((64, 64))}
+    path = tmp_path / "m.zt"
+    ztensor.save_tree(value, path)
+    place = [value, path] if last.startswith("save") else [path]
+    kind = TAKERS[next(key for key in TAKERS if function.__qualname__ in key.split(" ")[0])][1]
+    for option in kind.__annotations__:
+        if option in UNSEEN:
+            function(*place, **{option: UNSEEN[option]})
+            continue
+        with pytest.raises((TypeError, ValueError, ztensor.ZTensorError)):
+            function(*place, **{option: WRONG[option]})
 
 
 # --- Tab completion ---------------------------------------------------------------------------

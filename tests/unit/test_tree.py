@@ -9,34 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.survivors import EQUAL
-from tests.tree import ELSEWHERE, ROOT, SOURCE, files_for
-from tests.turning import mutants_of
-
-MODULES = sorted(
-    path.relative_to(SOURCE)
-    for path in SOURCE.rglob("*.py")
-    if path.name not in ("__init__.py", "__main__.py")
-)
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "src" / "ztensor"
 ROOMS = sorted(path.parent for path in SOURCE.rglob("*/__init__.py"))
 PAGES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"]
 NAMED = re.compile(r"`([\w./*-]+\.(?:py|md|toml|json))`")
 # Names of files that are no part of the tree: examples of what a user or a contributor has.
 ELSEWHERES = frozenset(["x.json"])
-
-
-@pytest.mark.parametrize("module", MODULES, ids=str)
-def test_every_module_has_its_tests(module: Path) -> None:
-    found = files_for(module)
-    assert found, f"{module} has no test file of its own and no line in tests/tree.py"
-    assert [path for path in found if not path.exists()] == []
-
-
-def test_no_line_is_left_of_what_is_gone() -> None:
-    for place in ELSEWHERE:
-        assert (SOURCE / place).exists(), f"tests/tree.py has a line for {place}"
-        found = files_for(Path(place))
-        assert len(set(found)) == len(found), f"{place} has its own tests in its line, too"
 
 
 @pytest.mark.parametrize(
@@ -63,11 +42,6 @@ def test_every_room_is_on_the_map(room: Path) -> None:
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     names = (f"{room.relative_to(SOURCE).as_posix()}/", f"`{room.name}/")
     assert any(name in text for name in names), f"architecture.md does not name {room.name}/"
-
-
-@pytest.mark.parametrize("module", EQUAL)
-def test_every_mutant_that_changes_nothing_is_still_in_its_module(module: str) -> None:
-    assert EQUAL[module].keys() <= {mutant.written for mutant in mutants_of(module)}
 
 
 def _name(path: Path) -> str:

@@ -42,7 +42,7 @@ UNREAD = (
     "jaxlib.mlir", "scipy.linalg", "scipy.optimize", "scipy.signal", "scipy.special",
     "scipy.stats",
     "IPython", "dask", "distributed", "fsspec", "h5py", "numpy.testing", "obstore", "onnx",
-    "optax", "pandas", "prompt_toolkit", "sympy", "textual", "tornado",
+    "optax", "pandas", "prompt_toolkit", "sympy", "tornado",
 )  # fmt: skip
 
 # In one process: the second run of mypy reads what the first one left of NumPy and of ours.
@@ -159,6 +159,10 @@ MISTAKES = {
     'ztensor.open("m.zt").get_slice("w")[object()]': ("call-overload", "reportArgumentType"),
     "ztensor.stats(5)": ("arg-type", "reportArgumentType"),
     'ztensor.replace_tensor("m.zt", "w", [1], atomik=True)': ("call-arg", "reportCallIssue"),
+    'zn.save_file({}, "m.zt", checksm=None)': ("call-arg", "reportCallIssue"),
+    'zn.save_file({}, "m.zt", version=2)': ("arg-type", "reportArgumentType"),
+    "zn.save({}, durable=True)": ("call-arg", "reportCallIssue"),
+    'ztensor.open("m.zt", limits=3)': ("arg-type", "reportArgumentType"),
     'with ztensor.Writer("m.zt") as w: w.finnish()': (
         "attr-defined",
         "reportAttributeAccessIssue",

@@ -1,4 +1,4 @@
-"""What the tensors of files are like: ids, statistics, pictures, differences, findings, times.
+"""What the tensors of files are like: ids, statistics, pictures, differences, findings.
 
 `identity.py` gives one id for the same tensors however they are stored. `streaming.py` cuts objects
 into blocks of elements; `statistics.py` and `comparing.py` take such blocks, and hand them to what
@@ -7,7 +7,6 @@ are looked at together by `batches.py`. `slicing.py` and `singular.py` look at o
 tensor. `plotting.py` draws what the statistics found. `insight.py` puts all of this together for
 one model, with roles and layers (`roles.py`) and rules for what is odd (`findings.py`), and
 `beside.py` for two; both are begun by `examining.py`. `document.py` writes it down, and
-`conditions.py` compares it with what must not be. `timing.py` says how long a file takes to read,
-beside the libraries of `peers.py`. Files of any format that is read; nothing is ever written
-to them.
+`conditions.py` compares it with what must not be. Files of any format that is read; nothing is
+ever written to them.
 """

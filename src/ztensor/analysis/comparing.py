@@ -34,10 +34,10 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.interactive import Shown
 from ztensor.layout import LAYOUTS
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
-from ztensor.notebook import Shown
 from ztensor.reading.component import digest_of
 from ztensor.reading.objects import not_found, order_of_bytes
 from ztensor.tree.stored import split_tree

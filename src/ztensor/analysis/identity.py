@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.analysis.streaming import opened
 from ztensor.boundary import public
-from ztensor.container.v2 import emit_content
+from ztensor.container.v2.content import emit_content
 from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.layout.lengths import known_length

@@ -17,8 +17,8 @@ from ztensor.analysis.roles import Role, is_buffer, is_optimizer_state, natural_
 from ztensor.analysis.statistics import Asked, TensorStats, survey
 from ztensor.boundary import public
 from ztensor.errors import without_secrets
+from ztensor.interactive import Shown
 from ztensor.model.showing import counted, short_repr, shown_name, visible
-from ztensor.notebook import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -37,13 +37,13 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.interactive import Shown
 from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import result_dtype
 from ztensor.layout.lengths import known_length
 from ztensor.metadata import describe_object
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
-from ztensor.notebook import Shown
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 

@@ -27,8 +27,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.interactive import Shown
 from ztensor.model.showing import counted
-from ztensor.notebook import Shown
 from ztensor.opening import open as open_files
 from ztensor.states import AS_SAVED, read_tree
 from ztensor.tree.fitting import fit

@@ -30,8 +30,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.hints import Hinted
-from ztensor.notebook import Shown
+from ztensor.interactive import Hinted, Shown
 from ztensor.opening import open as open_files
 from ztensor.states import save_encoded, save_encoded_divided
 from ztensor.threads import Background

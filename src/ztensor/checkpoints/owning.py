@@ -14,7 +14,7 @@ from ztensor.opening import open as open_files
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
 
 def is_step_file(given: BinaryIO | Remote, step: int) -> bool:

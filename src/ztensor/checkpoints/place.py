@@ -17,10 +17,10 @@ from ztensor.source import locking
 from ztensor.source.flushing import flush_file, flush_folder
 from ztensor.source.paths import path_text
 from ztensor.source.prefixes import listed, look
+from ztensor.source.reference import Remote, with_storage
 from ztensor.source.removal import OpenFolder, is_link, remove_object
 from ztensor.source.sink import sweep
 from ztensor.source.table import remote_of
-from ztensor.source.urls import Remote, with_storage
 from ztensor.threads import Pool
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.notebook import Shown
+from ztensor.interactive import Shown
 from ztensor.sharded.naming import STEP_NAME
 from ztensor.tree.stored import split_tree
 

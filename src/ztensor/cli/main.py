@@ -53,10 +53,8 @@ VERBS: dict[str, dict[str, Verb]] = {
         "diff": Verb("Compare two files, whatever their formats."),
         "report": Verb("Write one page that shows a model, or two beside each other."),
         "view": Verb("Look at a model in the browser, computed as it is looked at."),
-        "browse": Verb("Look around in a model in the terminal."),
         "hash": Verb("Print an id of the contents, independent of the storage."),
         "ckpt": Verb("List, check or remove the steps of a training run."),
-        "bench": Verb("Time how fast a file opens and loads on this machine."),
     },
     "Write new files": {
         "convert": Verb("Write a file of any format as .zt, or in another format."),
@@ -79,8 +77,7 @@ VERBS: dict[str, dict[str, Verb]] = {
             "ztensor.cli.migrate:decompress",
         ),
     },
-    "Try the library, or another reader": {
-        "demo": Verb("Save, map, slice and damage a checkpoint, with times."),
+    "Try another reader": {
         "conformance": Verb("Try a reader of .zt files on a corpus of right and wrong ones."),
     },
     "Teach the shell": {
@@ -96,6 +93,13 @@ _MEANT = {
     "inspect": "info",
     "list": "ls",
     "rename": "mv",
+}
+
+# What to type instead of verbs that are gone.
+_GONE = {
+    "bench": "`python -m timeit -s 'from ztensor.numpy import load_file' 'load_file(\"FILE\")'`",
+    "browse": "`ztensor view MODEL`, or `ztensor ls MODEL` for its names",
+    "demo": "`make demo` in the sources, or `python examples/demo.py`",
 }
 
 _SUFFIXES = read_suffixes()
@@ -223,6 +227,8 @@ class _Verbs(TyperGroup):
     ) -> tuple[str | None, Command | None, list[str]]:
         """Find the verb; where there is none, say which one is meant."""
         if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            if args[0] in _GONE:
+                ctx.fail(f"{args[0]!r} is no verb any more; type {_GONE[args[0]]}")
             if args[0] in _MEANT:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean {_MEANT[args[0]]!r}?")
             if os.path.lexists(args[0]):

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ztensor.container import v0_1, v1, v1_0, v2
 from ztensor.container.framing import Container, Frame, locate
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import Manifest, TensorObject
     from ztensor.model.rules import Form
 
-SCHEMAS: Mapping[Container, Callable[[bytes, Frame, Budget], Manifest]] = {
-    Container.V0_1: v0_1.parse_manifest,
-    Container.V1_0: v1_0.parse_manifest,
-    Container.V1: v1.parse_manifest,
-    Container.V2: v2.parse_manifest,
-}
+SCHEMAS: Registry[Container, Callable[[bytes, Frame, Budget], Manifest]] = Registry(
+    {
+        Container.V0_1: "ztensor.container.v0_1:parse_manifest",
+        Container.V1_0: "ztensor.container.v1_0:parse_manifest",
+        Container.V1: "ztensor.container.v1.schema:parse_manifest",
+        Container.V2: "ztensor.container.v2.schema:parse_manifest",
+    }
+)
 
 
 class Emitter(Protocol):
@@ -68,12 +70,14 @@ class Emitter(Protocol):
         ...
 
 
-EMITTERS: Mapping[str, Callable[[], Emitter]] = {
-    "0.1.0": v0_1.Emitter,
-    "1.1.0": v1.Emitter11,
-    "1.2.0": v1.Emitter12,
-    "2.1": v2.Emitter,
-}
+EMITTERS: Registry[str, Callable[[], Emitter]] = Registry(
+    {
+        "0.1.0": "ztensor.container.v0_1:Emitter",
+        "1.1.0": "ztensor.container.v1.emit:Emitter11",
+        "1.2.0": "ztensor.container.v1.emit:Emitter12",
+        "2.1": "ztensor.container.v2.emit:Emitter",
+    }
+)
 LATEST = "1.2.0"
 # Other words for versions. The texts 2.0 and 2.1 differ in no byte of a file.
 _ALIASES = {"0.1": "0.1.0", "1.1": "1.1.0", "1.2": "1.2.0", "2": "2.1", "2.0": "2.1"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.model.manifest import TensorObject, WrittenObjects
+from ztensor.model.manifest import Entry, TensorObject, WrittenObjects
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
@@ -51,9 +51,10 @@ def emit_entries(
         around: gives what is around offset and digest of a kind.
         emit_object: gives an object that is of no kind.
     """
-    is_written = isinstance(objects, WrittenObjects)
-    entries = objects.entries if is_written else objects
-    kinds = [around(kind) for kind in objects.kinds] if is_written else []
+    entries: Mapping[str, Entry] = objects
+    kinds: list[Around] = []
+    if isinstance(objects, WrittenObjects):
+        entries, kinds = objects.entries, [around(kind) for kind in objects.kinds]
     yield cbor.head(5, len(names))
     for start in range(0, len(names), _JOINED):
         parts = []

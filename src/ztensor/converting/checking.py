@@ -14,7 +14,7 @@ from ztensor.wire import cbor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
     Progress = Callable[[int, int], None]
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import TYPE_CHECKING
 
 from ztensor.boundary import public
 from ztensor.casting import Casts, cast_target
-from ztensor.container import LATEST, require_version
+from ztensor.container import require_version
 from ztensor.converting.asking import format_of, matching, require_compressed, require_divided
 from ztensor.converting.files import write_file, write_set
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
+from ztensor.options import ConvertOptions, require_options
 from ztensor.sharded.naming import parse_size, shard_paths
 from ztensor.sharded.planning import plan_objects
 from ztensor.sharded.saving import place_of_whole, remove_shards, shards_there
@@ -24,16 +24,13 @@ from ztensor.source.table import remote_of
 from ztensor.source.targets import require_free
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
+    from typing import Unpack
 
     import numpy.typing as npt
 
-    from ztensor.source.sink import Durable
-    from ztensor.source.urls import Remote
-    from ztensor.typing import Readable
-
-    Path = str | os.PathLike[str]
-    Progress = Callable[[int, int], None]
+    from ztensor.source.reference import Remote
+    from ztensor.typing import Path, Readable
 
 
 @public
@@ -42,24 +39,15 @@ def convert(
     path: Path,
     *,
     to: str | None = None,
-    version: str = LATEST,
-    compression: bool | int | str | None = None,
-    chunk_rows: int | None = None,
-    checksum: str | bool | None = True,
-    alignment: int | None = None,
-    canonical: bool = False,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     max_shard_size: int | str | None = None,
     strict: bool = False,
     check: bool = False,
-    durable: Durable = "auto",
-    dry_run: bool = False,
-    threads: int | None = None,
     dtype: npt.DTypeLike | None = None,
     dequantize: bool = False,
     overwrite: bool = True,
-    progress: Progress | None = None,
+    **options: Unpack[ConvertOptions],
 ) -> ConversionReport:
     """Write what a file of any known format holds as a file of another, or of another version.
 
@@ -73,16 +61,6 @@ def convert(
         path: the new file; it replaces one that is there, unless `overwrite` is False.
         to: its format: `"zt"`, `"safetensors"`, `"npz"`, `"npy"` (one array), `"gguf"` or
             `"hdf5"`; by default what the suffix of `path` says.
-        version: of a `.zt` file: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`.
-        compression: of a `.zt` file: None keeps how components are stored, and stores raw what
-            only another format knows to decode; False stores all raw; True or a zstd level
-            compresses all.
-        chunk_rows: of a `.zt` file that is compressed anew: rows that are decoded together, as for
-            `ztensor.Writer`.
-        checksum: of a `.zt` file: digest of components that come without one or are stored anew;
-            a digest that is there stays, where the version has such digests.
-        alignment: of a `.zt` file of 2.1; as for `ztensor.Writer`.
-        canonical: of a `.zt` file of 2.1, likewise.
         include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
         exclude: likewise; no objects whose name matches one.
         max_shard_size: most bytes of tensors in a file, as a number or text such as "5GB"; what is
@@ -91,9 +69,6 @@ def convert(
         strict: True refuses, and puts nothing in place, where something would be lost.
         check: True reads the new file back before it is put in place, and compares every object
             that was not reported as lost.
-        durable: as for `ztensor.Writer`.
-        dry_run: True takes every step but writing; nothing is read back.
-        threads: how many decode, compress and compare; see `ztensor.Writer`.
         dtype: `"float32"`, `"float16"` or `"bfloat16"`: floats of 16 bits and more, values of
             sparse tensors too, become that; all else is left alone. The report says of each object
             how far its elements are off; one that is finite and would become infinite is refused.
@@ -101,7 +76,7 @@ def convert(
             `quantized_group` and the blocks of GGUF. What these two ask for is no loss that
             `strict` refuses, and `check` compares with the elements as they have to be.
         overwrite: False refuses to replace a file that is there, as the command does.
-        progress: called with the bytes done so far and those to do in all.
+        options: see `ztensor.typing.ConvertOptions`.
 
     Returns:
         What was written, and what was lost on the way.
@@ -119,24 +94,11 @@ def convert(
         LimitError: a safety cap is exceeded.
         SourceError: a file cannot be read or written.
     """
-    how = How(
-        version,
-        compression,
-        chunk_rows,
-        checksum,
-        strict,
-        check,
-        durable,
-        dry_run,
-        threads,
-        progress,
-        alignment=alignment,
-        canonical=canonical,
-    )
+    require_options("convert", options, ConvertOptions)
     return convert_as(
         source,
         path,
-        how,
+        How(strict=strict, check=check, **options),
         to=to,
         include=include,
         exclude=exclude,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,10 @@ from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.converting.versions import version_of
-from ztensor.errors import (
-    UsageError,
-)
+from ztensor.errors import UsageError
 from ztensor.model.formats import require_ours
 from ztensor.opening import open as open_file
+from ztensor.options import ConvertOptions, require_options
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
@@ -28,12 +28,9 @@ from ztensor.source.targets import require_free
 from ztensor.source.upload import require_changed_in_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Unpack
 
-    from ztensor.source.sink import Durable
-
-    Path = str | os.PathLike[str]
-    Progress = Callable[[int, int], None]
+    from ztensor.typing import Path
 
 
 @public
@@ -41,20 +38,11 @@ def migrate(
     path: Path,
     output: Path | None = None,
     *,
-    version: str | None = None,
-    compression: bool | int | str | None = None,
-    chunk_rows: int | None = None,
-    checksum: str | bool | None = True,
-    alignment: int | None = None,
-    canonical: bool = False,
     strict: bool = True,
-    durable: Durable = "auto",
     lock: bool = True,
     timeout: float = 0.0,
-    dry_run: bool = False,
-    threads: int | None = None,
     overwrite: bool = True,
-    progress: Progress | None = None,
+    **options: Unpack[ConvertOptions],
 ) -> ConversionReport:
     """Rewrite a zTensor file in another version or encoding, and prove that nothing was lost.
 
@@ -65,23 +53,11 @@ def migrate(
         path: the file; with an `output` also the index of a set of shards, or a file of another
             format.
         output: the new file; None replaces the old one.
-        version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`; None keeps the file's own, where it is
-            written.
-        compression: None keeps how components are stored, False stores all raw, True or a zstd
-            level compresses all.
-        chunk_rows: of what is compressed anew: rows that are decoded together, as for
-            `ztensor.Writer`.
-        checksum: digest of components that come without one or are stored anew.
-        alignment: of 2.1; as for `ztensor.Writer`.
-        canonical: of 2.1, likewise.
         strict: False writes what the version can say and reports the rest; only with an `output`.
-        durable: as for `ztensor.Writer`.
-        lock: as for `ztensor.Editor`, where the old file is replaced.
-        timeout: as for `ztensor.Editor`.
-        dry_run: True takes every step but writing; nothing is read back.
-        threads: how many decode, compress and compare.
+        lock: as in `ztensor.typing.EditOptions`, where the old file is replaced.
+        timeout: likewise.
         overwrite: False refuses to replace an `output` that is there.
-        progress: called with the bytes done so far and those to do in all.
+        options: see `ztensor.typing.ConvertOptions`.
 
     Raises:
         NotRepresentableError: the version cannot say something, and `strict` is set.
@@ -92,11 +68,14 @@ def migrate(
         SourceError: it cannot be read or written; it is then as it was.
         ArgumentValueError: an argument has an unknown value.
     """
+    require_options("migrate", options, ConvertOptions)
     source = path_text(path)
     target = source if output is None else path_text(output)
+    version = options.get("version")
     if version is not None:
         version = require_version(version)
-    require_compressed("zt", compression, chunk_rows)
+    how = How(strict=strict, check=True, **options)
+    require_compressed("zt", how.compression, how.chunk_rows)
     in_place = output is None or is_same(source, target)
     remote = remote_of(path if output is None else output)
     if not in_place:
@@ -129,19 +108,6 @@ def migrate(
             Place(target, remote=remote),
             "zt",
             inputs,
-            How(
-                version_of(reader) if version is None else version,
-                compression,
-                chunk_rows,
-                checksum,
-                strict,
-                check=True,
-                durable=durable,
-                dry_run=dry_run,
-                threads=threads,
-                progress=progress,
-                alignment=alignment,
-                canonical=canonical,
-            ),
+            dataclasses.replace(how, version=version or version_of(reader)),
             last=None if locked is None else locked.require_in_place,
         )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ztensor.casting import Change
 from ztensor.errors import describe
+from ztensor.interactive import Shown
 from ztensor.model.showing import counted, short_repr
-from ztensor.notebook import Shown
 
 if TYPE_CHECKING:
     from ztensor.model.account import Unrepresented

@@ -14,9 +14,9 @@ from ztensor.source.upload import RemoteSink, is_there
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.source.reference import Remote
     from ztensor.source.removal import Made
     from ztensor.source.sink import Durable
-    from ztensor.source.urls import Remote
 
     Progress = Callable[[int, int], None]
 

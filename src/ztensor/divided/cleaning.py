@@ -28,14 +28,14 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.source import locking
+from ztensor.source.reference import Remote
 from ztensor.source.removal import OpenFolder, remove_object
-from ztensor.source.urls import Remote
 from ztensor.threads import Pool, run_jobs, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
 # A file of a process, or a root, that has no name yet where the system gives none to nobody.
 _MOST_LOOKED_INTO = 3
@@ -65,7 +65,11 @@ def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> l
 
 @public
 def compact(
-    folder: Path, *, storage: object = None, older_than: float = HOURS, dry_run: bool = False
+    folder: Path,
+    *,
+    storage: Storage | None = None,
+    older_than: float = HOURS,
+    dry_run: bool = False,
 ) -> list[str]:
     """Remove the files of a folder that its checkpoint does not name; return their names.
 

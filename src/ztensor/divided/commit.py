@@ -27,10 +27,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.sharded.naming import ROOT
+from ztensor.source.reference import Remote
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import require_free
 from ztensor.source.upload import RemoteSink
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ztensor.divided.part import PartRecord
     from ztensor.divided.saves import Save
     from ztensor.source.sink import Durable
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
 
@@ -51,7 +51,7 @@ def commit(
     *,
     overwrite: bool = True,
     durable: Durable = "auto",
-    storage: object = None,
+    storage: Storage | None = None,
     writer: str = "",
 ) -> None:
     """Make what the processes wrote the checkpoint of a folder, as a whole or not at all.
@@ -125,7 +125,7 @@ def commit_apart(
     *,
     writer: str,
     durable: Durable,
-    storage: object,
+    storage: Storage | None,
 ) -> None:
     """Commit what one process wrote of a save whose processes do not talk; see `commit`.
 

@@ -23,16 +23,17 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.interactive import Shown
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Manifest
 from ztensor.model.showing import counted
-from ztensor.notebook import Shown
+from ztensor.options import FileOptions, require_options
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.objects import not_found
 from ztensor.sharded.naming import DIVIDED, ROOT
-from ztensor.source.ahead import exact
+from ztensor.source.base import exact
 from ztensor.source.failures import changed
 from ztensor.source.later import LaterFile, LaterFiles
 from ztensor.source.local import FileSource
@@ -42,12 +43,13 @@ from ztensor.source.rights import rights_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
+    from typing import Unpack
 
     from ztensor.chunks.table import Chunk
     from ztensor.divided.root import Root
     from ztensor.model.manifest import TensorObject
     from ztensor.source.rights import Rights
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
 
@@ -252,29 +254,23 @@ class DividedObjects(FileObjects):
 
 
 def open_objects(
-    folder: Any,
-    *,
-    verify: bool | None = None,
-    limits: Limits | None = None,
-    storage: object = None,
+    folder: Any, *, storage: Storage | None = None, **how: Unpack[FileOptions]
 ) -> DividedObjects:
     """Return the whole tensors of a divided checkpoint; see `open_divided`."""
-    found = divided_of(Place(folder, storage), verify=verify, limits=limits)
+    place = Place(folder, storage)
+    found = divided_of(place, **how)
     if found is None:
-        raise UsageError(
-            "the file is the root of no divided checkpoint", file=Place(folder, storage).name
-        )
+        raise UsageError("the file is the root of no divided checkpoint", file=place.name)
     return found
 
 
-def divided_of(
-    place: Place, *, verify: bool | None = None, limits: Limits | None = None
-) -> DividedObjects | None:
+def divided_of(place: Place, **how: Unpack[FileOptions]) -> DividedObjects | None:
     """Return the tensors of a divided checkpoint; None where its root is a file like any other.
 
     Raises:
         ZTensorError: what `open_divided` raises.
     """
+    verify, limits = how.get("verify"), how.get("limits")
     file = open_root(place, verify=verify, limits=limits)
     try:
         if is_root(file):
@@ -357,22 +353,16 @@ class DividedCheckpoint(Shown):
 
 @public
 def open_divided(
-    folder: Path,
-    *,
-    verify: bool | None = None,
-    mmap: bool = True,
-    limits: Limits | None = None,
-    storage: object = None,
+    folder: Path, *, storage: Storage | None = None, **options: Unpack[FileOptions]
 ) -> DividedCheckpoint:
     """Open a divided checkpoint; `ztensor.open` gives a reader of the same tensors.
 
     Args:
         folder: the folder or the URL of the prefix, or the root in it.
-        verify: None checks the digests of chunks that are read as a whole, True those of all that
-            are touched, False none.
-        mmap: of no matter: tensors of many files are read, and never mapped.
-        limits: safety caps; `ztensor.Limits()` by default.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
+        options: see `ztensor.typing.FileOptions`. `verify` is of chunks: None checks those that are
+            read as a whole, True all that are touched. `mmap` and `recover` are of no matter:
+            tensors of many files are read, and a root is never torn.
 
     Raises:
         UsageError: the folder has a file of that name which is no root.
@@ -381,5 +371,5 @@ def open_divided(
         LimitError: a safety cap is exceeded.
         SourceError: the root or a file that it names cannot be read, or is not there.
     """
-    del mmap
-    return DividedCheckpoint(open_objects(folder, verify=verify, limits=limits, storage=storage))
+    require_options("open_divided", options, FileOptions)
+    return DividedCheckpoint(open_objects(folder, storage=storage, **options))

@@ -36,24 +36,26 @@ from ztensor.frameworks import adapter_of
 from ztensor.layout.elements import blocks, spell
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.showing import counted
+from ztensor.options import PartOptions, require_options
 from ztensor.reading.listing import find_manifest
 from ztensor.sharded.naming import ROOT, parse_size
 from ztensor.source.base import Range
+from ztensor.source.reference import Remote
 from ztensor.source.sink import FileSink
 from ztensor.source.upload import RemoteSink
-from ztensor.source.urls import Remote
 from ztensor.tensor import Tensor, shape_of
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
+    from typing import Unpack
 
     from ztensor.chunks.table import Chunk
     from ztensor.reading.file import FileObjects
     from ztensor.source.descriptor import Descriptor
     from ztensor.source.sink import Durable
-    from ztensor.typing import Path, TensorLike
+    from ztensor.typing import Path, Storage, TensorLike
 
     Array = np.ndarray[Any, Any]
 
@@ -101,24 +103,13 @@ class PartWriter:
     Args:
         folder: the folder, which must be there, or the URL of a prefix.
         process: the number of this process; of no matter to readers.
-        compression: as for `ztensor.Writer`.
-        checksum: as for `ztensor.Writer`: True or `"crc32c"`, `"sha256"`, or None. `"xxh3-128"` is
-            crc32c, and beside it what later saves with `since` need.
-        threads: as for `ztensor.Writer`.
-        durable: True flushes to disk before `finish` returns; "auto" does so where the folder has
-            a checkpoint already; False leaves it to the system.
-        storage: how the store of a URL is opened; see `ztensor.open`.
-        max_shard_size: most bytes of a file, such as `"5GB"`; more files then. No limit by default.
-        since: an older checkpoint. A chunk of the same place and the same bytes is not written: the
-            file that has it becomes one of this folder's, too, by a link, or a copy in the store.
-            So the older checkpoint may be removed. Bytes are the same where their xxh3-128 is,
-            which the older one has if it was saved with `since` or `checksum="xxh3-128"`.
         save_id: a text or number that all processes of this save pass, and no other save into this
             folder: a random one that a process makes and gives to the others, or the step with the
             number of the attempt. `commit` and `repair` compare it.
         processes: how many processes write parts of this save, numbered from 0. Each leaves a file
             then, so that `commit` and `repair` know whether one is missing. With 1 the id need not
             be given.
+        options: see `ztensor.typing.PartOptions`.
 
     Raises:
         SourceError: nothing can be written there, or `since` cannot be read.
@@ -131,16 +122,11 @@ class PartWriter:
         folder: Path,
         *,
         process: int = 0,
-        compression: bool | int | str = False,
-        checksum: str | bool | None = True,
-        threads: int | None = None,
-        durable: Durable = "auto",
-        storage: object = None,
-        max_shard_size: int | str | None = None,
-        since: Path | None = None,
         save_id: str | int | None = None,
         processes: int | None = None,
+        **options: Unpack[PartOptions],
     ) -> None:
+        require_options("PartWriter", options, PartOptions)
         if type(process) is not int or process < 0:
             raise ArgumentValueError(
                 "a process has a number from 0", found=describe(process), expected="0 or more"
@@ -155,18 +141,8 @@ class PartWriter:
         if save_id is not None:
             self.save_id = require_save_id(save_id)
         self.processes = processes
-        self._place = Place(folder, storage)
-        self._place.require_no_link()
         self.process = process
-        self._older = None if since is None else Older(since, self._place, storage)
-        self._is_strong = since is not None or checksum == STRONG
-        self._options: dict[str, Any] = {
-            "compression": compression,
-            "checksum": True if checksum == STRONG else checksum,
-            "threads": threads,
-        }
-        self._durable = _is_durable(self._place, durable)
-        self._most = None if max_shard_size is None else parse_size(max_shard_size)
+        self._prepare(folder, **options)
         self._tensors = Tensors()
         self._rows: list[Chunk] = []
         self._files: list[TableFile] = []
@@ -180,6 +156,31 @@ class PartWriter:
         self.state = "open"
         self._begin()
         self._release_older()
+
+    def _prepare(
+        self,
+        folder: Path,
+        *,
+        compression: bool | int | str = False,
+        checksum: str | bool | None = True,
+        threads: int | None = None,
+        durable: Durable = "auto",
+        storage: Storage | None = None,
+        max_shard_size: int | str | None = None,
+        since: Path | None = None,
+    ) -> None:
+        """Look at the folder, and take the options; see `PartOptions`."""
+        self._place = Place(folder, storage)
+        self._place.require_no_link()
+        self._older = None if since is None else Older(since, self._place, storage)
+        self._is_strong = since is not None or checksum == STRONG
+        self._options: dict[str, Any] = {
+            "compression": compression,
+            "checksum": True if checksum == STRONG else checksum,
+            "threads": threads,
+        }
+        self._durable = _is_durable(self._place, durable)
+        self._most = None if max_shard_size is None else parse_size(max_shard_size)
 
     def _release_older(self) -> None:
         """Give up the files of an earlier save of this process that nobody committed."""

@@ -20,13 +20,14 @@ from ztensor.sharded.naming import ROOT
 from ztensor.source.beneath import Beneath, cache_of, parts_of
 from ztensor.source.paths import is_url, path_text
 from ztensor.source.prefixes import listed
+from ztensor.source.reference import Remote, path_of_file_url, remote_of, with_storage
 from ztensor.source.remote import RemoteSource
 from ztensor.source.table import is_read_by_ranges, is_remote, known_schemes, source_of
 from ztensor.source.upload import is_there
-from ztensor.source.urls import Remote, path_of_file_url, remote_of, with_storage
 
 if TYPE_CHECKING:
     from ztensor.source.base import Source
+    from ztensor.typing import Storage
 
 # The key of attributes of the root, of files of processes, and of objects in these.
 ATTRIBUTE = "divided"
@@ -94,7 +95,7 @@ class Place:
         folder: the folder; None in a store.
     """
 
-    def __init__(self, given: Any, storage: object = None) -> None:
+    def __init__(self, given: Any, storage: Storage | None = None) -> None:
         given = with_storage(given, storage)
         path = path_text(given)
         if not isinstance(given, Remote) and path.lower().startswith("file://"):

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
 
 _MOST_KEPT = 1000  # damaged roots
@@ -89,7 +89,7 @@ def repair(
     durable: Durable = "auto",
     dry_run: bool = False,
     one_save: bool = False,
-    storage: object = None,
+    storage: Storage | None = None,
 ) -> RootReport:
     """Write the root of a divided checkpoint anew where it is lost or damaged.
 

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable, Sink
     from ztensor.tree.decode import LeafAt
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
 
@@ -167,7 +167,9 @@ def _kept(name: str) -> Callable[[Any], Made]:
 
 
 @public
-def read_root(folder: Path, *, limits: Limits | None = None, storage: object = None) -> Root:
+def read_root(
+    folder: Path, *, limits: Limits | None = None, storage: Storage | None = None
+) -> Root:
     """Return what the root of a divided checkpoint says, every claim of it checked.
 
     Args:

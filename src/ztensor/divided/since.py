@@ -19,15 +19,15 @@ from ztensor.contents import open_file
 from ztensor.divided.place import Place, opener
 from ztensor.divided.root import read_root
 from ztensor.errors import SourceError
+from ztensor.source.reference import Remote
 from ztensor.source.upload import copy
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.chunks.table import Chunk, Kind, TableFile
     from ztensor.reading.file import FileObjects
-    from ztensor.typing import Path
+    from ztensor.typing import Path, Storage
 
     Box = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], Kind]
 
@@ -48,7 +48,7 @@ class Older:
         SourceError: it cannot be read.
     """
 
-    def __init__(self, since: Path, place: Place, storage: object) -> None:
+    def __init__(self, since: Path, place: Place, storage: Storage | None) -> None:
         self._from = Place(since, storage)
         self._to = place
         self._table = read_root(since, storage=storage).table

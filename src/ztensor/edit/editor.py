@@ -34,6 +34,7 @@ from ztensor.metadata import TensorMetadata, describe_object
 from ztensor.model.manifest import Manifest, TensorObject, WrittenObjects
 from ztensor.model.rules import alignment_of
 from ztensor.opening import Reader
+from ztensor.options import EditOptions, ObjectOptions, require_options
 from ztensor.reading.listing import read_manifest
 from ztensor.sharded.naming import ROOT
 from ztensor.source.appending import AppendSink, TrialSink
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor.container import Emitter, Frame
-    from ztensor.typing import ElementType, TensorLike, WriteOptions
+    from ztensor.typing import ElementType, Path, Progress, TensorLike
     from ztensor.writing.stream import ObjectSink
 
 _LOG = logging.getLogger("ztensor")
@@ -69,20 +70,7 @@ class Editor(Writer):
 
     Args:
         path: the file.
-        atomic: True changes a copy and renames it over the file: readers never meet a torn end,
-            at the cost of the copy (little where the file system shares blocks).
-        compression: for new objects, as for `Writer`.
-        checksum: for new objects, as for `Writer`; True, the default, is that of the old ones where
-            they have one kind.
-        durable: False leaves flushing to the system: safe against a killed process, not a power
-            cut. Otherwise everything is on disk when `finish` returns.
-        lock: False takes no lock; only for file systems without locks, if nobody else writes.
-        timeout: seconds to wait for another writer.
-        dry_run: True takes every step but writing: what would fail fails, `finish` returns the
-            length the file would have, and the file stays as it is.
-        progress: called with the bytes copied so far and those to copy, where `atomic` or an
-            older container asks for a copy of the file before the first change.
-        chunk_rows: for new objects, as for `Writer`.
+        options: see `ztensor.typing.EditOptions`.
 
     Attributes:
         old_nbytes: the file's length when it was opened.
@@ -95,21 +83,25 @@ class Editor(Writer):
         SourceError: it cannot be opened for writing, or another process is writing it.
     """
 
-    def __init__(
+    def __init__(self, path: Path, **options: Unpack[EditOptions]) -> None:
+        require_options("Editor", options, EditOptions)
+        self._open(path_text(path), **options)
+
+    def _open(
         self,
-        path: str | os.PathLike[str],
+        name: str,
         *,
         atomic: bool = False,
         compression: bool | int | str = False,
         checksum: str | bool | None = True,
+        chunk_rows: int | None = None,
         durable: Durable = "auto",
         lock: bool = True,
         timeout: float = 0.0,
         dry_run: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-        chunk_rows: int | None = None,
+        progress: Progress | None = None,
     ) -> None:
-        name = path_text(path)
+        """Open the file for what is changed; see `EditOptions`."""
         self.rewritten_from: str | None = None
         self._has_changed = False
         # Held to the end whatever is written to: it keeps other writers out.
@@ -222,17 +214,19 @@ class Editor(Writer):
         """
         return describe_object(name, self._require_object(name))
 
-    def replace(self, name: str, data: TensorLike, **options: Unpack[WriteOptions]) -> None:
+    def replace(self, name: str, data: TensorLike, **options: Unpack[ObjectOptions]) -> None:
         """Put other data under a name, of any shape, element type and layout.
 
         Args:
             name: an object of the file.
             data: as for `write`.
-            options: as for `write`; by default a plain array keeps the old object's attributes.
+            options: see `ztensor.typing.ObjectOptions`; by default a plain array keeps the old
+                object's attributes.
 
         Raises:
             ObjectNotFoundError: no object of that name.
         """
+        require_options("replace", options, ObjectOptions)
         old = self._require_object(name)
         if "attributes" not in options and not hasattr(data, "attributes"):
             options["attributes"] = old.attributes
@@ -249,7 +243,7 @@ class Editor(Writer):
         name: str,
         shape: Sequence[int],
         dtype: ElementType,
-        **options: Unpack[WriteOptions],
+        **options: Unpack[ObjectOptions],
     ) -> ObjectSink:
         """Return a sink that takes in pieces what comes under a name, as `stream` does.
 
@@ -257,12 +251,14 @@ class Editor(Writer):
             name: an object of the file.
             shape: the new shape.
             dtype: the new element type.
-            options: as for `stream`; by default the old object's attributes are kept.
+            options: see `ztensor.typing.ObjectOptions`; by default the old object's attributes are
+                kept.
 
         Raises:
             ObjectNotFoundError: no object of that name.
             NotRepresentableError: the version cannot hold it.
         """
+        require_options("replace_stream", options, ObjectOptions)
         old = self._require_object(name)
         options.setdefault("attributes", old.attributes)
         del self.objects[name]

@@ -8,13 +8,14 @@ from ztensor.boundary import public
 from ztensor.edit.editor import Editor
 from ztensor.errors import ArgumentValueError
 from ztensor.opening import Reader
+from ztensor.options import EditOptions, RemoveOptions, require_options
 from ztensor.source.paths import path_text
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.typing import EditOptions, Path, RemoveOptions, TensorLike
+    from ztensor.typing import Path, TensorLike
 
 
 @public
@@ -28,13 +29,14 @@ def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[Ed
         path: the file.
         name: an object of the file.
         data: a `Tensor` or an array.
-        options: `atomic`, `durable`, `lock`, `timeout`, `compression`, `checksum` of `Editor`.
+        options: see `ztensor.typing.EditOptions`.
 
     Raises:
         ObjectNotFoundError: no object of that name.
         FormatError: the file is damaged; the message says how to repair it.
         SourceError: it cannot be written; it holds its old state.
     """
+    require_options("replace_tensor", options, EditOptions)
     with Editor(path, **options) as editor:
         editor.replace(name, data)
         return editor.finish()
@@ -54,7 +56,8 @@ def remove_tensors(
         output: where the rest is written as a new file; None changes `input` itself, writing only
             a manifest, and leaves the removed bytes to `compact`.
         names: the objects to remove.
-        options: of `Editor` without `output`, of `Writer` with it.
+        options: see `ztensor.typing.RemoveOptions`: of `Editor` without `output`, of `Writer` with
+            it.
 
     Raises:
         ObjectNotFoundError: a name is not in the file; then nothing is changed.
@@ -62,6 +65,7 @@ def remove_tensors(
         FormatError: the file is damaged.
         SourceError: it cannot be read or written.
     """
+    require_options("remove_tensors", options, RemoveOptions)
     wanted = [names] if isinstance(names, str) else list(names)
     if output is None:
         if not wanted:
@@ -90,7 +94,7 @@ def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditO
     Args:
         path: the file.
         names: old names to new ones; two can be swapped.
-        options: `atomic`, `durable`, `lock`, `timeout` of `Editor`.
+        options: see `ztensor.typing.EditOptions`.
 
     Raises:
         ObjectNotFoundError: an old name is not in the file; then nothing is changed.
@@ -98,6 +102,7 @@ def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditO
         FormatError: the file is damaged; the message says how to repair it.
         SourceError: it cannot be written; it holds its old state.
     """
+    require_options("rename_tensors", options, EditOptions)
     with Editor(path, **options) as editor:
         editor.rename(names)
         return editor.finish()
@@ -119,7 +124,7 @@ def set_attributes(
         attributes: what to set; a value of None takes the key away.
         name: the object; None for the file.
         replace: True drops all keys that are not given.
-        options: `atomic`, `durable`, `lock`, `timeout` of `Editor`.
+        options: see `ztensor.typing.EditOptions`.
 
     Raises:
         NotRepresentableError: a value cannot be stored.
@@ -127,6 +132,7 @@ def set_attributes(
         FormatError: the file is damaged; the message says how to repair it.
         SourceError: it cannot be written; it holds its old state.
     """
+    require_options("set_attributes", options, EditOptions)
     with Editor(path, **options) as editor:
         editor.set_attributes(attributes, name=name, replace=replace)
         return editor.finish()

@@ -27,24 +27,24 @@ from ztensor.errors import (
 from ztensor.model.formats import written_formats
 from ztensor.opening import Reader
 from ztensor.opening import open as open_files
+from ztensor.options import WriteOptions, require_options
 from ztensor.sharded.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
 from ztensor.sharded.planning import plan_objects
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import is_path, path_text
+from ztensor.source.reference import Remote
 from ztensor.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.source.table import absolute, is_remote, remote_of, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
-from ztensor.source.urls import Remote
 from ztensor.tree.stored import merged_attributes
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Unpack
 
     from ztensor.source.sink import Durable
-
-    Path = str | os.PathLike[str]
-    Progress = Callable[[int, int], None]
+    from ztensor.typing import Path, Progress
 
 
 @public
@@ -68,9 +68,9 @@ def compact(
         path: the file.
         canonical: of 2.x: True gives it the form in which the same tensors are always the same
             bytes; what lies in other files is taken in.
-        durable: as for `Writer`.
-        lock: as for `Editor`.
-        timeout: as for `Editor`.
+        durable: see `ztensor.typing.EditOptions`, like the next two.
+        lock: likewise.
+        timeout: likewise.
         dry_run: True takes every step but writing.
         progress: called with the stored bytes copied so far and those to copy in all.
 
@@ -115,14 +115,12 @@ def merge(
     *,
     on_conflict: Literal["error", "first", "last"] = "error",
     keep: Callable[[str], bool] | None = None,
-    version: str = LATEST,
-    alignment: int | None = None,
-    canonical: bool = False,
     attributes: Mapping[str, object] | None = None,
     durable: Durable = "auto",
     dry_run: bool = False,
     overwrite: bool = True,
     progress: Progress | None = None,
+    **options: Unpack[WriteOptions],
 ) -> int:
     """Write the objects of several files into one, and return its length in bytes.
 
@@ -135,15 +133,13 @@ def merge(
         output: the new file; it may be one of the inputs.
         on_conflict: what happens to a name two files have: an error, the first or the last wins.
         keep: says of a name whether the object is written; all are by default.
-        version: the new file's version.
-        alignment: of 2.1; as for `ztensor.Writer`.
-        canonical: of 2.1, likewise.
         attributes: its attributes; by default those of all inputs, later ones winning. Of trees
             (see `ztensor.save_tree`) that is refused where they differ.
-        durable: as for `Writer`.
+        durable: see `ztensor.typing.SaveOptions`.
         dry_run: True takes every step but writing.
         overwrite: False refuses to replace a file that is there.
         progress: called with the stored bytes copied so far and those to copy in all.
+        options: see `ztensor.typing.WriteOptions`.
 
     Raises:
         UsageError: there is a file and `overwrite` is False, or a name is in two files, and
@@ -152,6 +148,7 @@ def merge(
         FormatError: an input is damaged. No file appears.
         SourceError: a file cannot be read or written. No file appears.
     """
+    require_options("merge", options, WriteOptions)
     if on_conflict not in ("error", "first", "last"):
         raise ArgumentValueError(
             "unknown on_conflict",
@@ -180,15 +177,8 @@ def merge(
         if attributes is None:
             attributes = _merged(readers) or None
         target: Any = Nowhere(output) if dry_run else output
-        with Writer(
-            target,
-            version=version,
-            attributes=attributes,
-            durable=durable,
-            alignment=alignment,
-            canonical=canonical,
-        ) as writer:
-            ordered = sorted(chosen.items()) if canonical else chosen.items()
+        with Writer(target, attributes=attributes, durable=durable, **options) as writer:
+            ordered = sorted(chosen.items()) if options.get("canonical") else chosen.items()
             _copy_all(writer, [(name, *where) for name, where in ordered], progress)
             return writer.finish()
 
@@ -259,7 +249,7 @@ def split(
         to: the format of the shards: `"zt"` or `"safetensors"`.
         max_shard_size: most stored bytes in a shard, a number or text such as "500MB" or "5GiB".
         keep: says of a name whether the object is written; all are by default.
-        durable: as for `Writer`.
+        durable: see `ztensor.typing.SaveOptions`.
         dry_run: True takes every step but writing.
         progress: called with the stored bytes copied so far and those to copy in all.
         root: True writes shards as 2.1 itself has them, in the place of an index: `model.zt`, which

@@ -7,16 +7,15 @@ encoding sees a `Stored` (random access to one component's bytes) and a destinat
 """
 
 from ztensor.encoding.base import Encoding, Stored
-from ztensor.encoding.raw import Raw
-from ztensor.encoding.zstd import Zstd
-from ztensor.encoding.zstd_seekable import ZstdSeekable
+from ztensor.registry import Registry
 
-_ZSTD = Zstd()
-ENCODINGS: dict[str, Encoding] = {
-    "raw": Raw(),
-    "zstd": _ZSTD,
-    "zt.zstd-seekable/1": ZstdSeekable(_ZSTD),
-}
+ENCODINGS: Registry[str, Encoding] = Registry(
+    {
+        "raw": "ztensor.encoding.raw:RAW",
+        "zstd": "ztensor.encoding.zstd.codec:ZSTD",
+        "zt.zstd-seekable/1": "ztensor.encoding.zstd_seekable:ZSTD_SEEKABLE",
+    }
+)
 
 
 def writable() -> list[str]:

@@ -57,3 +57,6 @@ class Raw:
 def _pieces(stored: Stored) -> Iterator[memoryview]:
     for start in range(0, stored.length, PIECE_BYTES):
         yield stored.read(start, min(PIECE_BYTES, stored.length - start))
+
+
+RAW = Raw()

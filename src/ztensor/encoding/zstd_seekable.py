@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ztensor.encoding.base import Runs, require_decodable
-from ztensor.encoding.zstd import RUN_BYTES, Held, Zstd, walk_frames
+from ztensor.encoding.zstd import RUN_BYTES, ZSTD, Held, Zstd, walk_frames
 from ztensor.errors import EncodingError, Reason, describe
 
 if TYPE_CHECKING:
@@ -301,3 +301,6 @@ def _broken(expected: str, found: str) -> EncodingError:
         found=found,
         section=SECTION,
     )
+
+
+ZSTD_SEEKABLE = ZstdSeekable(ZSTD)

@@ -17,8 +17,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.source.paths import path_text
+from ztensor.source.reference import Remote, with_storage
 from ztensor.source.table import absolute, is_remote
-from ztensor.source.urls import Remote, with_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -21,6 +21,7 @@ from ztensor.fleet.running import each, listed
 from ztensor.model.formats import require_written, written_formats
 from ztensor.model.showing import counted, short_repr
 from ztensor.opening import open as open_reader
+from ztensor.options import ConvertOptions
 from ztensor.source.paths import path_text
 from ztensor.source.table import absolute, is_remote
 
@@ -292,7 +293,12 @@ def convert_files(
     """
     suffix = written_formats()[require_written(to)][0]
     taken = {"source", "path", "to", "overwrite", "threads", "progress"}
-    known = [name for name in inspect.signature(convert).parameters if name not in taken]
+    own = inspect.signature(convert).parameters
+    known = [
+        name
+        for name in (*own, *ConvertOptions.__annotations__)
+        if name not in taken and name != "options"
+    ]
     for name in options:
         if name not in known:
             raise ArgumentValueError(

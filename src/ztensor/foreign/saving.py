@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ztensor.container import LATEST
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.foreign import exporter
 from ztensor.limits import DEFAULT_LIMITS
@@ -46,13 +47,13 @@ def save_as(
         target: a path, or a file object open for writing bytes.
         metadata: key-value pairs of the file.
         progress: called with the bytes of tensors written so far and of all of them.
-        durable: as for `Writer`.
-        compression: must be False: these formats are written raw.
-        chunk_rows: must be None, likewise.
-        checksum: must be the default, or none: these formats have no digests.
-        version: must be None: it is one of ours.
-        alignment: must be None: likewise.
-        canonical: must be False: likewise.
+        durable: as in `SaveOptions`.
+        compression: of a zTensor file, like all that follow: it must say nothing.
+        chunk_rows: likewise.
+        checksum: likewise; the default and none are the same to these formats.
+        version: likewise.
+        alignment: likewise.
+        canonical: likewise.
 
     Raises:
         NotRepresentableError: the format cannot say a tensor, a name or the metadata.
@@ -64,7 +65,7 @@ def save_as(
         ("compression", compression, compression is False),
         ("chunk_rows", chunk_rows, chunk_rows is None),
         ("checksum", checksum, checksum in (True, "crc32c", "none", None, False)),
-        ("version", version, version is None),
+        ("version", version, version in (None, LATEST)),
         ("alignment", alignment, alignment is None),
         ("canonical", canonical, canonical is False),
     ):

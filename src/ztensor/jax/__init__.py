@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztensor import numpy as znumpy
 from ztensor.boundary import public
 from ztensor.buffers import aligned
 from ztensor.divided.opened import DividedObjects
@@ -30,12 +29,14 @@ from ztensor.errors import (
 from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_files
 from ztensor.opening import reader_of_bytes
+from ztensor.options import OpenOptions, SaveOptions, WriteOptions, require_options
 from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.row_slices import slice_of
+from ztensor.sharded.saving import save_files
 from ztensor.tensor import Tensor
 from ztensor.threads import run_jobs, worth
-from ztensor.writing.planning import attributes_given
+from ztensor.writing.saving import saved_bytes
 
 try:
     import jax
@@ -56,21 +57,12 @@ from ztensor.jax.values import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Unpack
 
     from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
     from ztensor.reading.reader import ObjectReader
-    from ztensor.source.sink import Durable
-    from ztensor.typing import (
-        Bytes,
-        JaxDevice,
-        JaxSharding,
-        Openable,
-        Path,
-        Progress,
-        Storage,
-        Target,
-    )
+    from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Target
 
 __all__ = [
     "leaf_names",
@@ -97,17 +89,8 @@ def save_file(
     metadata: Mapping[str, object] | None = None,
     *,
     compression: bool | int | str = False,
-    chunk_rows: int | None = None,
-    checksum: str | bool | None = True,
-    version: str = "1.2.0",
-    alignment: int | None = None,
-    canonical: bool = False,
-    durable: Durable = "auto",
-    deduplicate: Literal["memory", "content", False] = "memory",
-    max_shard_size: int | str | None = None,
-    format: str | None = None,
-    progress: Progress | None = None,
     attributes: Mapping[str, object] | None = None,
+    **options: Unpack[SaveOptions],
 ) -> dict[str, str]:
     """Save a dict of JAX arrays as one file; an old file is replaced atomically.
 
@@ -120,18 +103,9 @@ def save_file(
         filename: the file; also a file object open for writing bytes.
         metadata: key-value pairs of the file, its attributes; the page Reference says which values
             are allowed.
-        compression: as in `ztensor.numpy.save_file`, like all that follow.
-        chunk_rows: rows of a compressed tensor that are decoded together.
-        checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
-        version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`.
-        alignment: of 2.1; as for `ztensor.Writer`.
-        canonical: of 2.1, likewise: True makes the same tensors the same bytes.
-        durable: True flushes to disk before this returns.
-        deduplicate: "memory" stores one array under several names once.
-        max_shard_size: most bytes of tensors in a file; a dict that is larger goes to several.
-        format: the format to write; by default what the suffix of `filename` says.
-        progress: called with the bytes of tensors written so far and of all of them.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         attributes: another name of `metadata`, which `Writer` has; only one of them.
+        options: see `ztensor.typing.SaveOptions`.
 
     Returns:
         Names that were stored without bytes of their own, and whose bytes they have.
@@ -142,22 +116,9 @@ def save_file(
         ArgumentTypeError: `tensors` is no mapping, or holds trees, traced or deleted arrays.
         SourceError: the file could not be written. The old file is still there.
     """
-    return znumpy.save_file(
-        _stored(tensors),
-        filename,
-        attributes_given(metadata, attributes),
-        compression=compression,
-        chunk_rows=chunk_rows,
-        checksum=checksum,
-        version=version,
-        alignment=alignment,
-        canonical=canonical,
-        durable=durable,
-        deduplicate=deduplicate,
-        max_shard_size=max_shard_size,
-        format=format,
-        progress=progress,
-    )
+    require_options("save_file", options, SaveOptions)
+    stored = _stored(tensors)
+    return save_files(stored, filename, metadata, compression, attributes=attributes, **options)
 
 
 @public
@@ -166,25 +127,19 @@ def save(
     metadata: Mapping[str, object] | None = None,
     *,
     compression: bool | int | str = False,
-    chunk_rows: int | None = None,
-    checksum: str | bool | None = True,
-    version: str = "1.2.0",
-    alignment: int | None = None,
-    canonical: bool = False,
     deduplicate: Literal["memory", "content", False] = "memory",
     attributes: Mapping[str, object] | None = None,
+    **options: Unpack[WriteOptions],
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
-    return znumpy.save(
+    require_options("save", options, WriteOptions)
+    return saved_bytes(
         _stored(tensors),
-        attributes_given(metadata, attributes),
-        compression=compression,
-        chunk_rows=chunk_rows,
-        checksum=checksum,
-        version=version,
-        alignment=alignment,
-        canonical=canonical,
+        metadata,
+        attributes=attributes,
         deduplicate=deduplicate,
+        compression=compression,
+        **options,
     )
 
 
@@ -195,10 +150,8 @@ def load_file(
     device: JaxDevice | None = None,
     sharding: JaxSharding | None = None,
     copy: bool = False,
-    verify: bool | None = None,
     threads: int | None = None,
-    storage: Storage | None = None,
-    cache: Path | None = None,
+    **options: Unpack[OpenOptions],
 ) -> dict[str, jax.Array | Any]:
     """Load all objects of a file, or of a model that is kept in several.
 
@@ -212,12 +165,9 @@ def load_file(
         copy: False lets large arrays on the CPU be views of the mapped file, unchecked: nothing is
             read until it is used, and the file must not be changed in place meanwhile. True gives
             each array its own memory.
-        verify: None checks digests of whole objects that are copied, to a device, too; no digest of
-            a view and of a part of an object. True checks all of these, False nothing.
-        threads: how many read or decompress; by default as many as there are cores, four at most,
-            or what `ZTENSOR_NUM_THREADS` says.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        threads: how many read or decompress; see `ztensor.typing.LoadOptions`.
+        options: see `ztensor.typing.OpenOptions`. By default `verify` checks whole objects that are
+            copied, to a device, too; no view and no part of an object.
 
     Returns:
         Names to `jax.Array`s, and to `BCOO`, `BCSR` or `ztensor.Tensor`; `save_file` takes the
@@ -233,7 +183,8 @@ def load_file(
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
-    with open_files(filename, verify=verify, storage=storage, cache=cache) as reader:
+    require_options("load_file", options, OpenOptions)
+    with open_files(filename, **options) as reader:
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 
@@ -263,11 +214,7 @@ def load(
 
 @public
 def load_abstract(
-    filename: Openable,
-    *,
-    sharding: JaxSharding | None = None,
-    storage: Storage | None = None,
-    cache: Path | None = None,
+    filename: Openable, *, sharding: JaxSharding | None = None, **options: Unpack[OpenOptions]
 ) -> dict[str, jax.ShapeDtypeStruct | TensorMetadata]:
     """Return what `load_file` would, without data: shapes, element types and shardings.
 
@@ -277,8 +224,7 @@ def load_abstract(
     Args:
         filename: the file; also what `ztensor.open` takes.
         sharding: as in `load_file`; what is chosen is in each `ShapeDtypeStruct`.
-        storage: as in `load_file`.
-        cache: as in `load_file`.
+        options: see `ztensor.typing.OpenOptions`.
 
     Returns:
         Names to `jax.ShapeDtypeStruct`s; to `ztensor.TensorMetadata` for what is not dense.
@@ -289,7 +235,8 @@ def load_abstract(
         UnsupportedError: a type is unknown here.
         SourceError: it cannot be read.
     """
-    with open_files(filename, storage=storage, cache=cache) as reader:
+    require_options("load_abstract", options, OpenOptions)
+    with open_files(filename, **options) as reader:
         choose = _chooser(reader, sharding)
         result: dict[str, jax.ShapeDtypeStruct | TensorMetadata] = {}
         for name in reader:

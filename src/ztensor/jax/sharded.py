@@ -27,15 +27,16 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.jax.values import is_value, require_readable, stored
+from ztensor.options import PartOptions, require_options
 from ztensor.tensor import Tensor
 from ztensor.tree.fitting import fit
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import Unpack
 
-    from ztensor.source.sink import Durable
-    from ztensor.typing import Path, Storage
+    from ztensor.typing import Path
 
     Exchange = Callable[[bytes], Sequence[bytes]]
 
@@ -52,17 +53,11 @@ def save_sharded(
     tree: object,
     folder: Path,
     *,
-    compression: bool | int | str = False,
-    checksum: str | bool | None = True,
-    threads: int | None = None,
-    durable: Durable = "auto",
-    max_shard_size: int | str | None = None,
     overwrite: bool = True,
-    since: Path | None = None,
     values: Mapping[str, object] | None = None,
-    storage: Storage | None = None,
     process_index: int | None = None,
     exchange: Exchange | None = None,
+    **options: Unpack[PartOptions],
 ) -> None:
     """Save arrays that may be spread over processes as a divided checkpoint; all call it.
 
@@ -80,23 +75,13 @@ def save_sharded(
             keys, joined by dots.
         folder: a folder that all processes see, which is made if it is not there, or the URL of a
             prefix.
-        compression: as for `ztensor.Writer`.
-        checksum: as for `ztensor.Writer`: True or `"crc32c"`, `"sha256"`, or None. `"xxh3-128"` is
-            crc32c, and beside it what later saves with `since` need.
-        threads: as for `ztensor.Writer`.
-        durable: True flushes to disk before this returns; "auto" does so where a checkpoint is
-            replaced; False leaves it to the system.
-        max_shard_size: most bytes of a file, such as `"5GB"`; more files then.
         overwrite: False refuses to replace a checkpoint.
-        since: an older checkpoint, saved with `since` itself or with `checksum="xxh3-128"`. Shards
-            of the same place and the same bytes are not written: the older files become those of
-            this folder, too, by links or copies of the store; see `ztensor.divided.PartWriter`.
         values: plain values that the root has beside those of the tree, by name, such as those that
             `ztensor.CheckpointManager.save_divided` gives. Those of process 0 count.
-        storage: how the store of a URL is opened; see `ztensor.open`.
         process_index: which process this is; by default `jax.process_index()`.
         exchange: called by all processes with bytes, and returns those of all, in the order of
             processes; it is a barrier, too. By default JAX's own collectives.
+        options: see `ztensor.typing.PartOptions`.
 
     Raises:
         NotRepresentableError: a leaf cannot be stored, such as a key of random numbers; by its
@@ -108,6 +93,7 @@ def save_sharded(
         SourceError: this or another process could not write; every process raises then. What was
             there before still is.
     """
+    require_options("save_sharded", options, PartOptions)
     own = jax.process_index() if process_index is None else process_index
     share = _gathered if exchange is None else exchange
     leaves: list[tuple[str, Any]] = []
@@ -115,13 +101,8 @@ def save_sharded(
 
     def look() -> bytes:
         leaves.extend(_named(tree))
-        plain.update((name, leaf) for name, leaf in leaves if not _is_array(leaf))
-        for name, value in (values or {}).items():
-            if any(name == one for one, _ in leaves):
-                raise ArgumentValueError("a leaf of the tree has this name", object_name=name)
-            plain[name] = value
-        encode_values(plain)  # raises for what cannot be kept, before anything is written
-        Place(folder, storage).make()
+        plain.update(_plain(leaves, values or {}))
+        Place(folder, options.get("storage")).make()
         names = [name for name, leaf in leaves if _is_of_one_process(leaf)]
         return cbor.encode([secrets.token_bytes(16), *names])
 
@@ -132,21 +113,11 @@ def save_sharded(
     with contextlib.ExitStack() as kept:  # while the writer lives, no clean-up takes its files
 
         def write() -> bytes:
-            writer = kept.enter_context(
-                PartWriter(
-                    folder,
-                    process=own,
-                    compression=compression,
-                    checksum=checksum,
-                    threads=threads,
-                    durable=durable,
-                    storage=storage,
-                    max_shard_size=max_shard_size,
-                    since=since,
-                    save_id=tokens[0] if tokens else None,  # that of process 0 names the save
-                    processes=len(listed),
-                )
+            save_id = tokens[0] if tokens else None  # that of process 0 names the save
+            part = PartWriter(
+                folder, process=own, save_id=save_id, processes=len(listed), **options
             )
+            writer = kept.enter_context(part)
             for name, leaf in leaves:
                 if name not in plain:
                     _write(writer, name, leaf, is_ours=whole.get(name, own) == own)
@@ -163,8 +134,8 @@ def save_sharded(
                     map(record_from_bytes, given),
                     plain,
                     overwrite=overwrite,
-                    durable=durable,
-                    storage=storage,
+                    durable=options.get("durable", "auto"),
+                    storage=options.get("storage"),
                     writer="jax",
                 )
             return b""
@@ -245,6 +216,22 @@ def _word(key: Any) -> str:
         if hasattr(key, field):
             return str(getattr(key, field))
     return str(key)
+
+
+def _plain(leaves: list[tuple[str, Any]], values: Mapping[str, object]) -> dict[str, object]:
+    """Return the leaves that are no arrays, and the values that the root has beside them.
+
+    Raises:
+        ArgumentValueError: a leaf has the name of a value.
+        NotRepresentableError: a value cannot be kept.
+    """
+    plain = {name: leaf for name, leaf in leaves if not _is_array(leaf)}
+    for name, value in values.items():
+        if any(name == one for one, _ in leaves):
+            raise ArgumentValueError("a leaf of the tree has this name", object_name=name)
+        plain[name] = value
+    encode_values(plain)
+    return plain
 
 
 def _is_array(leaf: Any) -> bool:

@@ -11,17 +11,17 @@ import numpy as np
 from ztensor.boundary import public
 from ztensor.errors import UnsupportedError, describe
 from ztensor.jax.values import is_copied, is_value, stored, value_of
-from ztensor.source.urls import with_storage
+from ztensor.options import TreeOptions, require_options
 from ztensor.states import loaded_tree, save_tree
 from ztensor.tensor import Tensor
 from ztensor.tree.columns import malformed
 from ztensor.tree.kinds import Leaf, Made
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
+    from typing import Unpack
 
-    from ztensor.limits import Limits
-    from ztensor.typing import Openable, Path, Progress, Storage
+    from ztensor.typing import Openable
 
 __all__ = ["load_tree", "save_tree", "tree_form", "tree_leaf", "tree_makers"]
 
@@ -29,20 +29,7 @@ _KEY = "jax.random.key"
 
 
 @public
-def load_tree(
-    filename: Openable,
-    *,
-    copy: bool = True,
-    only: str | Iterable[str] | None = None,
-    into: Any = None,
-    types: Iterable[type] = (),
-    verify: bool | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-    storage: Storage | None = None,
-    cache: Path | None = None,
-) -> Any:
+def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
     """Load a nested state that `save_tree` saved, with JAX's arrays and keys as they were.
 
     Arrays are on JAX's default device; `jax.device_put(tree, sharding)` places them. States of
@@ -51,16 +38,7 @@ def load_tree(
 
     Args:
         filename: the file; also what else `ztensor.open` takes.
-        copy: as for `ztensor.load_tree`, like all that follow.
-        only: patterns of keys joined by dots.
-        into: a live tree that gives the classes, and the fields that are no data.
-        types: classes of records.
-        verify: whether digests are checked.
-        threads: how many read or decompress.
-        progress: called after each file with the bytes loaded so far and of all of them.
-        limits: caps other than the default ones.
-        storage: how the store of a URL is opened.
-        cache: a folder that keeps what is read of a URL.
+        options: see `ztensor.typing.TreeOptions`.
 
     Returns:
         The state: arrays that were NumPy's or torch's are NumPy's.
@@ -70,18 +48,8 @@ def load_tree(
         NotRepresentableError: JAX would narrow the elements; the message says what to do.
         ArgumentValueError: the file has another tree than `into`.
     """
-    return loaded_tree(
-        with_storage(filename, storage, cache),
-        "jax",
-        into=into,
-        verify=verify,
-        limits=limits,
-        only=only,
-        types=types,
-        copy=copy,
-        threads=threads,
-        progress=progress,
-    )
+    require_options("load_tree", options, TreeOptions)
+    return loaded_tree(filename, "jax", **options)
 
 
 def tree_form(value: Any) -> Leaf | Made | None:

@@ -10,22 +10,21 @@ the table; a format that is not in it is listed and its components read, but it 
 """
 
 from ztensor.layout.base import Layout, View
-from ztensor.layout.dense import Dense
-from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
-from ztensor.layout.group_profiles import PROFILES
-from ztensor.layout.quantized_group import QuantizedGroup
-from ztensor.layout.scipy_sparse import SCIPY_LAYOUTS
-from ztensor.layout.sparse_coo import SparseCoo
-from ztensor.layout.sparse_csr import SparseCsr
+from ztensor.registry import Registry
 
-LAYOUTS: dict[str, Layout] = {
-    "dense": Dense(),
-    "sparse_csr": SparseCsr(),
-    "sparse_coo": SparseCoo(),
-    "quantized_group": QuantizedGroup(),
-    **GGUF_LAYOUTS,
-    **SCIPY_LAYOUTS,
-    **PROFILES,
-}
+LAYOUTS: Registry[str, Layout] = Registry(
+    {
+        "dense": "ztensor.layout.dense:DENSE",
+        "sparse_csr": "ztensor.layout.sparse_csr:SPARSE_CSR",
+        "sparse_coo": "ztensor.layout.sparse_coo:SPARSE_COO",
+        "quantized_group": "ztensor.layout.quantized_group:QUANTIZED_GROUP",
+        "zt.quant_group/1": "ztensor.layout.group_profiles:QUANT_GROUP",
+        "zt.mx/1": "ztensor.layout.group_profiles:MX",
+    },
+    families={
+        "gguf.": "ztensor.layout.gguf_blocks:GGUF_LAYOUTS",
+        "scipy.": "ztensor.layout.scipy_sparse:SCIPY_LAYOUTS",
+    },
+)
 
 __all__ = ["LAYOUTS", "Layout", "View"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,6 +14,8 @@ from ztensor.model.problem import MOST_PROBLEMS, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+    from numpy.typing import DTypeLike
 
     from ztensor.model.manifest import Component, TensorObject
 
@@ -145,6 +148,32 @@ class PlainParts:
         """Return None: any elements are good."""
         del tensor_object, role, entries
         return None
+
+
+class Quantized(PlainParts, abc.ABC):
+    """The part of the contract a layout has whose dense value is computed of codes."""
+
+    @abc.abstractmethod
+    def dequantize(
+        self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
+    ) -> Array:
+        """Return the floats that an object stands for; a new array of its shape.
+
+        Args:
+            view: shape, components and attributes.
+            dtype: `float16`, `bfloat16`, `float32` or `float64`.
+            threads: how many to use; by default as `ztensor.threads` says.
+
+        Raises:
+            LayoutError: attributes or sizes break a rule of the layout.
+            UnsupportedError: this release does not know the scheme, or the type of blocks.
+            LimitError: the result does not fit into memory.
+            ArgumentValueError: another `dtype`.
+        """
+
+    def to_dense(self, view: View) -> Array:
+        """Return the dequantized weights as float32."""
+        return self.dequantize(view)
 
 
 def width_of(component: Component) -> int | None:

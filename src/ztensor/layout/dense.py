@@ -95,3 +95,6 @@ class Dense(PlainParts):
                 section=SECTION,
             )
         return flat
+
+
+DENSE = Dense()

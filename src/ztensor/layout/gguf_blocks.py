@@ -18,7 +18,7 @@ import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
-from ztensor.layout.base import Array, PlainParts, View, check_components, check_length
+from ztensor.layout.base import Array, Quantized, View, check_components, check_length
 from ztensor.layout.sparse import require_roles
 from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
@@ -58,7 +58,7 @@ class BlockType(NamedTuple):
         return None if rest else element_count(shape[:-1]) * blocks * self.nbytes
 
 
-class GgufBlocks(PlainParts):
+class GgufBlocks(Quantized):
     """The layout of one type of blocks."""
 
     main_role = "data"
@@ -106,27 +106,12 @@ class GgufBlocks(PlainParts):
                 section=SECTION,
             )
 
-    def to_dense(self, view: View) -> Array:
-        """Return the dequantized weights as float32."""
-        return self.dequantize(view)
-
     def dequantize(
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
         """Return the floats that blocks stand for; a new array.
 
-        They are computed in float32, as ggml does, and then converted.
-
-        Args:
-            view: shape and component.
-            dtype: `float16`, `bfloat16`, `float32` or `float64`.
-            threads: how many to use; by default as `ztensor.threads` says.
-
-        Raises:
-            LayoutError: the data is not the blocks of the shape.
-            UnsupportedError: this release cannot take blocks of the type apart.
-            LimitError: the result does not fit into memory.
-            ArgumentValueError: another `dtype`.
+        They are computed in float32, as ggml does, and then converted. See `Quantized`.
         """
         from ztensor.layout.gguf_decoding import PARTS, fill  # not for other files
         from ztensor.layout.quantization.namespace import NumpyNamespace

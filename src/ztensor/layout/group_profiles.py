@@ -21,7 +21,7 @@ import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.errors import LayoutError, Reason, describe
-from ztensor.layout.base import Array, PlainParts, View, check_components
+from ztensor.layout.base import Array, Quantized, View, check_components
 from ztensor.layout.sparse import require_roles
 from ztensor.model.dtype import STORAGE_TYPES, element_count
 from ztensor.model.problem import Problem
@@ -173,7 +173,7 @@ def _words(groups: Groups, count: int, role: str) -> int:
     return count // groups.per_word
 
 
-class _Profile(PlainParts, abc.ABC):
+class _Profile(Quantized):
     """What both layouts share: rules that are told as problems, or raised."""
 
     name = ""
@@ -229,14 +229,6 @@ class _Profile(PlainParts, abc.ABC):
                 found=error.found,
                 section=f"the layout {self.name}",
             ) from error
-
-    def to_dense(self, view: View) -> Array:
-        """Return the dequantized weights as float32."""
-        return self.dequantize(view)
-
-    @abc.abstractmethod
-    def dequantize(self, view: View, *, dtype: DTypeLike = np.float32) -> Array:
-        """Return the floats it stands for; a new array."""
 
     @abc.abstractmethod
     def groups(self, shape: tuple[int, ...], attributes: Mapping[str, object]) -> Groups:
@@ -342,17 +334,14 @@ class QuantGroup(_Profile):
         }
         return View(shape, arrays, attributes)
 
-    def dequantize(self, view: View, *, dtype: DTypeLike = np.float32) -> Array:
-        """Return the floats it stands for; a new array.
+    def dequantize(
+        self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
+    ) -> Array:
+        """Return the floats it stands for; a new array. See `Quantized`."""
+        from ztensor.layout.quantization import dequantize_array  # only here: most files need none
 
-        Raises:
-            LayoutError: it breaks a rule of the layout.
-            LimitError: the result does not fit into memory.
-        """
-        from ztensor.layout.quantization import dequantize_view  # only here: most files need none
-
-        dense: Array = dequantize_view(self.as_groups(view), dtype=dtype)
-        return dense.reshape(view.shape)
+        groups = self.as_groups(view)
+        return dequantize_array(groups, dtype=dtype, threads=threads).reshape(view.shape)
 
 
 def _count_of(groups: Groups, role: str, part: tuple[str, int | None]) -> int:
@@ -407,14 +396,11 @@ class Mx(_Profile):
         _require_size("data", parts["data"], nbytes)
         _require_size("scales", parts["scales"], element_count(groups.scales))
 
-    def dequantize(self, view: View, *, dtype: DTypeLike = np.float32) -> Array:
-        """Return the floats it stands for, computed in float32; a new array.
-
-        Raises:
-            LayoutError: it breaks a rule of the layout.
-            LimitError: the result does not fit into memory.
-            ArgumentValueError: another `dtype` than four.
-        """
+    def dequantize(
+        self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
+    ) -> Array:
+        """Return the floats it stands for, computed in float32; a new array. See `Quantized`."""
+        del threads
         from ztensor.layout.quantization.scheme import float_dtype
 
         target = float_dtype(dtype)

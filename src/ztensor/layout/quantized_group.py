@@ -14,17 +14,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.layout.base import Array, PlainParts, View, check_components
+import numpy as np
+
+from ztensor.layout.base import Array, Quantized, View, check_components
 from ztensor.layout.sparse import require_roles
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from ztensor.model.manifest import TensorObject
     from ztensor.model.problem import Problem
 
 SECTION = "1.2 section 3, quantized_group"
 
 
-class QuantizedGroup(PlainParts):
+class QuantizedGroup(Quantized):
     """The layout `quantized_group`; further components are kept, and listed where unknown."""
 
     name = "quantized_group"
@@ -46,14 +50,13 @@ class QuantizedGroup(PlainParts):
         """Raise unless all three parts are there."""
         require_roles(view, self.read_order, SECTION)
 
-    def to_dense(self, view: View) -> Array:
-        """Return the dequantized weights as float32.
+    def dequantize(
+        self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
+    ) -> Array:
+        """Return the floats that the codes stand for; a new array. See `Quantized`."""
+        from ztensor.layout.quantization import dequantize_array  # only here: most files need none
 
-        Raises:
-            LayoutError: attributes or sizes do not make a group quantization.
-            UnsupportedError: the attributes name a scheme this release does not know.
-        """
-        from ztensor.layout.quantization import dequantize_view  # only here: most files need none
+        return dequantize_array(view, dtype=dtype, threads=threads)
 
-        dense: Array = dequantize_view(view)
-        return dense
+
+QUANTIZED_GROUP = QuantizedGroup()

@@ -104,3 +104,6 @@ def _coordinates(view: View) -> tuple[Array, ...]:
     watch.feed(coords)
     watch.finish({"values": values.size, "coords": coords.size})
     return tuple(coords.reshape(len(view.shape), values.size)) if view.shape else ()
+
+
+SPARSE_COO = SparseCoo()

@@ -127,3 +127,6 @@ class SparseCsr:
         counts = pointers[1:] - pointers[:-1]
         rows = np.repeat(np.arange(counts.size, dtype=np.int64), counts)
         return scatter(view.shape, (rows, indices), values)
+
+
+SPARSE_CSR = SparseCsr()

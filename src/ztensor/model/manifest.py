@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
 
@@ -146,6 +146,10 @@ class CheckedObjects(Mapping[str, TensorObject]):
     others: Mapping[str, TensorObject]
 
 
+Entry: TypeAlias = "TensorObject | tuple[int, int, str | None]"
+"""An object; or the number of its kind, its offset and its digest."""
+
+
 class WrittenObjects(MutableMapping[str, TensorObject]):
     """Objects by name, in the order they are written; small plain ones take a tuple each.
 
@@ -154,14 +158,14 @@ class WrittenObjects(MutableMapping[str, TensorObject]):
     Attributes:
         kinds: dense objects of one raw component. Objects of one kind differ in offset and digest
             alone, and either all have a digest or none has.
-        entries: by name an object; or the number of its kind, its offset and its digest.
+        entries: by name an object, or what tells it from its kind.
     """
 
     __slots__ = ("entries", "kinds")
 
     def __init__(self, objects: Mapping[str, TensorObject] | None = None) -> None:
         self.kinds: list[TensorObject] = []
-        self.entries: dict[str, TensorObject | tuple[int, int, str | None]] = dict(objects or {})
+        self.entries: dict[str, Entry] = dict(objects or {})
 
     def __getitem__(self, name: str) -> TensorObject:
         entry = self.entries[name]

@@ -21,7 +21,6 @@ from ztensor.encoding.base import (
     EncodingWithTable,
     require_decodable,
 )
-from ztensor.encoding.zstd import FRAME_FIELD, runs_of_field
 from ztensor.errors import (
     DigestMismatchError,
     EncodingError,
@@ -33,8 +32,7 @@ from ztensor.errors import (
 from ztensor.layout.elements import is_native
 from ztensor.reading.decoding import LEAST_SHARED_BYTES, InOrder, decoding_jobs
 from ztensor.reading.runs import PartReader, RunCache, RunReader
-from ztensor.source.ahead import exact
-from ztensor.source.base import Range, fill_arriving
+from ztensor.source.base import Range, exact, fill_arriving
 from ztensor.source.pieces import PART_BYTES
 from ztensor.threads import WINDOWS, run_jobs, thread_count
 
@@ -459,8 +457,12 @@ class StoredComponent:
         Raises:
             FormatError: so it is.
         """
+        if self.component.encoding != "zstd" or expected is None:
+            return
+        from ztensor.encoding.zstd.listing import FRAME_FIELD, runs_of_field
+
         listed = (self.component.extra or {}).get(FRAME_FIELD)
-        if listed is None or self.component.encoding != "zstd" or expected is None:
+        if listed is None:
             return
         encoding, stored = ENCODINGS["zstd"], self.stored()
         limits = self._shared.limits

@@ -37,8 +37,7 @@ from ztensor.reading.component import Fetching
 from ztensor.reading.locating import Located
 from ztensor.reading.objects import not_found
 from ztensor.reading.places import Places
-from ztensor.source.ahead import exact
-from ztensor.source.base import Range
+from ztensor.source.base import Range, exact
 from ztensor.source.joined import JoinedSource, files_of, identity_of
 from ztensor.source.table import opened_by
 from ztensor.tensor import Tensor, tensor_of

@@ -14,8 +14,8 @@ from ztensor.limits import Budget
 from ztensor.model.manifest import CheckedObjects
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
 from ztensor.model.table import TableObjects
-from ztensor.source.ahead import Extents, extents_of
 from ztensor.source.base import read_bytes
+from ztensor.source.pieces import Extents, extents_of
 
 if TYPE_CHECKING:
     from ztensor.container import Frame

@@ -19,8 +19,7 @@ from ztensor.model.later import LaterObjects
 from ztensor.model.rules import align
 from ztensor.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.reading.component import lengths_of
-from ztensor.source.ahead import walked
-from ztensor.source.base import fill_arriving
+from ztensor.source.base import fill_arriving, walked
 from ztensor.threads import at_most, run_jobs, thread_count, worth
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from ztensor.boundary import public, public_inside, turn
 from ztensor.collecting import no_collection
 from ztensor.errors import ArgumentTypeError, describe
-from ztensor.hints import Hinted
+from ztensor.interactive import Hinted, Keyed, Shown
 from ztensor.model.showing import counted
 from ztensor.model.table import TableObjects
-from ztensor.notebook import Keyed, Shown
 from ztensor.reading.filling import fill
 from ztensor.reading.objects import several
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
 from ztensor.locks import Lock
-from ztensor.source.ahead import exact
+from ztensor.source.base import exact
 from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.reading.row_slices import slice_of
 from ztensor.reading.stored_array import StoredArray
-from ztensor.source.ahead import exact
 from ztensor.source.at_once import AtOnce
+from ztensor.source.base import exact
 from ztensor.threads import Pool
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ from ztensor.errors import (
     Reason,
     describe,
 )
+from ztensor.interactive import Shown
 from ztensor.layout.base import View
 from ztensor.layout.elements import as_type, result_dtype
 from ztensor.layout.sparse_once import require_entries_once
 from ztensor.locks import cached_property
 from ztensor.model.dtype import element_count
-from ztensor.notebook import Shown
 from ztensor.protocols import DLPackExporter, require_buffer_type, to_buffer
 from ztensor.reading.selection import select, select_rows
 from ztensor.reading.stored_array import StoredArray, gives_view

@@ -24,6 +24,7 @@ from ztensor.errors import (
     describe,
     without_our_section,
 )
+from ztensor.interactive import Shown
 from ztensor.layout import LAYOUTS
 from ztensor.layout.lengths import known_entries, roles_in_order
 from ztensor.locks import Lock
@@ -31,7 +32,6 @@ from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem
 from ztensor.model.showing import counted, short_repr
 from ztensor.model.table import TableObjects
-from ztensor.notebook import Shown
 from ztensor.reading.bulk import right_names
 from ztensor.reading.component import digest_of, lengths_of, require_declared
 from ztensor.reading.overlaps import Overlaps

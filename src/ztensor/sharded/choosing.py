@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ztensor.sharded.folders import Folder
     from ztensor.source.beneath import Beneath
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
 # What lies in the folder of a pipeline of diffusers, whose models are in folders of their own.
 PIPELINE = "model_index.json"

@@ -26,16 +26,10 @@ from ztensor.source.directory import RemoteFiles
 from ztensor.source.folders import folder_of, has_lists, listed, there
 from ztensor.source.identity import url_id
 from ztensor.source.paths import path_text
+from ztensor.source.reference import Remote, is_option_store, path_of_file_url, remote_of
 from ztensor.source.table import absolute, is_remote, source_of
 from ztensor.source.upload import is_there
-from ztensor.source.urls import (
-    Remote,
-    has_folders,
-    is_option_store,
-    names_folder,
-    path_of_file_url,
-    remote_of,
-)
+from ztensor.source.urls import has_folders, names_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

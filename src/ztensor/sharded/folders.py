@@ -16,7 +16,7 @@ from ztensor.source.hub import Tree
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
 # Names under which model hubs keep the one model of a folder, whatever else is beside it.
 SAFETENSORS = ("model.safetensors", "diffusion_pytorch_model.safetensors")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ztensor.source.base import Source
     from ztensor.source.directory import RemoteFiles
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
 
 _MAP = re.compile(r'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')

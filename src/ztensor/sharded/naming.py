@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.source.paths import path_text
+from ztensor.source.reference import Remote, path_of_file_url
 from ztensor.source.table import is_remote
-from ztensor.source.urls import Remote, names_folder, path_of_file_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -93,6 +93,8 @@ def is_set(source: Any) -> bool:
         return False
     path = path_text(source)
     if is_remote(path):
+        from ztensor.source.urls import names_folder
+
         whole = path.partition("?")[0]
         if is_index(whole) or FIRST_OF_GGUF.search(whole) or names_folder(path):
             return True

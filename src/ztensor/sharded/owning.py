@@ -12,9 +12,9 @@ from ztensor.limits import DEFAULT_LIMITS
 from ztensor.sharded.index import parse_index
 from ztensor.sharded.naming import SHARD, WAITING
 from ztensor.source.base import read_bytes
+from ztensor.source.reference import Remote
 from ztensor.source.removal import remove_file, remove_object
 from ztensor.source.table import source_of
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Collection

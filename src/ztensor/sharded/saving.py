@@ -6,11 +6,10 @@ import contextlib
 import json
 import os
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztensor.container import LATEST
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.foreign.saving import save_as
@@ -36,11 +35,14 @@ from ztensor.source.rights import narrowest_of
 from ztensor.source.sink import FileSink, Place
 from ztensor.source.table import remote_of
 from ztensor.source.targets import Nowhere
+from ztensor.writing.planning import attributes_given
 from ztensor.writing.saving import save_all
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
+    from typing import Unpack
 
+    from ztensor.options import WriteOptions
     from ztensor.sharded.naming import Progress
     from ztensor.source.rights import Rights
     from ztensor.source.sink import Durable
@@ -243,14 +245,16 @@ def sha256_of(path: str) -> str:
 def save_files(
     tensors: Mapping[str, Any],
     target: Any,
-    metadata: Mapping[str, object] | None,
-    progress: Progress | None = None,
-    deduplicate: str | bool = "memory",  # noqa: FBT001  # as save_all has it
+    metadata: Mapping[str, object] | None = None,
+    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_file` has it
     *,
+    attributes: Mapping[str, object] | None = None,
+    deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
     durable: Durable = "auto",
     format: str | None = None,
-    **options: Any,
+    progress: Progress | None = None,
+    **options: Unpack[WriteOptions],
 ) -> dict[str, str]:
     """Save a dict as one file where it fits, and as shards with an index where it does not.
 
@@ -262,12 +266,13 @@ def save_files(
         tensors: as for `ztensor.writing.saving.save_all`.
         target: the file, `model.zt`; without `max_shard_size` also a file object.
         metadata: key-value pairs, the same in every shard.
-        progress: called with the bytes of tensors written so far and of all of them.
-        deduplicate: as for `save_all`; "content" looks within each shard.
-        max_shard_size: most bytes of tensors in a shard, before compression, as a number or text
-            such as "5GB"; None always gives one file and removes nothing.
-        durable: as for `Writer`.
-        format: the format to write; None for what the suffix of `target` says.
+        compression: as for `ztensor.numpy.save_file`.
+        attributes: another name of `metadata`.
+        deduplicate: as in `SaveOptions`, like all that follow.
+        max_shard_size: counts bytes before compression. None removes nothing of an earlier save.
+        durable: likewise.
+        format: likewise.
+        progress: likewise.
         options: of `ztensor.Writer`.
 
     Returns:
@@ -279,6 +284,7 @@ def save_files(
         ZTensorError: what `save_all` raises.
         SourceError: the index could not be written.
     """
+    metadata = attributes_given(metadata, attributes)
     kind = "zt" if format is None else written_as("", format)
     if is_path(target):
         kind = written_as(path_text(target), format)
@@ -286,10 +292,10 @@ def save_files(
     def save_one(
         part: Mapping[str, Any], place: Any, report: Progress | None, flush: Durable
     ) -> dict[str, str]:
+        how: Any = {"durable": flush, "compression": compression, **options}
         if kind == "zt":
-            return save_all(part, place, metadata, report, deduplicate, durable=flush, **options)
-        own = {**options, "version": None} if options.get("version") == LATEST else options
-        save_as(kind, part, place, metadata, report, durable=flush, **own)
+            return save_all(part, place, metadata, report, deduplicate, **how)
+        save_as(kind, part, place, metadata, report, **how)
         return {}
 
     if max_shard_size is None or not hasattr(tensors, "items"):

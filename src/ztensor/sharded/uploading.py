@@ -21,8 +21,8 @@ from ztensor.source.upload import RemoteSink
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ztensor.source.reference import Remote
     from ztensor.source.sink import Durable
-    from ztensor.source.urls import Remote
 
 
 class RemoteShardSet:

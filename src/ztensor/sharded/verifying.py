@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ztensor.sharded.naming import Progress
     from ztensor.sharded.objects import ShardedObjects
     from ztensor.source.directory import RemoteFiles
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
 
 def verify_set(

@@ -4,7 +4,8 @@ Read `base.py` (the contract), `memory.py`, `local.py`, `table.py` (which of the
 an object gives), then `sink.py` and `stream.py` for the way out, with `gathering.py` (how bytes are
 written), `flushing.py` (what is on disk) and `targets.py` (what may be written over), and
 `caching.py` (the page cache).
-Of stores and HTTP servers: `urls.py` (what a URL means), `stores.py` (those that are kept),
+Of stores and HTTP servers: `reference.py` (a URL with the options of its store), `urls.py` (the
+store it means), `stores.py` (those that are kept),
 `hub.py` (the same of a model hub), `remote.py` (reading), `pieces.py` (which requests that takes),
 `cache.py` (what is kept of it on disk), `identity.py` (which object a URL names),
 `ahead.py` (long reads for who goes through a file in

@@ -14,14 +14,15 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
 from ztensor.buffers import new_bytes
 from ztensor.locks import Lock
-from ztensor.source.base import Arriving, read_arriving
+from ztensor.source.base import Arriving, read_arriving, remote_behind
 from ztensor.source.heads import Heads
+from ztensor.source.pieces import Extents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -32,42 +33,6 @@ _WINDOW_BYTES = 32 << 20
 _FIRST_BYTES = 2 << 20  # the first time a reader goes on to the next component
 _GROWTH = 4
 _KEPT = 2  # windows: threads that share the work are not all at the same place
-
-
-class Extents(NamedTuple):
-    """Where components lie, in the order of the file, none reaching into the next.
-
-    Attributes:
-        starts: (count,) int64, offsets of their first bytes.
-        stops: (count,) int64, offsets behind their last ones.
-        is_encoded: (count,) bool, whether they are read more than once.
-    """
-
-    starts: np.ndarray[Any, np.dtype[np.int64]]
-    stops: np.ndarray[Any, np.dtype[np.int64]]
-    is_encoded: np.ndarray[Any, np.dtype[np.bool_]]
-
-
-def extents_of(offsets: Any, lengths: Any, is_encoded: Any) -> Extents:
-    """Return the extents of components in any order; those that share bytes become one.
-
-    Args:
-        offsets: (count,) of their first bytes.
-        lengths: (count,) in bytes.
-        is_encoded: (count,) bool.
-    """
-    offsets, lengths = np.asarray(offsets, np.int64), np.asarray(lengths, np.int64)
-    order = np.argsort(offsets, kind="stable")
-    order = order[lengths[order] > 0]
-    starts, stops = offsets[order], offsets[order] + lengths[order]
-    encoded = np.asarray(is_encoded, np.bool_)[order]
-    if not len(order):
-        return Extents(starts, stops, encoded)
-    reach = np.maximum.accumulate(stops)
-    first = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), starts[1:] >= reach[:-1])))
-    return Extents(
-        starts[first], np.maximum.reduceat(stops, first), np.logical_or.reduceat(encoded, first)
-    )
 
 
 class AheadSource(Arriving):
@@ -85,6 +50,7 @@ class AheadSource(Arriving):
         self.name = source.name
         self.path = source.path
         self.size = source.size
+        self.remote = remote_behind(source)
         self._find = find
         self._heads: Heads | None = None
         self._extents = Extents(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
@@ -94,6 +60,10 @@ class AheadSource(Arriving):
         self._budget = 0
         self._walks = 0
         self._waiting: tuple[int, int, IO[bytes]] | None = None
+
+    def exact(self) -> Source:
+        """Return what it reads from."""
+        return self.source
 
     def expect(self, find: Callable[[], Extents], *, is_patient: bool = False) -> None:
         """Say where components lie.
@@ -257,13 +227,3 @@ class AheadSource(Arriving):
         with self._lock:
             self._forget()
         self.source.close()
-
-
-def walked(source: Source) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which all components of a source are read, in their order."""
-    return source.walked() if isinstance(source, AheadSource) else contextlib.nullcontext()
-
-
-def exact(source: Source) -> Source:
-    """Return the source that reads what it is asked for, and nothing ahead."""
-    return source.source if isinstance(source, AheadSource) else source

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import contextlib
+import os
 from typing import TYPE_CHECKING, Protocol
 
 from ztensor.buffers import new_bytes
@@ -10,6 +12,8 @@ from ztensor.errors import Reason, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from ztensor.source.reference import Remote
 
 # One read where all bytes are looked at once: they stay in the processor's cache until then.
 PIECE_BYTES = 1 << 20
@@ -96,6 +100,16 @@ class Source(Protocol):
         ...
 
 
+class Opening(os.PathLike[str]):
+    """What is named by a path, and says itself how it is opened."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def open(self, *, mapped: bool = True) -> Source:
+        """Open it; `mapped` as for a file on disk."""
+
+
 class ReadOneByOne(abc.ABC):
     """What a source has that reads one part as fast as another, wherever they lie."""
 
@@ -118,7 +132,21 @@ class ReadOneByOne(abc.ABC):
 
 
 class Arriving(abc.ABC):
-    """A source that tells, of parts that are read together, when each is there."""
+    """A source that tells, of parts that are read together, when each is there.
+
+    Attributes:
+        remote: the URL that opens it in another process, with its store; None without one.
+    """
+
+    remote: Remote | None = None
+
+    def exact(self) -> Source:
+        """Return the source that reads what it is asked for, and nothing ahead."""
+        return self  # type: ignore[return-value]  # each that is made is a whole source
+
+    def walked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which all components are read, in their order."""
+        return contextlib.nullcontext()
 
     @abc.abstractmethod
     def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
@@ -129,6 +157,21 @@ class Arriving(abc.ABC):
         Raises:
             SourceError: as `read_into`.
         """
+
+
+def exact(source: Source) -> Source:
+    """Return the source that reads what it is asked for, and nothing ahead."""
+    return source.exact() if isinstance(source, Arriving) else source
+
+
+def walked(source: Source) -> contextlib.AbstractContextManager[None]:
+    """Return a context in which all components of a source are read, in their order."""
+    return source.walked() if isinstance(source, Arriving) else contextlib.nullcontext()
+
+
+def remote_behind(source: Source) -> Remote | None:
+    """Return the URL that a source is of, None where it is of no object in a store."""
+    return source.remote if isinstance(source, Arriving) else None
 
 
 def read_arriving(source: Source, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:

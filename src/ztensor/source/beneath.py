@@ -15,6 +15,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe
+from ztensor.source.base import Opening
 from ztensor.source.local import FileSource
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def cache_of(folder: str) -> str | None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Beneath(os.PathLike[str]):
+class Beneath(Opening):
     """A path that a file names, and the folders in which it has to lie.
 
     Attributes:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator, Sequence
 
-    from ztensor.source.urls import Place, Remote
+    from ztensor.source.reference import Remote
+    from ztensor.source.urls import Place
 
     Part = tuple[int, memoryview]  # where it begins in the object, and its memory
 

@@ -6,12 +6,12 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.source.base import ReadOneByOne
+from ztensor.source.base import Opening, ReadOneByOne
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
 
 class FolderSource(ReadOneByOne):
@@ -66,7 +66,7 @@ class RemoteFolderSource(FolderSource):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class RemoteFiles(os.PathLike[str]):
+class RemoteFiles(Opening):
     """Files in one folder of a store that are read as one.
 
     Attributes:

@@ -9,8 +9,9 @@ from ztensor.source.beneath import parts_of
 from ztensor.source.failures import asked
 from ztensor.source.hub import Tree, headers, parse_hub_url, tree_url
 from ztensor.source.prefixes import one_level
+from ztensor.source.reference import Remote, is_option_store
 from ztensor.source.upload import is_there
-from ztensor.source.urls import Remote, is_option_store, place_of
+from ztensor.source.urls import place_of
 from ztensor.threads import Pool
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from ztensor.locks import Lock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.source.ahead import Extents
     from ztensor.source.base import Source
+    from ztensor.source.pieces import Extents
 
 _HEAD_BYTES = 4 << 10  # of each; a longer one is read by who asks
 _AT_ONCE = 32  # heads that lie far from one another

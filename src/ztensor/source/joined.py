@@ -6,7 +6,7 @@ import bisect
 import functools
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from ztensor.source.ahead import exact
+from ztensor.source.base import exact
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ztensor.errors import ClosedError, SourceError
 from ztensor.locks import Lock
-from ztensor.source.ahead import exact
-from ztensor.source.base import ReadOneByOne
+from ztensor.source.base import ReadOneByOne, exact
 from ztensor.source.failures import changed
 from ztensor.source.joined import JoinedSource, identity_of
 from ztensor.source.remote import RemoteSource

@@ -13,8 +13,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.source.failures import asked
+from ztensor.source.reference import Remote
 from ztensor.source.upload import place_to_write
-from ztensor.source.urls import Remote, place_of
+from ztensor.source.urls import place_of
 from ztensor.threads import Pool
 
 if TYPE_CHECKING:

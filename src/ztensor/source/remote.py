@@ -25,7 +25,8 @@ from ztensor.source.failures import changed, ends_of, failure, require_process
 from ztensor.source.identity import object_id
 from ztensor.source.local import FileSource
 from ztensor.source.pieces import PART_BYTES, Piece, plan, scatter
-from ztensor.source.urls import Remote, is_option_store, path_of_file_url, place_of
+from ztensor.source.reference import Remote, is_option_store, path_of_file_url
+from ztensor.source.urls import place_of
 from ztensor.threads import Pool
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class RemoteSource(Arriving):
     """
 
     prefers_long_reads = True
+    remote: Remote
 
     def __init__(self, remote: Remote, size: int | None = None) -> None:
         self.remote = remote

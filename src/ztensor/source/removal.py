@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
     Check = Callable[[BinaryIO], bool]
 

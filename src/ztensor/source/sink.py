@@ -35,7 +35,7 @@ from ztensor.threads import note_write
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
 Durable = Literal["auto"] | bool
 

@@ -10,15 +10,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
-from ztensor.source.ahead import exact
-from ztensor.source.beneath import Beneath
-from ztensor.source.directory import RemoteFiles, RemoteFolderSource
+from ztensor.source.base import Opening, exact, remote_behind
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 from ztensor.source.paths import is_url, path_text
-from ztensor.source.remote import RemoteSource
-from ztensor.source.urls import Remote
+from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:
     from ztensor.source.base import Source
@@ -54,7 +51,7 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         ArgumentValueError: no file can have that path.
         SourceError: it cannot be read.
     """
-    if isinstance(given, (Beneath, RemoteFiles)):
+    if isinstance(given, Opening):
         return given.open(mapped=mapped)
     if isinstance(given, (str, os.PathLike)):
         path = path_text(given)
@@ -92,8 +89,11 @@ def opened_by(source: Source) -> Any:
     """
     source = exact(source)
     first = source.sources[0] if isinstance(source, JoinedSource) else source
-    if isinstance(first, RemoteSource):
-        return first.remote
+    remote = remote_behind(first)
+    if remote is not None:
+        return remote
+    from ztensor.source.directory import RemoteFolderSource
+
     if isinstance(first, RemoteFolderSource):
         return first.files.folder
     if is_remote(first.name):
@@ -107,8 +107,7 @@ def path_or_url(source: Source) -> str | Remote | None:
     """Return what files beside a source are looked for by: its path or its URL, if it has one."""
     if source.path is not None:
         return source.path
-    inner = exact(source)
-    return inner.remote if isinstance(inner, RemoteSource) else None
+    return remote_behind(source)
 
 
 def known_schemes() -> str:

@@ -23,8 +23,9 @@ from ztensor.errors import (
 )
 from ztensor.source.failures import WRITING, asked
 from ztensor.source.paths import is_url
+from ztensor.source.reference import is_option_store
 from ztensor.source.remote import RemoteSource
-from ztensor.source.urls import has_folders, is_option_store, place_of
+from ztensor.source.urls import has_folders, place_of
 from ztensor.threads import note_write
 
 if TYPE_CHECKING:
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from ztensor.source.reference import Remote
     from ztensor.source.removal import Made
-    from ztensor.source.urls import Place, Remote
+    from ztensor.source.urls import Place
 
 PART_BYTES = 16 << 20
 IN_FLIGHT = 4

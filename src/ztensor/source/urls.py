@@ -1,23 +1,17 @@
 """URLs of files in object stores and on HTTP servers: which store and key one means.
 
-A `Remote` is a URL with what opens its store. Credentials are never part of what messages, names
-or pickles show: they come from the environment, as the clouds' own tools have it, from a
-credential provider, or from `storage=`. Signatures in a query stay in the URL and are cut wherever
-it is shown.
+`reference.py` has the URL itself with the options of its store; here the store is made of them.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import os
 import re
 import urllib.parse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.boundary import public
 from ztensor.errors import (
-    ArgumentTypeError,
     ArgumentValueError,
     MissingDependencyError,
     UsageError,
@@ -26,13 +20,13 @@ from ztensor.errors import (
 )
 from ztensor.source.failures import ends_of
 from ztensor.source.hub import headers, parse_hub_url
-from ztensor.source.paths import is_url, path_text
+from ztensor.source.reference import PREFIX, is_http, is_store
 from ztensor.source.stores import store_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.typing import Path
+    from ztensor.source.reference import Remote
 
 # One request: the time it may take with its body, of 8 MiB at most; then it is tried again.
 _REQUEST_SECONDS = 30
@@ -40,17 +34,8 @@ _CONNECT_SECONDS = 5
 _TRIES = 4  # beside the first
 _RETRY_SECONDS = 60  # no try begins later, so no request takes more than both together
 
-# What may leave the process in a pickle: options that are no secret, without a service's prefix.
-_SHOWN_OPTIONS = re.compile(
-    r"(default_)?region|endpoint(_url)?|bucket(_name)?|container_name|(storage_)?account_name|"
-    r"virtual_hosted_style_request|skip_signature|unsigned_payload|request_payer|s3_express|"
-    r"use_emulator|use_fabric_endpoint|base_url|authority_host|client_id|tenant_id|"
-    r"credential_provider|retry_config|client_options"
-)
-_HIDDEN_CLIENT_OPTIONS = frozenset(["default_headers", "proxy_url"])
 _OF_CLOUDS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 _VARIABLE = "ZTENSOR_STORAGE"
-_PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
 _OF_A_HUB = "hf://org/repo[@revision]/file, such as .../model.safetensors"
 # Each part of such a path is written as a key as it is in a URL.
 _PLAIN_URL = re.compile(
@@ -86,152 +71,6 @@ class Place(NamedTuple):
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Remote(os.PathLike[str]):
-    """A URL, and what opens its store.
-
-    Attributes:
-        url: the whole URL, a signature in its query too.
-        storage: options of the store by obstore's names, a ready store of obstore, or None.
-        cache: the folder that keeps what is read; "" for none, None for the environment's.
-    """
-
-    url: str
-    storage: Any = dataclasses.field(default=None, repr=False)
-    cache: str | None = None
-
-    def __fspath__(self) -> str:
-        """Return the URL."""
-        return self.url
-
-    def __repr__(self) -> str:
-        """Return the URL without secrets."""
-        return f"Remote({self.name!r})"
-
-    def __str__(self) -> str:
-        """Return the URL without secrets."""
-        return self.name
-
-    @property
-    def name(self) -> str:
-        """Return the URL without user, password and query."""
-        return without_secrets(self.url)
-
-    def beside(self, name: str) -> Remote:
-        """Return the object that a relative name means beside this one.
-
-        Args:
-            name: parts with slashes, checked to stay beneath the folder of this one.
-
-        Raises:
-            UsageError: this one's URL is signed, and a signature is good for one object.
-        """
-        whole, mark, _ = self.url.partition("?")
-        if mark:
-            raise UsageError(
-                "a signed URL opens one object, and this one names others; "
-                "pass a list of their signed URLs, or credentials",
-                file=self.name,
-            )
-        if _is_http(whole):
-            name = urllib.parse.quote(name)
-        return Remote(f"{whole.rpartition('/')[0]}/{name}", self.storage, self.cache)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without secrets: another process has them from its environment.
-
-        Raises:
-            UsageError: the URL is signed, or the store is an object of this process.
-        """
-        if self.url != self.name:
-            raise UsageError(
-                "a URL with a signature or a password is not pickled; open it in the other process",
-                file=self.name,
-            )
-        if self.storage is not None and not _is_options(self.storage):
-            raise UsageError(
-                "a store is not pickled, as it has credentials; pass storage= as a dict, and "
-                "credentials by the environment or as its credential_provider",
-                file=self.name,
-            )
-        shown = None if self.storage is None else _shown(self.storage)
-        return Remote, (self.url, shown, self.cache)
-
-
-@public
-def remote(url: Path, storage: object = None, *, cache: Path | None = None) -> os.PathLike[str]:
-    """Return a URL together with what opens its store: it is taken wherever a path is.
-
-    Saving, `Writer`, `convert`, `merge`, `split` and `migrate` write to it. Without `storage` the
-    plain text of the URL does the same.
-
-    Args:
-        url: `s3://bucket/model.zt`, `gs://`, `az://` or `abfs://`; also one that is only read.
-        storage: options of the store by obstore's names, such as `endpoint`, `region`,
-            `access_key_id`, `skip_signature` and `credential_provider`, or a store of obstore. By
-            default the environment tells, as the clouds' own tools have it.
-        cache: a folder that keeps what is read of it; see `ztensor.Reader`.
-
-    Raises:
-        ArgumentValueError: it is no URL.
-        ArgumentTypeError: `storage` is no dict and no store, or `cache` is no path.
-    """
-    given: Remote = with_storage(url, {} if storage is None else storage, cache)
-    return given
-
-
-def remote_of(path: Any) -> Remote:
-    """Return a URL, as text or as a path of another library, as a `Remote`."""
-    return path if isinstance(path, Remote) else Remote(path_text(path))
-
-
-def with_storage(path: Any, storage: Any, cache: Any = None) -> Any:
-    """Return what a caller passed as a path, with `storage` and `cache` where they were given.
-
-    Args:
-        path: anything a reader takes; a list has a URL in each place.
-        storage: as for `Remote`.
-        cache: as for `Remote`.
-
-    Raises:
-        ArgumentValueError: either is given with something that is no URL.
-        ArgumentTypeError: `storage` is no dict and no store, or `cache` is no path.
-    """
-    if storage is None and cache is None:
-        return path
-    if storage is not None and not _is_options(storage) and not _is_store(storage):
-        raise ArgumentTypeError(
-            "storage= is a dict of options, or a store of obstore",
-            found=describe(type(storage).__name__),
-        )
-    if isinstance(path, (list, tuple)):
-        return [with_storage(one, storage, cache) for one in path]
-    folder = _folder(cache)
-    if isinstance(path, Remote):
-        return Remote(
-            path.url,
-            path.storage if storage is None else storage,
-            path.cache if folder is None else folder,
-        )
-    text = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
-    if not is_url(text):
-        does = "cache= keeps what is read of a URL"
-        if storage is not None:
-            does = "storage= says how the store of a URL is opened"
-        raise ArgumentValueError(
-            f"{does}, and this is none",
-            found=describe(text or type(path).__name__, 200),
-        )
-    return Remote(text, storage, folder)
-
-
-def _folder(cache: Any) -> str | None:
-    """Return a folder's path as it means the same after a change of the working folder."""
-    if cache is None:
-        return None
-    return "" if cache == "" else os.path.abspath(path_text(cache))
-
-
 def _of_environment() -> dict[str, Any]:
     """Return the options that the variable gives, for the command and for calls without any."""
     pairs = [one.partition("=") for one in os.environ.get(_VARIABLE, "").split(",") if one]
@@ -257,7 +96,7 @@ def place_of(remote: Remote, *, is_folder: bool = False) -> Place:
     place = _place_of(remote)
     if is_folder:
         return place._replace(key=place.key.rstrip("/"))
-    if names_folder(remote.url) and not _is_http(remote.url):
+    if names_folder(remote.url) and not is_http(remote.url):
         raise ArgumentValueError(
             "the URL names a folder, or a place as a whole, and here one object is meant",
             file=remote.name,
@@ -293,11 +132,11 @@ def names_folder(url: str) -> bool:
 def _place_of(remote: Remote) -> Place:
     scheme = remote.url.partition("://")[0].lower()
     storage = remote.storage
-    if storage is not None and _is_store(storage):
+    if storage is not None and is_store(storage):
         bucket, key = _parts(remote)
         if scheme in ("memory", "file"):
             key = f"{bucket}/{key}".strip("/")
-        elif _is_http(remote.url) and type(storage).__name__ == "HTTPStore":
+        elif is_http(remote.url) and type(storage).__name__ == "HTTPStore":
             key = _beneath(remote, str(storage.url))
         return Place(storage, key, remote.name)
     options = {**(_of_environment() if scheme in _OF_CLOUDS else {}), **(storage or {})}
@@ -342,34 +181,6 @@ def _library() -> Any:
             "URLs are read by the library obstore: pip install 'pyztensor[remote]'"
         ) from error
     return obstore
-
-
-def _is_options(storage: Any) -> bool:
-    return isinstance(storage, dict)
-
-
-def is_option_store(storage: Any) -> bool:
-    """Return whether a store is opened by options and the environment, and is not a ready one."""
-    return storage is None or _is_options(storage)
-
-
-def _is_store(storage: Any) -> bool:
-    return type(storage).__module__.partition(".")[0] == "obstore"
-
-
-def _shown(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are no secret."""
-    shown = {
-        k: v for k, v in options.items() if _SHOWN_OPTIONS.fullmatch(_PREFIX.sub("", k.lower()))
-    }
-    if isinstance(shown.get("client_options"), dict):
-        client = shown["client_options"].items()
-        shown["client_options"] = {k: v for k, v in client if k not in _HIDDEN_CLIENT_OPTIONS}
-    return shown
-
-
-def _is_http(url: str) -> bool:
-    return url.lower().startswith(("http://", "https://"))
 
 
 def _parts(remote: Remote) -> tuple[str, str]:
@@ -469,7 +280,7 @@ def _profile() -> Callable[[], Any]:
 
 def _option(options: Mapping[str, Any], *names: str) -> Any:
     """Return an option by any of its names, in any case and with a service's prefix or not."""
-    found = {_PREFIX.sub("", key.lower()): value for key, value in options.items()}
+    found = {PREFIX.sub("", key.lower()): value for key, value in options.items()}
     return next((found[name] for name in names if found.get(name) is not None), None)
 
 
@@ -529,17 +340,3 @@ _KINDS: dict[str, Callable[[Any, Remote, dict[str, Any]], tuple[Any, str]]] = {
     "hf": _hub,
     "memory": _memory,
 }
-
-
-def path_of_file_url(url: str) -> str:
-    """Return the path on this machine that a `file://` URL means.
-
-    Raises:
-        ArgumentValueError: it names a file of another machine.
-    """
-    parts = urllib.parse.urlsplit(url)
-    if parts.netloc not in ("", "localhost"):
-        raise ArgumentValueError(
-            "a file:// URL is of this machine", file=url, expected="file:///folder/name"
-        )
-    return urllib.parse.unquote(parts.path)

@@ -20,13 +20,12 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import adapter
+from ztensor.interactive import Shown
 from ztensor.layout import LAYOUTS, View
+from ztensor.layout.base import Quantized
 from ztensor.layout.elements import as_type, numpy_dtype, spell
-from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
-from ztensor.layout.group_profiles import MX, QUANT_GROUP
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.shape import Shape
-from ztensor.notebook import Shown
 from ztensor.protocols import DLPackExporter, to_buffer
 from ztensor.tensor.arrays import as_array, packed_elements, shape_of, viewed_as
 from ztensor.tensor.constructors import Constructors
@@ -333,16 +332,12 @@ class Tensor(Constructors, DLPackExporter, Shown):
             UnsupportedError: this release does not know the scheme, or the type of blocks.
             LimitError: the array does not fit into memory.
         """
-        blocks = GGUF_LAYOUTS.get(self.format)
-        if blocks is not None:
-            return blocks.dequantize(self._view(), dtype=dtype, threads=threads)
-        if self.format == MX.name:
-            return MX.dequantize(self._view(), dtype=dtype)
-        from ztensor.layout.quantization import dequantize_view
-        from ztensor.layout.quantization.namespace import NumpyNamespace
-
-        dense: Array = dequantize_view(groups_of(self), dtype=dtype, xp=NumpyNamespace(threads))
-        return dense.reshape(self.shape)
+        layout = LAYOUTS.get(self.format)
+        if not isinstance(layout, Quantized):
+            raise UsageError(
+                "this is for quantized tensors", found=f"format {describe(self.format)}"
+            )
+        return layout.dequantize(self._view(), dtype=dtype, threads=threads)
 
     def integers(self) -> Array:
         """Return the packed integers of a `quantized_group` tensor, one byte each; a new array.
@@ -418,7 +413,9 @@ def groups_of(tensor: Tensor) -> View:
     Raises:
         UsageError: it is of another layout.
     """
-    if tensor.format == QUANT_GROUP.name:
+    if tensor.format == "zt.quant_group/1":
+        from ztensor.layout.group_profiles import QUANT_GROUP
+
         return QUANT_GROUP.as_groups(tensor._view())
     if tensor.format != "quantized_group":
         raise UsageError(

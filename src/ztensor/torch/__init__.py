@@ -28,14 +28,18 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.opening import open as open_files
-from ztensor.opening import reader_of_bytes
+from ztensor.opening import load_whole, reader_of_bytes
+from ztensor.options import (
+    LoadOptions,
+    ModelOptions,
+    SaveOptions,
+    WriteOptions,
+    require_options,
+)
 from ztensor.reading.loading import load_files
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import path_text
-from ztensor.source.urls import with_storage
 from ztensor.tensor import Tensor, no_mapping, no_tensor
-from ztensor.writing.planning import attributes_given
 from ztensor.writing.saving import saved_bytes
 
 try:
@@ -56,19 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Unpack
 
-    from ztensor.source.sink import Durable
-    from ztensor.typing import (
-        Bytes,
-        LoadOptions,
-        ModelOptions,
-        Openable,
-        Path,
-        Progress,
-        SaveOptions,
-        Storage,
-        Target,
-        TorchDevice,
-    )
+    from ztensor.typing import Bytes, Openable, Path, Target, TorchDevice
 
 __all__ = [
     "StorageReader",
@@ -111,17 +103,8 @@ def save_file(
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
-    chunk_rows: int | None = None,
-    checksum: str | bool | None = True,
-    version: str = "1.2.0",
-    alignment: int | None = None,
-    canonical: bool = False,
-    durable: Durable = "auto",
-    deduplicate: Literal["memory", "content", False] = "memory",
-    max_shard_size: int | str | None = None,
-    format: str | None = None,
-    progress: Progress | None = None,
     attributes: Mapping[str, object] | None = None,
+    **options: Unpack[SaveOptions],
 ) -> dict[str, str]:
     """Save a dict of tensors as one file; an old file is replaced atomically.
 
@@ -133,18 +116,9 @@ def save_file(
         filename: the file; also a file object open for writing bytes. Its suffix says what is
             written, as for `ztensor.numpy.save_file`.
         metadata: key-value pairs of the file, its attributes.
-        compression: as in `ztensor.numpy.save_file`, like all that follow.
-        chunk_rows: rows of a compressed tensor that are decoded together.
-        checksum: as for `ztensor.Writer`: True for the version's own, a name, or None.
-        version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`.
-        alignment: of 2.1; as for `ztensor.Writer`.
-        canonical: of 2.1, likewise: True makes the same tensors the same bytes.
-        durable: True flushes to disk before this returns.
-        deduplicate: "memory" stores tensors over the same memory (tied weights) once.
-        max_shard_size: most bytes of tensors in a file; a dict that is larger goes to several.
-        format: the format to write; by default what the suffix of `filename` says.
-        progress: called with the bytes of tensors written so far and of all of them.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         attributes: another name of `metadata`, which `Writer` has; only one of them.
+        options: see `ztensor.typing.SaveOptions`.
 
     Returns:
         Names that were stored without bytes of their own, and whose bytes they have.
@@ -156,22 +130,9 @@ def save_file(
         ArgumentTypeError: `tensors` is not a mapping, or a value is not a tensor.
         SourceError: the file could not be written. The old file is still there.
     """
-    return save_files(
-        _as_stored(tensors, deduplicate),
-        filename,
-        attributes_given(metadata, attributes),
-        progress,
-        deduplicate,
-        max_shard_size=max_shard_size,
-        compression=compression,
-        chunk_rows=chunk_rows,
-        checksum=checksum,
-        version=version,
-        alignment=alignment,
-        canonical=canonical,
-        durable=durable,
-        format=format,
-    )
+    require_options("save_file", options, SaveOptions)
+    stored = _as_stored(tensors, options.get("deduplicate"))
+    return save_files(stored, filename, metadata, compression, attributes=attributes, **options)
 
 
 @public
@@ -180,26 +141,19 @@ def save(
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
-    chunk_rows: int | None = None,
-    checksum: str | bool | None = True,
-    version: str = "1.2.0",
-    alignment: int | None = None,
-    canonical: bool = False,
     deduplicate: Literal["memory", "content", False] = "memory",
     attributes: Mapping[str, object] | None = None,
+    **options: Unpack[WriteOptions],
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
+    require_options("save", options, WriteOptions)
     return saved_bytes(
         _as_stored(tensors, deduplicate),
         metadata,
-        attributes,
-        deduplicate,
+        attributes=attributes,
+        deduplicate=deduplicate,
         compression=compression,
-        chunk_rows=chunk_rows,
-        checksum=checksum,
-        version=version,
-        alignment=alignment,
-        canonical=canonical,
+        **options,
     )
 
 
@@ -208,12 +162,7 @@ def load_file(
     filename: Openable,
     device: TorchDevice = "cpu",
     copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
-    *,
-    verify: bool | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    storage: Storage | None = None,
-    cache: Path | None = None,
+    **options: Unpack[LoadOptions],
 ) -> dict[str, torch.Tensor | Any]:
     """Load all tensors of a file, or of a sharded model.
 
@@ -226,11 +175,7 @@ def load_file(
             file must not be changed in place meanwhile. True gives each tensor its own memory and
             checks its digest; so does False where torch cannot have a view, such as of bytes at an
             address that is no multiple of the elements' width.
-        verify: as in `ztensor.numpy.load_file`, like all that follow.
-        threads: how many read or decompress.
-        progress: called after each file with the bytes of the files loaded so far and of all.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        options: see `ztensor.typing.LoadOptions`.
 
     Returns:
         Names to tensors; quantized objects, and those of unknown layouts, are `ztensor.Tensor`.
@@ -244,11 +189,8 @@ def load_file(
         LimitError: a safety cap is exceeded, or the device's memory.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
-    place = device_of(device)
-    with open_files(filename, verify=verify, storage=storage, cache=cache) as reader:
-        return load_files(
-            reader.objects, load_onto, progress, device=place, copy=copy, threads=threads
-        )
+    require_options("load_file", options, LoadOptions)
+    return load_whole(filename, load_onto, {"device": device_of(device), "copy": copy}, **options)
 
 
 @public
@@ -264,7 +206,7 @@ def load(
     Args:
         data: a bytes-like object.
         device: where the tensors go.
-        verify: as in `load_file`, like `threads`.
+        verify: None checks digests, as does True; False does not.
         threads: how many copy or decompress.
     """
     place = device_of(device)
@@ -290,7 +232,7 @@ def save_model(
         filename: the file.
         metadata: key-value pairs of the file.
         force_contiguous: taken for compatibility: elements are always stored in row-major order.
-        options: those of `save_file`.
+        options: see `ztensor.typing.ModelOptions`.
 
     Returns:
         Names of tied weights, and under which name their bytes are.
@@ -301,6 +243,7 @@ def save_model(
         SourceError: the file could not be written.
     """
     del force_contiguous
+    require_options("save_model", options, ModelOptions)
     return save_file(_module(model).state_dict(), filename, metadata, **options)
 
 
@@ -313,10 +256,7 @@ def load_model(
     copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
     assign: bool = False,
-    verify: bool | None = None,
-    threads: int | None = None,
-    storage: Storage | None = None,
-    cache: Path | None = None,
+    **options: Unpack[LoadOptions],
 ) -> tuple[list[str], list[str]]:
     """Load a file into a model.
 
@@ -331,10 +271,7 @@ def load_model(
         assign: False copies into the model's parameters, and checks the digest of what is copied,
             whatever `copy` says; True puts the loaded tensors in their place, as a model on the
             meta device needs, unchecked where they are views. What was tied stays tied.
-        verify: True checks views as well, False nothing.
-        threads: as in `load_file`.
-        storage: as in `load_file`.
-        cache: as in `load_file`.
+        options: see `ztensor.typing.LoadOptions`.
 
     Returns:
         Names of the model that are not in the file, and names of the file that are not in the
@@ -351,12 +288,12 @@ def load_model(
         UnsupportedError: a type or encoding is unknown here, or there is no such device.
         SourceError: the file cannot be read.
     """
+    require_options("load_model", options, LoadOptions)
     own = _module(model).state_dict(keep_vars=True)
     groups = tied(own)
-    place = with_storage(filename, storage, cache)
-    if verify is None and not assign:
-        verify = True  # what is copied into the model's own memory is checked
-    state = load_file(place, device, copy, verify=verify, threads=threads)
+    if options.get("verify") is None and not assign:
+        options["verify"] = True  # what is copied into the model's own memory is checked
+    state = load_file(filename, device, copy, **options)
     is_meta = device_of(device).type == "meta"
     for names in groups:  # other tools keep one name of each
         there = next((name for name in names if name in state), None)
@@ -398,18 +335,16 @@ def save_pretrained(
     model: torch.nn.Module | Mapping[str, object],
     folder: Path,
     *,
-    max_shard_size: int | str = "5GB",
     metadata: Mapping[str, object] | None = None,
-    **options: Unpack[SaveOptions],
+    **options: Unpack[ModelOptions],
 ) -> dict[str, str]:
     """Save a model into a folder: `model.zt`, or shards of it and `model.zt.index.json`.
 
     Args:
         model: a `torch.nn.Module`, or its state as a dict.
         folder: made where it is missing; other files in it stay.
-        max_shard_size: most bytes of tensors in a file.
         metadata: key-value pairs of each file; `{"format": "pt"}` by default.
-        options: others of `save_file`.
+        options: see `ztensor.typing.ModelOptions`; `max_shard_size` is "5GB" by default.
 
     Returns:
         Names of tied weights, and under which name their bytes are.
@@ -419,6 +354,7 @@ def save_pretrained(
         NotRepresentableError: a tensor of the model cannot be stored.
         SourceError: the folder cannot be made, or a file not be written.
     """
+    require_options("save_pretrained", options, ModelOptions)
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
     place = path_text(folder)
     try:
@@ -428,7 +364,8 @@ def save_pretrained(
     path = os.path.join(place, "model.zt")
     if metadata is None and options.get("attributes") is None:
         metadata = {"format": "pt"}
-    return save_file(state, path, metadata, max_shard_size=max_shard_size, **options)
+    options.setdefault("max_shard_size", "5GB")
+    return save_file(state, path, metadata, **options)
 
 
 @public
@@ -438,6 +375,8 @@ def load_pretrained(
     *,
     strict: bool = True,
     device: TorchDevice = "cpu",
+    copy: bool = False,
+    assign: bool = False,
     **options: Unpack[LoadOptions],
 ) -> tuple[list[str], list[str]]:
     """Load a folder of `save_pretrained` into a model; see `load_model`.
@@ -447,9 +386,12 @@ def load_pretrained(
         folder: it holds `model.zt`, or shards and their index.
         strict: as in `load_model`.
         device: as in `load_model`.
-        options: others of `load_model`.
+        copy: as in `load_model`.
+        assign: as in `load_model`.
+        options: see `ztensor.typing.LoadOptions`.
     """
-    return load_model(model, folder, strict, device, **options)
+    require_options("load_pretrained", options, LoadOptions)
+    return load_model(model, folder, strict, device, copy, assign=assign, **options)
 
 
 def _listed(kind: str, names: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from ztensor.boundary import public
 from ztensor.errors import UnsupportedError, describe
-from ztensor.source.urls import with_storage
+from ztensor.options import TreeOptions, require_options
 from ztensor.states import loaded_tree, save_tree
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import (
@@ -27,10 +27,10 @@ from ztensor.tree.encode import memory_of
 from ztensor.tree.kinds import Leaf, Made
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
+    from typing import Unpack
 
-    from ztensor.limits import Limits
-    from ztensor.typing import Openable, Path, Progress, Storage, TorchDevice
+    from ztensor.typing import Openable, TorchDevice
 
 __all__ = ["load_tree", "save_tree", "tree_form", "tree_leaf", "tree_makers"]
 
@@ -44,19 +44,7 @@ _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(val
 
 @public
 def load_tree(
-    filename: Openable,
-    *,
-    device: TorchDevice | None = None,
-    copy: bool = True,
-    only: str | Iterable[str] | None = None,
-    into: Any = None,
-    types: Iterable[type] = (),
-    verify: bool | None = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    limits: Limits | None = None,
-    storage: Storage | None = None,
-    cache: Path | None = None,
+    filename: Openable, *, device: TorchDevice | None = None, **options: Unpack[TreeOptions]
 ) -> Any:
     """Load a nested state that `save_tree` saved, with torch's tensors and types as they were.
 
@@ -67,16 +55,7 @@ def load_tree(
         device: where tensors go that were not on the CPU when they were saved. What was on the CPU
             stays there: states of random numbers and, mostly, steps of optimizers. None leaves all
             on the CPU.
-        copy: as for `ztensor.load_tree`, like all that follow.
-        only: patterns of keys joined by dots.
-        into: a live tree that gives the classes.
-        types: classes of records.
-        verify: whether digests are checked.
-        threads: how many read or decompress.
-        progress: called after each file with the bytes loaded so far and of all of them.
-        limits: caps other than the default ones.
-        storage: how the store of a URL is opened.
-        cache: a folder that keeps what is read of a URL.
+        options: see `ztensor.typing.TreeOptions`.
 
     Returns:
         The state: arrays that were NumPy's are NumPy's, those of JAX too.
@@ -87,19 +66,8 @@ def load_tree(
             `into`.
         UnsupportedError: there is no such device, or torch has no such type.
     """
-    return loaded_tree(
-        with_storage(filename, storage, cache),
-        "torch",
-        into=into,
-        verify=verify,
-        limits=limits,
-        only=only,
-        types=types,
-        copy=copy,
-        threads=threads,
-        progress=progress,
-        device=device,
-    )
+    require_options("load_tree", options, TreeOptions)
+    return loaded_tree(filename, "torch", {"device": device}, **options)
 
 
 def tree_form(value: Any) -> Leaf | Made | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, ObjectNotFoundError, UsageError, describe
-from ztensor.notebook import Keyed, Shown
+from ztensor.interactive import Keyed, Shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

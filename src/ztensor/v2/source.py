@@ -14,7 +14,7 @@ from ztensor.errors import (
     FormatError,
     describe,
 )
-from ztensor.notebook import Keyed
+from ztensor.interactive import Keyed
 from ztensor.opening import Reader
 from ztensor.opening import open as open_reader
 from ztensor.source.local import PAGE_BYTES

@@ -48,10 +48,6 @@ class Output:
         canonical: likewise.
     """
 
-    sink: Sink
-    copier: Copier
-    _previous_length: int
-
     def __init__(
         self,
         emitter: Emitter,

@@ -77,13 +77,13 @@ def save_all(
 def saved_bytes(
     tensors: Mapping[str, Any],
     metadata: Mapping[str, object] | None,
+    *,
     attributes: Mapping[str, object] | None,
-    deduplicate: str | bool,  # noqa: FBT001  # one of three words
     **options: Any,
 ) -> bytes:
     """Return the file of a whole dict; see `save_all` and `attributes_given`."""
     buffer = io.BytesIO()
-    save_all(tensors, buffer, attributes_given(metadata, attributes), None, deduplicate, **options)
+    save_all(tensors, buffer, attributes_given(metadata, attributes), **options)
     return buffer.getvalue()
 
 

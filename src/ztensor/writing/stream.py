@@ -267,7 +267,7 @@ class _CompressedBlob:
         is_exact = options.form.is_exact
         # A digest of 2.x is that of the decoded bytes.
         self._algorithm = options.algorithm if is_exact else None
-        self._hasher = self._algorithm and self._algorithm.hasher()
+        self._hasher = None if self._algorithm is None else self._algorithm.hasher()
         frames = frames_of(plan, "data", options.chunk_rows, are_equal=is_exact)
         stored = options._replace(algorithm=None) if is_exact else options
         self._blob = FrameBlob(sink, stored, frames)

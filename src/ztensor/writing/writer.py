@@ -17,7 +17,7 @@ import ztensor
 from ztensor.boundary import public
 from ztensor.container import LATEST, emitter_of
 from ztensor.errors import UsageError, ZTensorError, describe
-from ztensor.hints import Hinted
+from ztensor.interactive import Hinted
 from ztensor.layout.elements import blocks, is_stored_as_is, require_written_bools
 from ztensor.model.dtype import decoded_size
 from ztensor.model.formats import require_ours
@@ -167,8 +167,15 @@ class Writer(Output, Hinted):
             UsageError: the name was written before, or the writer is finished.
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
-        is_as_usual = attributes is compress is checksum is chunk_rows is None
-        if is_as_usual and type(data) is np.ndarray:
+        plain = None
+        if (
+            type(data) is np.ndarray
+            and attributes is None
+            and compress is None
+            and checksum is None
+            and chunk_rows is None
+        ):
+            plain = data
             kind = self._kinds.get((data.shape, data.dtype))
             if kind is not None:
                 self._write_alike(name, data, kind)
@@ -192,9 +199,9 @@ class Writer(Output, Hinted):
         own = plan.attributes and copy.deepcopy(plan.attributes)
         written = TensorObject(plan.shape, plan.format, components, own)
         self.objects[name] = written
-        if is_as_usual and type(data) is np.ndarray and self._has_kind(data):
-            self._digest = options.algorithm and options.algorithm.whole()
-            self._kinds[data.shape, data.dtype] = len(self.objects.kinds)
+        if plain is not None and self._has_kind(plain):
+            self._digest = None if options.algorithm is None else options.algorithm.whole()
+            self._kinds[plain.shape, plain.dtype] = len(self.objects.kinds)
             self.objects.kinds.append(written)
 
     def _plan(
@@ -233,7 +240,7 @@ class Writer(Output, Hinted):
                 pad(sink, offset - position)
             data = array.tobytes()
             sink.write(data)
-            digest = self._digest and self._digest(data)
+            digest = None if self._digest is None else self._digest(data)
         except BaseException:
             self.abort()
             raise
@@ -246,8 +253,6 @@ class Writer(Output, Hinted):
         chunk_rows: int | None,
     ) -> BlobOptions:
         """Return the options of an object: its own, and the writer's for those that are None."""
-        if compress is checksum is chunk_rows is None:
-            return self.options
         options = self.options.with_own(compress, checksum, chunk_rows)
         if self._canonical is not None:
             require_canonical(self.version, options)

@@ -215,11 +215,8 @@ LOOKING: dict[str, tuple[tuple[str, ...], str]] = {
     "diff": (("{file}",), "equal"),
     "report": ((), " tensor"),
     "view": (("--no-browser", "--seconds", "0.05"), "http://127.0.0.1:"),
-    "browse": ((), "{}"),  # on a terminal: see test_browse.py
     "verify": ((), " digest"),  # ok, or under no digest
     "hash": ((), "  {file}"),
-    "bench": (("--seconds", "0.05"), "load mapped, sum"),
-    "demo": ((), "bit for bit the same"),
 }
 
 

@@ -50,7 +50,7 @@ def test_version(run: Run) -> None:
     assert (ended.code, ended.out, ended.err) == (0, f"ztensor {ztensor.__version__}\n", "")
 
 
-@pytest.mark.parametrize("verb", [(), ("ls",), ("info",), ("show",), ("verify",), ("demo",)])
+@pytest.mark.parametrize("verb", [(), ("ls",), ("info",), ("show",), ("verify",)])
 def test_help_lists_the_exit_codes(run: Run, verb: tuple[str, ...]) -> None:
     ended = run(*verb, "--help")
     assert ended.code == 0
@@ -606,6 +606,13 @@ def test_a_word_of_another_command_leads_to_the_verb(run: Run) -> None:
         ended = run(word, "x")
         assert ended.code == ExitCode.USAGE
         assert f"Did you mean '{verb}'?" in ended.err
+
+
+def test_a_verb_that_is_gone_names_what_to_type_instead(run: Run) -> None:
+    for word, instead in {"browse": "ztensor view", "bench": "timeit", "demo": "make demo"}.items():
+        ended = run(word, "x")
+        assert ended.code == ExitCode.USAGE
+        assert instead in ended.err
 
 
 def test_a_file_without_a_verb(run: Run, model: Path) -> None:

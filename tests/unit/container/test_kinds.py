@@ -10,8 +10,8 @@ import pytest
 
 from ztensor.container import Container, Frame
 from ztensor.container.framing import TAIL_BYTES
-from ztensor.container.v1 import parse_manifest
 from ztensor.container.v1.object import parse_object
+from ztensor.container.v1.schema import parse_manifest
 from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.model import dtype as model_dtype

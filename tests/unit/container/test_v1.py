@@ -8,7 +8,7 @@ import pytest
 
 from ztensor.container import EMITTERS, SCHEMAS, Container, Frame, locate
 from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, MAGIC_1, TAIL_BYTES
-from ztensor.container.v1 import parse_manifest
+from ztensor.container.v1.schema import parse_manifest
 from ztensor.errors import (
     DigestMismatchError,
     FormatError,

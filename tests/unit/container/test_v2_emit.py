@@ -12,8 +12,9 @@ import pytest
 
 import ztensor
 from ztensor.container.framing import locate
-from ztensor.container.v2 import Emitter, emit, parse_manifest
-from ztensor.container.v2.emit import FORM_2, footer
+from ztensor.container.v2 import emit
+from ztensor.container.v2.emit import FORM_2, Emitter, footer
+from ztensor.container.v2.schema import parse_manifest
 from ztensor.errors import NotRepresentableError
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects

@@ -11,7 +11,7 @@ import pytest
 import ztensor
 from tests.extent import amount
 from ztensor.container.framing import Container, Frame
-from ztensor.container.v2 import parse_manifest
+from ztensor.container.v2.schema import parse_manifest
 from ztensor.digest import xxh3
 from ztensor.errors import Reason, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztensor.divided import PartWriter, commit
+
+if TYPE_CHECKING:
+    from ztensor.typing import Storage
 
 
 def cut(array: np.ndarray[Any, Any], axis: int, count: int) -> list[tuple[Any, tuple[int, ...]]]:
@@ -30,7 +33,7 @@ def save(
     processes: int = 3,
     axis: int = 0,
     values: dict[str, object] | None = None,
-    storage: object = None,
+    storage: Storage | None = None,
     **options: Any,
 ) -> None:
     """Save tensors, each cut along an axis among the processes; what has none by the first."""

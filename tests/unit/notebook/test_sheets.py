@@ -20,7 +20,7 @@ import ztensor
 import ztensor.divided
 import ztensor.v2
 from tests.unit.page.test_report import HOSTILE, hostile_model
-from ztensor.notebook import Keyed, Shown
+from ztensor.interactive import Keyed, Shown
 from ztensor.notebook.makers import MAKERS
 from ztensor.notebook.sheet import MOST_ROWS
 from ztensor.numpy import save_file

@@ -10,7 +10,7 @@ import pytest
 from ztensor.errors import FormatError, LimitError, Reason
 from ztensor.limits import Limits
 from ztensor.sharded.index import FileSet, parse_index, read_index, some_of, state_of
-from ztensor.source.urls import Remote
+from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from ztensor.errors import SourceError
-from ztensor.source.ahead import AheadSource, Extents, exact, extents_of
+from ztensor.source.ahead import AheadSource
+from ztensor.source.base import exact
 from ztensor.source.memory import MemorySource
+from ztensor.source.pieces import Extents, extents_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,8 +18,8 @@ from tests.remote.range_server import RangeServer
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceError, SourceNotFoundError
 from ztensor.numpy import load_file, save_file
 from ztensor.source import cache
+from ztensor.source.reference import Remote
 from ztensor.source.remote import RemoteSource
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -392,7 +392,7 @@ def test_a_server_that_answers_no_head(
 _READER = """
 import sys, hashlib
 from ztensor.source.remote import RemoteSource
-from ztensor.source.urls import Remote
+from ztensor.source.reference import Remote
 for _ in range(3):
     source = RemoteSource(Remote(sys.argv[1], None, sys.argv[2]))
     memory = bytearray(source.size)

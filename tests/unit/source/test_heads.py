@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ztensor.errors import SourceError
-from ztensor.source.ahead import extents_of
 from ztensor.source.heads import Heads
 from ztensor.source.memory import MemorySource
+from ztensor.source.pieces import extents_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,8 +20,8 @@ from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
 from ztensor.source import remote
 from ztensor.source.base import read_arriving
 from ztensor.source.pieces import PART_BYTES, plan
+from ztensor.source.reference import Remote
 from ztensor.source.remote import RemoteSource
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -187,7 +187,7 @@ from obstore.store import MemoryStore
 store = MemoryStore()
 obstore.put(store, "m.zt", bytes(5 << 20))
 from ztensor.source.remote import RemoteSource
-from ztensor.source.urls import Remote
+from ztensor.source.reference import Remote
 source = RemoteSource(Remote("memory:///m.zt", store))
 if not os.fork():
     try:

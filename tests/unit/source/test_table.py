@@ -91,7 +91,7 @@ def test_several_are_one_set(files: dict[str, bytes]) -> None:
 
 VERBS = ["ls", "info", "stats", "verify", "hash", "show URL w", "diff URL URL", "plot"]
 VERBS += ["convert URL new.zt", "export URL new.npz", "merge URL -o new.zt", "split URL --into new"]
-VERBS += ["migrate URL -o new.zt", "compress URL -o new.zt", "demo URL"]
+VERBS += ["migrate URL -o new.zt", "compress URL -o new.zt"]
 
 
 @pytest.mark.parametrize("call", VERBS)

@@ -12,10 +12,10 @@ import ztensor
 from ztensor.errors import ClosedError, SourceError, UsageError
 from ztensor.numpy import load_file, save_file
 from ztensor.source import upload
+from ztensor.source.reference import Remote
 from ztensor.source.sink import Place, sink_of
 from ztensor.source.targets import Nowhere, require_free
 from ztensor.source.upload import MOST_PARTS, RemoteSink, part_bytes_of
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,8 @@ from ztensor.errors import (
     MissingDependencyError,
     UsageError,
 )
-from ztensor.source.urls import Remote, place_of, with_storage
+from ztensor.source.reference import Remote, with_storage
+from ztensor.source.urls import place_of
 
 pytest.importorskip("obstore")
 
@@ -64,7 +65,7 @@ def test_storage_goes_with_a_url(tmp_path: Path) -> None:
     with pytest.raises(ArgumentValueError, match="this is none"):
         ztensor.open(tmp_path / "m.zt", storage={})
     with pytest.raises(ArgumentTypeError, match="a dict of options"):
-        ztensor.open("s3://b/k", storage=5)
+        ztensor.open("s3://b/k", storage=5)  # type: ignore[arg-type]
     assert with_storage(["s3://b/k"], KEYS)[0].storage is KEYS
 
 

@@ -18,10 +18,3 @@ and that is the two emitters at the end.
 `schema.py` reads the manifest, `object.py` one object of it. `commit.py` is the record that guards
 the manifest; `emit.py` writes both versions.
 """
-
-from __future__ import annotations
-
-from ztensor.container.v1.emit import Emitter11, Emitter12
-from ztensor.container.v1.schema import parse_manifest
-
-__all__ = ["Emitter11", "Emitter12", "parse_manifest"]

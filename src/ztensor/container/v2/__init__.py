@@ -24,11 +24,3 @@ Read `schema.py` (the root, and what holds for all objects), `object.py` (one ob
 parts), `layouts.py` (which layout of ours a word of 2.x is) and `places.py` (where blobs may be).
 `emit.py` writes, by the same words.
 """
-
-from __future__ import annotations
-
-from ztensor.container.v2.content import emit_content
-from ztensor.container.v2.emit import Emitter
-from ztensor.container.v2.schema import parse_manifest
-
-__all__ = ["Emitter", "emit_content", "parse_manifest"]

@@ -12,6 +12,7 @@ from ztensor.encoding.zstd.codec import (
     FRAME_BYTES,
     RUN_BYTES,
     STRONGEST_LEVEL,
+    ZSTD,
     Zstd,
 )
 from ztensor.encoding.zstd.frames import walk_frames
@@ -25,6 +26,7 @@ __all__ = [
     "FRAME_FIELD",
     "RUN_BYTES",
     "STRONGEST_LEVEL",
+    "ZSTD",
     "Held",
     "Zstd",
     "bind_standard_library",

@@ -464,3 +464,6 @@ def _damaged(frame: Frame, error: Exception) -> EncodingError | LimitError:
         f"the zstd frame at stored byte {frame.start} is damaged: {error}",
         reason=Reason.ENCODING_MALFORMED,
     )
+
+
+ZSTD = Zstd()

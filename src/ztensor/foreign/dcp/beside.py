@@ -15,7 +15,7 @@ from ztensor.threads import Pool
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor.source.urls import Remote
+    from ztensor.source.reference import Remote
 
 REQUESTS = 16  # at a time: a checkpoint may have as many files as there were processes
 

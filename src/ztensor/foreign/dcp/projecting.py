@@ -18,8 +18,7 @@ from ztensor.foreign.dcp.vocabulary import VOCABULARY
 from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.limits import Budget
 from ztensor.model.account import Tally
-from ztensor.source.ahead import exact
-from ztensor.source.base import read_bytes
+from ztensor.source.base import exact, read_bytes
 from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
 from ztensor.source.remote import RemoteSource

@@ -23,8 +23,8 @@ from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import open_beneath
 from ztensor.source.joined import identity_of
+from ztensor.source.reference import Remote
 from ztensor.source.table import source_of
-from ztensor.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,6 +12,7 @@ Read `scheme.py` (every convention, and the sizes that follow from it), then
 
 from ztensor.layout.quantization.dequantizing import (
     dequantize,
+    dequantize_array,
     dequantize_view,
     integers,
     integers_of_view,
@@ -24,6 +25,7 @@ __all__ = [
     "GroupScheme",
     "Packing",
     "dequantize",
+    "dequantize_array",
     "dequantize_view",
     "integers",
     "integers_of_view",

@@ -77,6 +77,18 @@ def dequantize_view(view: View, *, dtype: DTypeLike = np.float32, xp: Namespace 
     return dequantize(scheme, view.shape, *required, *optional, dtype=dtype, xp=xp)
 
 
+def dequantize_array(
+    view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
+) -> Array:
+    """Return the floats that a `quantized_group` stands for as an array of NumPy, of its shape.
+
+    Raises:
+        LayoutError: as `dequantize_view`, like the others.
+    """
+    dense: Array = dequantize_view(view, dtype=dtype, xp=NumpyNamespace(threads))
+    return dense.reshape(view.shape)
+
+
 def integers_of_view(view: View, *, xp: Namespace = NUMPY) -> Any:
     """Return the packed integers of an object of the layout `quantized_group`; see `integers`.
 

@@ -24,8 +24,8 @@ from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
 from ztensor.model.dtype import element_count
 from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
+from ztensor.source.reference import Remote
 from ztensor.source.upload import is_there
-from ztensor.source.urls import Remote
 from ztensor.tree.columns import malformed
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ztensor.chunks.table import Kind
     from ztensor.divided import DividedCheckpoint
     from ztensor.tensor import Tensor
+    from ztensor.typing import Storage
 
     Shape = tuple[int, ...]
 
@@ -274,12 +275,12 @@ def _require_one_save(parts: list[Opened]) -> None:
         raise error
 
 
-def folder_of(path: Any, storage: object, rank: int) -> Any:
+def folder_of(path: Any, storage: Storage | None, rank: int) -> Any:
     """Return where a process writes that is alone: the folder of its number beneath one."""
     return Place(path, storage).target(f"{rank:05d}")
 
 
-def _has_root(home: Any, storage: object) -> bool:
+def _has_root(home: Any, storage: Storage | None) -> bool:
     target = Place(home, storage).target(ROOT)
     return is_there(target) if isinstance(target, Remote) else os.path.lexists(target)
 

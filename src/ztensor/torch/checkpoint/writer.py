@@ -28,6 +28,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
+from ztensor.options import PartOptions, require_options
 from ztensor.torch.checkpoint.agreeing import SaveApart, save_of_plan, with_save, with_token
 from ztensor.torch.checkpoint.opened import folder_of
 from ztensor.torch.checkpoint.place import DCP_VERSION, AtPlace
@@ -37,12 +38,12 @@ from ztensor.tree import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Unpack
 
     from torch.distributed.checkpoint.metadata import Metadata
     from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 
-    from ztensor.source.sink import Durable
-    from ztensor.typing import Path, Storage
+    from ztensor.typing import Path
 
     Boxes = dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]
 
@@ -88,23 +89,13 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
 
     Args:
         path: the folder, or a URL of a prefix on an object store. Made where it is missing.
-        compression: as for `ztensor.Writer`: False stores raw, True compresses with zstd.
-        checksum: as for `ztensor.Writer`: True for crc32c, a name, or None.
-        threads: how many hash and compress in each process.
         overwrite: False refuses a folder that has a checkpoint, before anything is written.
-        max_shard_size: most bytes of tensors in a file; a process with more writes several.
-        durable: True flushes to disk before the root is written; "auto" does so where a checkpoint
-            is replaced; False leaves it to the system.
-        since: an older checkpoint. Chunks of the same place and the same bytes are not written
-            again: the older files get another name here (a hard link, or a copy by the store), so
-            that the older checkpoint can be removed. It was saved with `since` itself, or with
-            `checksum="xxh3-128"`.
         values: plain values that the root has beside the state, by name, such as those that
             `ztensor.CheckpointManager.save_divided` gives. The coordinator's count.
         save_id: a text or number that all processes of a save pass, and no other save into the
             folder, such as the step with the number of the attempt. By default the processes agree
             on one; with `use_collectives=False` one that tries again by itself needs it.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
+        options: see `ztensor.typing.PartOptions`.
 
     Attributes:
         save_id: that one, or a new id for each save; a reader has the one of the coordinator
@@ -118,29 +109,18 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         self,
         path: Path,
         *,
-        compression: bool | int | str = False,
-        checksum: str | bool | None = True,
-        threads: int | None = None,
         overwrite: bool = True,
-        max_shard_size: int | str | None = None,
-        durable: Durable = "auto",
-        since: Path | None = None,
         values: Mapping[str, object] | None = None,
         save_id: str | int | None = None,
-        storage: Storage | None = None,
+        **options: Unpack[PartOptions],
     ) -> None:
+        require_options("StorageWriter", options, PartOptions)
         super().__init__()
         self._save_id = None if save_id is None else require_save_id(save_id)
         self._take_place(path)
-        self._options: dict[str, Any] = {
-            "compression": compression,
-            "checksum": checksum,
-            "threads": threads,
-            "max_shard_size": max_shard_size,
-            "since": since,
-        }
-        self._durable: Durable = durable
-        self._storage = storage
+        self._options = options
+        self._durable = options.get("durable", "auto")
+        self._storage = options.get("storage")
         self._values = dict(values or {})
         self._overwrite = overwrite
         self.save_id = self._save_id or str(uuid.uuid4())
@@ -223,8 +203,6 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
             part = PartWriter(
                 self._home,
                 process=self._rank,
-                durable=self._durable,
-                storage=self._storage,
                 save_id=save.id,
                 processes=save.processes,
                 **self._options,
