@@ -3,8 +3,7 @@
 Systems copy by the processor's string instruction. On common processors (AMD's since Zen 3) it
 takes four times as long where the destination lies 1 to 31 bytes behind the source, both counted
 within their page of 4 KiB. NumPy's own large arrays begin 16 bytes into a page, and blobs of page
-alignment at its start: just that. So memory for many bytes begins at a multiple of 64, as blobs do;
-where that is no help (`copies_slowly`), bytes go through memory that lies well (`bytes_beside`).
+alignment at its start: just that. So memory for many bytes begins at a multiple of 64, as blobs do.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from ztensor.model.rules import ALIGNMENT
 Array = np.ndarray[Any, Any]
 
 _BYTES = np.dtype(np.uint8)
-_PAGE_BYTES = 4096
-_SLOW_BYTES = 32
 # Copies of fewer bytes do not show the difference.
 LEAST_BYTES = 32 << 10
 
@@ -83,18 +80,6 @@ def aligned(length: int) -> Array:
         return _aligned(length)
     except (MemoryError, ValueError, OverflowError) as error:
         raise too_large((length,), _BYTES) from error
-
-
-def copies_slowly(memory: memoryview, offset: int) -> bool:
-    """Return whether the system takes long to copy a file's bytes from `offset` into memory."""
-    return 0 < (_address(memory) - offset) % _PAGE_BYTES < _SLOW_BYTES
-
-
-def bytes_beside(offset: int, length: int) -> Array:
-    """Return new bytes that a file's bytes from `offset`, or whole pages further, fill fast."""
-    memory = empty_array((length + _PAGE_BYTES,), _BYTES)
-    shift = (offset - _address(memory.data)) % _PAGE_BYTES
-    return memory[shift : shift + length]
 
 
 def _aligned(length: int) -> Array:

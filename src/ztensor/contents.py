@@ -35,7 +35,7 @@ from ztensor.model.later import LaterObjects
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.source import locking
-from ztensor.source.base import exact, read_bytes
+from ztensor.source.base import read_bytes
 from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
@@ -115,7 +115,7 @@ def open_file(
     if manifest.shards:
         from ztensor.reading.shards import join_shards  # few files have any
 
-        opened = join_shards(exact(opened), manifest.shards, caps)
+        opened = join_shards(opened.exact(), manifest.shards, caps)
     if opened.prefers_long_reads:
         opened = _ahead(opened)
         objects = manifest.objects

@@ -338,13 +338,18 @@ def xxh3_128(pieces: Iterable[bytes | memoryview]) -> bytes:
     return hasher.digest()
 
 
-def check_digest(text: str) -> list[Problem]:
-    """Return what is wrong with a manifest's digest text; nothing where it can be parsed."""
+def check_digest(text: str, *, strict: bool = False) -> list[Problem]:
+    """Return what is wrong with a manifest's digest text; nothing where it can be parsed.
+
+    Args:
+        text: what the manifest has.
+        strict: whether it is one of 2.x.
+    """
     try:
-        parse_digest(text)
+        (parse_strict_digest if strict else parse_digest)(text)
     except FormatError as error:
         sentence = f"expected {error.expected}, found {error.found}"
-        return [Problem(Reason.DIGEST_MALFORMED, sentence, section=SECTION)]
+        return [Problem(Reason.DIGEST_MALFORMED, sentence, section=error.section)]
     return []
 
 

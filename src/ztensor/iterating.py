@@ -17,7 +17,6 @@ from ztensor.layout.lengths import known_length
 from ztensor.opening import open as open_files
 from ztensor.reading.names import keeps
 from ztensor.sharded.naming import parse_size
-from ztensor.source.base import walked
 from ztensor.tensor import Tensor
 from ztensor.threads import Crew, thread_count
 
@@ -121,7 +120,7 @@ def _tensors(
             if reader.objects.is_set:  # a file may have more than the index takes from it
                 names = reader.objects.names
                 chosen = [n for n in chosen if n in names and reader.objects.part(n) is file]
-            with walked(file.source) if keep is None else contextlib.nullcontext():
+            with file.source.walked() if keep is None else contextlib.nullcontext():
                 for name, value in _read(file, _in_order(file, chosen), most, workers):
                     with file.located(name):
                         made = make(value)

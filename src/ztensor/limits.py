@@ -22,7 +22,8 @@ class Limits:
     Attributes:
         manifest_bytes: largest manifest, in bytes. 1.1 and 1.2 fix 1 GiB (1.2 section 5, step 4);
             the same is applied to 0.1, whose text names none.
-        depth: deepest nesting of CBOR items. Real manifests need 6.
+        depth: deepest nesting of CBOR items. Real manifests need 6; Python's own recursion limit
+            refuses more than some 450 levels in any case.
         rank: most dimensions of an object that is read as an array. NumPy stops at 64.
         decoded_bytes: largest decoded size of one compressed component, in bytes. Raw components
             need no cap: their bytes are in the file.

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from ztensor.source.descriptor import Descriptor
+
 TENSORS = {"a": np.arange(1000.0), "b": np.ones(1000)}
 SECRET = {"a": np.zeros(1000), "b": np.zeros(1000)}
 
@@ -87,7 +89,7 @@ def test_a_link_put_in_the_way_of_the_open_is_not_followed(
         if name == "sub":
             (model / name / "x").write_bytes(b"abc")
 
-        def late(root: str, parts: list[str], flags: int, name: str = name) -> int:
+        def late(root: str, parts: list[str], flags: int, name: str = name) -> Descriptor:
             (model / name).rename(model / f"{name}.was")
             link(model / name, model.parent / "outside" / name)
             return real(root, parts, flags)

@@ -99,7 +99,7 @@ def test_two_appenders_that_do_not_wait_get_in_or_get_one_clear_error(
         assert result["done"] + len(result["errors"]) == 20
         for error in result["errors"]:
             assert error["reason"] == "source_locked"
-            assert "being written by another process" in error["text"]
+            assert "locked by another process" in error["text"]
     with ztensor.open(path) as reader:
         assert len(reader) == 4 + sum(result["done"] for result in results)
         assert reader.verify().ok
@@ -128,7 +128,7 @@ def test_who_meets_a_writer_is_told_at_once_or_waits(version: str, tmp_path: Pat
         path = paths[name]
         before = path.read_bytes()
         holder.wait_until_ready()
-        with pytest.raises(ztensor.SourceError, match="being written by another process") as caught:
+        with pytest.raises(ztensor.SourceError, match="locked by another process") as caught:
             change(path)
         assert caught.value.reason is ztensor.Reason.SOURCE_LOCKED
         assert path.read_bytes() == before

@@ -175,9 +175,7 @@ class Assembler:
         if expected > most:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():
                 found, _ = self.source.place(self._starts[file])
-                confirm = getattr(found, "confirm", None)
-                if confirm is not None:
-                    confirm()
+                found.confirm()
 
     # --- Boxes ------------------------------------------------------------------------------
 

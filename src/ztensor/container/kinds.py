@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.container.walk import Form
-    from ztensor.limits import Budget
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.model.table import Bools, Ints, Uints
 
@@ -86,36 +85,35 @@ class _Kind(NamedTuple):
 
 
 def read_kinds(
-    data: bytes,
+    decoder: cbor.Decoder,
     pos: int,
     count: int,
+    level: int,
     form: Form,
     read_object: ReadObject,
     *,
     blobs_end: int,
-    depth: int,
-    budget: Budget,
 ) -> tuple[TableObjects, int] | None:
     """Return the objects of a map and where it ends, or None where the general reader is needed.
 
     Args:
-        data: the manifest's bytes.
+        decoder: of the manifest.
         pos: where the first name begins.
         count: how many objects the map has.
+        level: in how many items the map is.
         form: how plain objects of the version are written.
         read_object: `(name, start) -> (object or None, end)`, the general reader.
         blobs_end: where in the file no blob goes on.
-        depth: how deep the map may nest, itself counted.
-        budget: what the file may cost.
     """
+    budget, length = decoder.budget, len(decoder.data)
     before = budget.bytes_left
     try:
-        budget.charge_bytes(len(data) + count * _ROW_COST)
-        found = _Reading(data, form, count, read_object, budget, depth).read(pos, blobs_end)
+        budget.charge_bytes(length + count * _ROW_COST)
+        found = _Reading(decoder, form, count, read_object, level).read(pos, blobs_end)
     except (_OtherwiseError, ManifestError, LimitError):
         budget.release_to(before)
         return None
-    budget.release_bytes(len(data))
+    budget.release_bytes(length)
     return found
 
 
@@ -123,16 +121,11 @@ class _Reading:
     """Reads one map of objects."""
 
     def __init__(
-        self,
-        data: bytes,
-        form: Form,
-        count: int,
-        read_object: ReadObject,
-        budget: Budget,
-        depth: int,
+        self, decoder: cbor.Decoder, form: Form, count: int, read_object: ReadObject, level: int
     ) -> None:
+        self._decoder, self._level = decoder, level
+        self._data = data = decoder.data
         padded = data + bytes(_PAD)
-        self._data = data
         self._octets = np.frombuffer(padded, np.uint8)
         # The eight bytes at each place, as a number.
         self._words: Uints = np.ndarray((len(data) + _PAD - 7,), "<u8", padded, 0, (1,))
@@ -140,8 +133,6 @@ class _Reading:
         self._count = count
         self._few = _FEW + count // _FEW
         self._read_object = read_object
-        self._budget = budget
-        self._depth = depth
 
     def read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int]:
         """Return the objects, and where they end."""
@@ -228,14 +219,14 @@ class _Reading:
         numbers >>= (64 - 8 * np.maximum(widths, 1)).astype(np.uint64)
         numbers = np.where(widths > 0, numbers, info)
         is_number = (heads < 0x1C) & (numbers < _FAR)
-        if self._form.is_strict:
+        if self._decoder.strict:
             is_number &= numbers >= _LEAST[info]
         return numbers.astype(np.int64), at + 1 + widths, is_number
 
     def _are_digits(self, at: Ints, counts: Ints) -> Bools:
         """Return whether so many bytes at each place are hexadecimal digits."""
         are_digits = np.ones(len(at), np.bool_)
-        table = _IS_LOWER_DIGIT if self._form.is_strict else _IS_DIGIT
+        table = _IS_LOWER_DIGIT if self._decoder.strict else _IS_DIGIT
         for count in set(counts.tolist()) - {0}:
             rows = np.flatnonzero(counts == count)
             for place in range(count):
@@ -370,13 +361,7 @@ class _Reading:
             pos = self._other(name, pos, order, others)
 
     def _name(self, pos: int) -> tuple[str, int]:
-        name, pos = cbor.decode_item(
-            self._data,
-            pos,
-            depth=self._depth - 1,
-            budget=self._budget,
-            strict=self._form.is_strict,
-        )
+        name, pos = self._decoder.read(pos, self._level + 1)
         if not isinstance(name, str):
             raise _OtherwiseError
         return name, pos

@@ -15,21 +15,20 @@ Every other field is the user's own and becomes an attribute.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from ztensor.container.framing import MAGIC_0_1
-from ztensor.container.walk import Nesting, read_array
-from ztensor.digest import check_digest
+from ztensor.container.walk import check_blob, read_array
 from ztensor.errors import ManifestError, NotRepresentableError, Reason, describe
 from ztensor.model.dtype import BY_LONG_NAME, STORAGE_TYPES
 from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST, Component, Manifest, TensorObject
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
-from ztensor.model.rules import FORM_1, check_place
+from ztensor.model.rules import FORM_1
 from ztensor.wire import cbor
-from ztensor.wire.record import Record, kind_of
+from ztensor.wire.record import SHAPE, TEXT, UINT, Record, kind_of, read_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ztensor.container.framing import Frame
     from ztensor.limits import Budget
@@ -37,20 +36,20 @@ if TYPE_CHECKING:
 SECTION = "0.1 section 4"
 VERSION = "0.1.0"
 
-_ARRAY = 4
-
-_FIELDS = frozenset(
-    [
-        "name",
-        "offset",
-        "size",
-        "dtype",
-        "shape",
-        "encoding",
-        "layout",
-        "data_endianness",
-        "checksum",
-    ]
+ENTRY = Record(
+    "a map describing one tensor",
+    SECTION,
+    {
+        "name": TEXT,
+        "dtype": TEXT,
+        "offset": UINT,
+        "size": UINT,
+        "shape": SHAPE,
+        "encoding": TEXT,
+        "layout": TEXT.optional(),
+        "data_endianness": TEXT.optional(),
+        "checksum": TEXT.optional(),
+    },
 )
 
 
@@ -66,53 +65,33 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         ManifestError: it is not one well-formed CBOR array of maps, or breaks rules.
         LimitError: it nests too deep.
     """
-    if data[:1] and data[0] >> 5 != _ARRAY:
+    decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
+    if decoder.kind(0) not in (None, cbor.ARRAY):
+        value, end = decoder.read(0)
+        decoder.require_end(end)
         raise ManifestError(
             "the index is not an array",
             reason=Reason.FIELD_TYPE,
             expected="a CBOR array of maps",
-            found=kind_of(cbor.decode(data, depth=budget.limits.depth, budget=budget)),
+            found=kind_of(value),
             section="0.1 section 3.3.1",
         )
-    with Nesting(budget.limits.depth):
-        return _parse(read_array(data, depth=budget.limits.depth, budget=budget), frame, budget)
-
-
-def _parse(entries: Iterable[tuple[Any, int]], frame: Frame, budget: Budget) -> Manifest:
-    """Return what items of an index say.
-
-    Args:
-        entries: each, and what is given back of the budget once it is let go.
-        frame: where the index lay.
-        budget: what the file may cost.
-    """
     problems: list[Problem] = []
     objects: dict[str, TensorObject] = {}
-    for index, (entry, cost) in enumerate(entries):
+    for index, (entry, cost) in enumerate(read_array(decoder)):
         if len(problems) >= MOST_PROBLEMS:
             break
         budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
-        record = Record.of(entry, problems, (index,), SECTION, "a map describing one tensor")
-        if record is None:
-            continue
-        name = record.text("name")
-        found: list[Problem] = []
-        tensor_object = _parse_entry(Record(entry, found, (index,), SECTION), index, frame, found)
-        if name is None:
-            problems.extend(found)
-            continue
-        problems.extend(problem.about(name) for problem in found)
+        start = len(problems)
+        name, tensor_object = _parse_entry(entry, index, frame, problems)
         if name in objects:
-            problems.append(
-                Problem(
-                    Reason.DUPLICATE_NAME,
-                    f"expected a name of its own, found {describe(name)} for the second time",
-                    (index, "name"),
-                    SECTION,
-                    name,
-                )
-            )
-        if tensor_object is not None:
+            message = f"expected a name of its own, found {describe(name)} for the second time"
+            path = (index, "name")
+            problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
+        if len(problems) > start:
+            if name is not None:
+                problems[start:] = [problem.about(name) for problem in problems[start:]]
+        elif name is not None and tensor_object is not None:
             objects[name] = tensor_object
             if not tensor_object.attributes:  # which are decoded values
                 budget.release_bytes(cost)
@@ -122,52 +101,36 @@ def _parse(entries: Iterable[tuple[Any, int]], frame: Frame, budget: Budget) -> 
 
 
 def _parse_entry(
-    record: Record, index: int, frame: Frame, problems: list[Problem]
-) -> TensorObject | None:
-    record.ignorable("name")
-    word = record.text("dtype")
-    offset = record.uint("offset")
-    size = record.uint("size")
-    shape = record.shape("shape")
-    encoding = record.text("encoding")
-    layout = record.optional_text("layout")
-    endianness = record.optional_text("data_endianness")
-    checksum = record.optional_text("checksum")
+    entry: object, index: int, frame: Frame, problems: list[Problem]
+) -> tuple[str | None, TensorObject | None]:
+    """Return the name of a tensor, and the object; None, and problems, where it breaks rules."""
+    fields = read_fields(entry, ENTRY, (index,), problems)
+    if fields is None:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        return (name if isinstance(name, str) else None), None
+    name, word, offset, size, shape, encoding, layout, endianness, checksum, custom = fields
     if endianness not in (None, "little", "big"):
-        record.problem(
-            Reason.FIELD_VALUE,
-            "data_endianness",
-            f"expected 'little' or 'big', found {describe(endianness)}",
-        )
-    if checksum is not None:
-        problems.extend(problem.under(index, "checksum") for problem in check_digest(checksum))
-    if word is None or offset is None or size is None or shape is None or encoding is None:
-        return None
+        message = f"expected 'little' or 'big', found {describe(endianness)}"
+        path = (index, "data_endianness")
+        problems.append(Problem(Reason.FIELD_VALUE, message, path, SECTION))
     storage = BY_LONG_NAME.get(word)
     # The order is defined for raw elements wider than a byte; elsewhere the field says nothing.
-    byte_order: Literal["little", "big"] = "little"
-    if endianness == "big" and encoding == "raw" and storage is not None and storage.width > 1:
-        byte_order = "big"
+    is_swapped = encoding == "raw" and storage is not None and storage.width > 1
     component = Component(
         storage.name if storage is not None else word,
         offset,
         size,
         encoding=encoding,
         digest=checksum,
-        byte_order=byte_order,
+        byte_order="big" if endianness == "big" and is_swapped else "little",
         nonzero_is_true=True,
     )
-    problems.extend(
-        problem.under(index) for problem in check_place(component, frame.manifest_offset)
-    )
-    if problems:
-        return None
+    found = check_blob(component, frame.manifest_offset, "checksum")
+    problems += [problem.under(index) for problem in found]
     # Any other layout is unknown (0.1 defines none), also where the word is one of a later version.
-    if layout in (None, "dense"):
-        return TensorObject(shape, "dense", {"data": component}, record.rest())
-    return TensorObject(
-        shape, f"{layout} of 0.1", {"data": component}, record.rest(), is_opaque=True
-    )
+    is_opaque = layout not in (None, "dense")
+    word = f"{layout} of 0.1" if is_opaque else "dense"
+    return name, TensorObject(shape, word, {"data": component}, custom, is_opaque=is_opaque)
 
 
 class Emitter:
@@ -211,7 +174,7 @@ class Emitter:
                 found=describe(component.type),
                 section="0.1 section 5.1",
             )
-        taken = _FIELDS.intersection(tensor_object.attributes or ())
+        taken = ENTRY.fields.keys() & (tensor_object.attributes or ())
         if taken:
             raise NotRepresentableError(
                 "version 0.1.0 keeps attributes beside its own fields; these names are taken",

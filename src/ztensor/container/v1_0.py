@@ -19,21 +19,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.container.framing import footer_missing
-from ztensor.digest import check_digest
+from ztensor.container.walk import check_blob, parse_components
 from ztensor.errors import LimitError, ManifestError, Reason
 from ztensor.model.dtype import BY_LONG_NAME
 from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST, Component, Manifest, TensorObject
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
-from ztensor.model.rules import check_place
 from ztensor.wire import cbor
-from ztensor.wire.record import Record
+from ztensor.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Record, read_fields
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ztensor.container.framing import Frame
+    from ztensor.container.walk import Path
     from ztensor.limits import Budget
 
-SECTION = "files of releases 1.0.0 and 1.0.1"
+_SECTION = "files of releases 1.0.0 and 1.0.1"
 
+ROOT = Record("a map", _SECTION, {"version": TEXT, "tensors": MAP, "attributes": ATTRIBUTES})
+TENSOR = Record(
+    "a map describing one tensor",
+    _SECTION,
+    {
+        "dtype": TEXT,
+        "shape": SHAPE,
+        "format": TEXT,
+        "components": MAP,
+        "attributes": ATTRIBUTES,
+    },
+)
+COMPONENT = Record(
+    "a map describing one blob",
+    _SECTION,
+    {
+        "offset": UINT,
+        "length": UINT,
+        "encoding": TEXT.optional(),
+        "digest": TEXT.optional(),
+    },
+)
 _INDEX_ROLES = frozenset({"indices", "indptr", "coords"})
 
 # Unknown fields are kept when a file is rewritten as 1.2. These would get a meaning there.
@@ -60,84 +84,58 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     if type(value) is not dict or type(value.get("tensors")) is not dict:
         raise footer_missing(frame.manifest_length.to_bytes(8, "little"))
     problems: list[Problem] = []
-    root = Record(value, problems, (), SECTION)
-    version = root.text("version")
-    attributes = root.attributes("attributes")
+    fields = read_fields(value, ROOT, (), problems)
+    if fields is None:
+        raise manifest_error(problems)
+    version, tensors, attributes, extra = fields
     objects: dict[str, TensorObject] = {}
-    for name, entry in (root.mapping("tensors") or {}).items():
+    for name, entry in tensors.items():
         if len(problems) >= MOST_PROBLEMS:
             break
         budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
         found: list[Problem] = []
         tensor_object = _parse_tensor(entry, ("tensors", name), frame, found)
-        problems.extend(problem.about(name) for problem in found)
+        problems += [problem.about(name) for problem in found]
         if tensor_object is not None:
             objects[name] = tensor_object
-    if problems or version is None:
+    if problems:
         raise manifest_error(problems)
-    return Manifest(version, objects, attributes or None, None, _rest(root, _ROOT_LATER))
+    return Manifest(version, objects, attributes or None, None, _without(extra, _ROOT_LATER))
 
 
-def _rest(record: Record, later: frozenset[str]) -> dict[str, object] | None:
-    rest = {key: value for key, value in (record.rest() or {}).items() if key not in later}
-    return rest or None
+def _without(
+    extra: Mapping[str, object] | None, later: frozenset[str]
+) -> Mapping[str, object] | None:
+    return {key: value for key, value in (extra or {}).items() if key not in later} or None
 
 
 def _parse_tensor(
-    entry: object, path: tuple[str, ...], frame: Frame, problems: list[Problem]
+    entry: object, path: Path, frame: Frame, problems: list[Problem]
 ) -> TensorObject | None:
-    record = Record.of(entry, problems, path, SECTION, "a map describing one tensor")
-    if record is None:
+    fields = read_fields(entry, TENSOR, path, problems)
+    if fields is None:
         return None
-    word = record.text("dtype")
-    shape = record.shape("shape")
-    layout = record.text("format")
-    attributes = record.attributes("attributes")
-    entries = record.mapping("components") or {}
-    components = {}
-    for role, component_entry in entries.items():
-        if len(problems) >= MOST_PROBLEMS:
-            break
-        component = _parse_component(
-            role, component_entry, word or "", (*path, "components", role), frame, problems
-        )
-        if component is not None:
-            components[role] = component
-    if problems or shape is None or layout is None:
-        return None
-    return TensorObject(shape, layout, components, attributes or None, record.rest())
-
-
-def _parse_component(
-    role: str,
-    entry: object,
-    word: str,
-    path: tuple[str, ...],
-    frame: Frame,
-    problems: list[Problem],
-) -> Component | None:
-    record = Record.of(entry, problems, path, SECTION, "a map describing one blob")
-    if record is None:
-        return None
-    offset = record.uint("offset")
-    length = record.uint("length")
-    encoding = record.optional_text("encoding") or "raw"
-    digest = record.optional_text("digest")
-    if digest is not None:
-        problems.extend(problem.under(*path, "digest") for problem in check_digest(digest))
-    if offset is None or length is None:
-        return None
+    word, shape, layout, entries, attributes, extra = fields
     storage = BY_LONG_NAME.get(word)
-    dtype = "u64" if role in _INDEX_ROLES else (storage.name if storage is not None else word)
-    component = Component(
-        dtype,
-        offset,
-        length,
-        encoding=encoding,
-        digest=digest,
-        extra=_rest(record, _COMPONENT_LATER),
-    )
-    problems.extend(
-        problem.under(*path) for problem in check_place(component, frame.manifest_offset)
-    )
-    return component
+    dtype = word if storage is None else storage.name
+
+    def parse(role: str, entry: object, path: Path) -> Component | None:
+        fields = read_fields(entry, COMPONENT, path, problems)
+        if fields is None:
+            return None
+        offset, length, encoding, digest, extra = fields
+        component = Component(
+            "u64" if role in _INDEX_ROLES else dtype,
+            offset,
+            length,
+            encoding=encoding or "raw",
+            digest=digest,
+            extra=_without(extra, _COMPONENT_LATER),
+        )
+        problems.extend(
+            problem.under(*path) for problem in check_blob(component, frame.manifest_offset)
+        )
+        return component
+
+    components = parse_components(entries, (*path, "components"), problems, parse)
+    return None if problems else TensorObject(shape, layout, components, attributes or None, extra)

@@ -6,22 +6,26 @@ of a manifest of many objects that is half of the memory.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.errors import LimitError, ManifestError, Reason, describe
+from ztensor.digest import check_digest
 from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST
 from ztensor.model.problem import MOST_PROBLEMS
+from ztensor.model.rules import check_place
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.limits import Budget
-    from ztensor.model.manifest import TensorObject
+    from ztensor.model.manifest import Component, TensorObject
     from ztensor.model.problem import Problem
 
+    Path = tuple[str | int, ...]
     # `(name, entry) -> object`, or None and problems where it breaks rules.
     Parse = Callable[[object, object], TensorObject | None]
+    # `(role, entry, path) -> component`, or None and problems.
+    ParseComponent = Callable[[str, object, Path], Component | None]
 
 # From so many objects on, reading them side by side takes less time than reading each.
 LEAST_OBJECTS = 25
@@ -43,7 +47,6 @@ class Form(NamedTuple):
         packed: the encoding beside `raw`.
         place_cost: bytes of memory that a place takes while places are compared.
         are_names: whether texts may be the names of all objects, in their order.
-        is_strict: whether only the deterministic form of CBOR is taken.
     """
 
     start: bytes
@@ -54,105 +57,79 @@ class Form(NamedTuple):
     packed: str
     place_cost: int
     are_names: Callable[[list[str]], bool]
-    is_strict: bool = False
 
 
 def read_map(
-    data: bytes,
+    decoder: cbor.Decoder,
     pos: int,
+    level: int,
     fields: dict[str, object],
     read_value: Callable[[object, int], tuple[object, int]],
-    *,
-    depth: int,
-    budget: Budget,
-    strict: bool = False,
 ) -> int:
     """Read a map pair by pair; return where it ends.
 
     Args:
-        data: the manifest's bytes.
+        decoder: of the manifest.
         pos: where the map begins.
+        level: in how many items it is.
         fields: takes the pairs whose key is text.
         read_value: `(key, start) -> (value, end)` reads each value.
-        depth: how deep the map may nest, itself counted.
-        budget: what the file may cost.
-        strict: whether only the deterministic form of CBOR is taken.
 
     Raises:
-        ManifestError: it is not a well-formed map, or has a key twice.
+        ManifestError: it is not well-formed, or has a key twice.
         LimitError: it nests too deep, or costs too much.
     """
-    start = pos
-    count, pos = cbor.map_head(data, pos, strict=strict)
-    if depth < 1:
-        raise cbor.too_deep(start, depth)
+    data = decoder.data
+    count, pos = decoder.enter(pos, level)
     before = b""
     done = 0
     while done != count:
-        if pos >= len(data):
-            raise cbor.truncated(pos, "an item", len(data))
-        if count < 0 and data[pos] == 0xFF:
+        if count < 0 and data[pos : pos + 1] == b"\xff":
             return pos + 1
-        key, end = cbor.decode_item(data, pos, depth=depth - 1, budget=budget, strict=strict)
-        if strict:
-            form = data[pos:end]
-            if form <= before:
-                raise _unsorted(pos, key, is_same=form == before)
-            before = form
-        if not isinstance(key, str):
-            _, pos = read_value(key, end)
-        elif key in fields:
+        key, end = decoder.read(pos, level + 1)
+        form = data[pos:end]
+        if form == before or (isinstance(key, str) and key in fields):
             raise cbor.duplicate_key(pos, key)
-        else:
-            fields[key], pos = read_value(key, end)
+        if decoder.strict:
+            if form < before:
+                raise cbor.unsorted(pos)
+            before = form
+        value, pos = read_value(key, end)
+        if isinstance(key, str):
+            fields[key] = value
         done += 1
     return pos
 
 
-def read_array(data: bytes, *, depth: int, budget: Budget) -> Iterator[tuple[object, int]]:
-    """Yield the items of the one array that `data` holds, and what each was charged.
+def read_array(decoder: cbor.Decoder) -> Iterator[tuple[object, int]]:
+    """Yield the items of the one array that the data holds, and what each was charged.
 
     Raises:
         ManifestError: it is not one well-formed array.
         LimitError: it nests too deep, or costs too much.
     """
-    count, pos = cbor.array_head(data, 0)
-    if depth < 1:
-        raise cbor.too_deep(0, depth)
+    data, budget = decoder.data, decoder.budget
+    count, pos = decoder.enter(0, 0)
     done = 0
     while done != count:
-        if pos >= len(data):
-            raise cbor.truncated(pos, "an item", len(data))
-        if count < 0 and data[pos] == 0xFF:
+        if count < 0 and data[pos : pos + 1] == b"\xff":
             pos += 1
             break
         before = budget.bytes_left
-        entry, pos = cbor.decode_item(data, pos, depth=depth - 1, budget=budget)
+        entry, pos = decoder.read(pos, 1)
         yield entry, before - budget.bytes_left
         done += 1
-    if pos < len(data):
-        raise cbor.trailing(pos, len(data))
-
-
-def _unsorted(pos: int, key: object, *, is_same: bool) -> ManifestError:
-    return ManifestError(
-        f"the manifest is not in deterministic form at byte {pos}",
-        reason=Reason.CBOR_DUPLICATE_KEY if is_same else Reason.CBOR_FORM,
-        expected="each key once, in the order of their encoded bytes",
-        found=f"the key {describe(key)} {'a second time' if is_same else 'too late'}",
-        section="2.1 section 3.1",
-    )
+    decoder.require_end(pos)
 
 
 def read_objects(
-    data: bytes,
+    decoder: cbor.Decoder,
     pos: int,
+    level: int,
     begin: Callable[[list[Problem]], Parse],
     form: Form,
     *,
     blobs_end: int,
-    depth: int,
-    budget: Budget,
     least: int = LEAST_OBJECTS,
 ) -> tuple[Mapping[str, TensorObject], list[Problem], int]:
     """Return the objects of the map at `pos`, the problems with them, and where the map ends.
@@ -161,59 +138,87 @@ def read_objects(
     `MOST_PROBLEMS` are not parsed.
 
     Args:
-        data: the manifest's bytes.
+        decoder: of the manifest.
         pos: where the map begins.
+        level: in how many items it is.
         begin: returns what parses entries, and adds to the problems it is given. It is called again
             where objects are read anew.
         form: how plain objects of the version are written.
         blobs_end: where in the file no blob goes on.
-        depth: how deep the map may nest, itself counted.
-        budget: what the file may cost.
         least: as many objects are tried side by side.
 
     Raises:
         ManifestError: it is not a well-formed map, or has a name twice.
         LimitError: it nests too deep, or costs too much.
     """
-    words: dict[bytes, str] = {}
+    budget = decoder.budget
     problems: list[Problem] = []
     parse = begin(problems)
 
     def read_object(name: object, start: int) -> tuple[TensorObject | None, int]:
-        left = budget.bytes_left
-        entry, end = cbor.decode_item(
-            data, start, depth=depth - 1, budget=budget, words=words, strict=form.is_strict
-        )
-        made = parse(name, entry) if len(problems) < MOST_PROBLEMS else None
+        left, known = budget.bytes_left, len(problems)
+        entry, end = decoder.read(start, level + 1)
+        made = parse(name, entry) if known < MOST_PROBLEMS else None
+        if len(problems) > known:
+            made = None
+            if isinstance(name, str):
+                problems[known:] = [problem.about(name) for problem in problems[known:]]
         if made is None or not _keeps_more(made):
             budget.release_to(left)
             cost = OBJECT_COST if made is None else _cost(made, end - start, form.place_cost)
             budget.charge_bytes(cost)
         return made, end
 
-    count, first = cbor.map_head(data, pos, strict=form.is_strict)
+    count, first = decoder.enter(pos, level)
     if count >= least:
         from ztensor.container.kinds import read_kinds  # small files need none of it
 
-        found = read_kinds(
-            data,
-            first,
-            count,
-            form,
-            read_object,
-            blobs_end=blobs_end,
-            depth=depth,
-            budget=budget,
-        )
+        found = read_kinds(decoder, first, count, level, form, read_object, blobs_end=blobs_end)
         if found is not None:
             return found[0], problems, found[1]
         problems.clear()
         parse = begin(problems)
     objects: dict[str, object] = {}
-    end = read_map(
-        data, pos, objects, read_object, depth=depth, budget=budget, strict=form.is_strict
-    )
+    end = read_map(decoder, pos, level, objects, read_object)
     return objects, problems, end  # type: ignore[return-value]  # None only beside problems
+
+
+def parse_components(
+    entries: Mapping[str, object], path: Path, problems: list[Problem], parse: ParseComponent
+) -> dict[str, Component]:
+    """Return the components of an object by their roles, without those that break rules.
+
+    Args:
+        entries: what was decoded.
+        path: steps from the manifest's root to the entries.
+        problems: takes what is wrong; nothing is parsed behind `MOST_PROBLEMS`.
+        parse: parses one.
+    """
+    components: dict[str, Component] = {}
+    for role, entry in entries.items():
+        start = len(problems)
+        if start >= MOST_PROBLEMS:
+            break
+        component = parse(role, entry, (*path, role))
+        if component is not None:
+            components[role] = component
+        if len(problems) > start:
+            problems[start:] = [replace(found, component=role) for found in problems[start:]]
+    return components
+
+
+def check_blob(component: Component, blobs_end: int, digest: str = "digest") -> list[Problem]:
+    """Return what is wrong with place and digest of a component of 1.x or 0.1.
+
+    Args:
+        component: what was parsed.
+        blobs_end: offset of the manifest.
+        digest: what the field of the digest is called.
+    """
+    problems = check_place(component, blobs_end)
+    if component.digest is not None:
+        problems += [problem.under(digest) for problem in check_digest(component.digest)]
+    return problems
 
 
 def _keeps_more(tensor_object: TensorObject) -> bool:
@@ -230,22 +235,3 @@ def _cost(tensor_object: TensorObject, nbytes: int, place_cost: int) -> int:
         + _DIMENSION_COST * len(tensor_object.shape)
         + (_LONG_FACTOR * nbytes if nbytes > _LONG else 0)
     )
-
-
-class Nesting:
-    """A context in which an error about nesting says how deep the whole manifest may nest.
-
-    Args:
-        depth: so deep.
-    """
-
-    def __init__(self, depth: int) -> None:
-        self._depth = depth
-
-    def __enter__(self) -> None:
-        """Begin; nothing is done."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Fill in the depth."""
-        if isinstance(error, LimitError) and error.reason is Reason.LIMIT_DEPTH:
-            error.expected = f"at most {self._depth} levels"

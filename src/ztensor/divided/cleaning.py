@@ -179,10 +179,8 @@ def _remove_in(
     gone: list[str] = []
 
     def remove_one(name: str) -> None:
-        path = os.path.join(inside.path, name)
-
         def is_ours(file: BinaryIO) -> bool:
-            is_free = name in released or not locking.is_held(file.fileno(), path)
+            is_free = name in released or not locking.is_held(file.fileno())
             if is_free and is_of_a_process(file):
                 gone.append(name)
                 return not dry_run
@@ -191,7 +189,9 @@ def _remove_in(
         try:
             inside.remove(name, is_ours)
         except OSError as error:
-            raise SourceError.from_os(error, "cannot remove", path) from error
+            raise SourceError.from_os(
+                error, "cannot remove", os.path.join(inside.path, name)
+            ) from error
 
     # The system gives the memory back that it keeps of a file, which takes as long as a copy.
     run_jobs([functools.partial(remove_one, one) for one in names], thread_count())

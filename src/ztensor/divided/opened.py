@@ -33,9 +33,8 @@ from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.objects import not_found
 from ztensor.sharded.naming import DIVIDED, ROOT
-from ztensor.source.base import exact
 from ztensor.source.failures import changed
-from ztensor.source.later import LaterFile, LaterFiles
+from ztensor.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.source.local import FileSource
 from ztensor.source.remote import RemoteSource
 from ztensor.source.rights import rights_of
@@ -86,17 +85,19 @@ class DividedObjects(FileObjects):
                 self.require_there()
             except SourceError as error:
                 raise self.explained(error) from error.__cause__
-        later = [
-            LaterFile(
+        pool = OpenFiles()
+        files = [
+            LazyFile(
                 place.shown(one.name),
                 place.path(one.name),
                 one.size,
                 functools.partial(place.open, one.name, one.size),
+                pool,
                 self.explained,
             )
             for one in table.files
         ]
-        source = LaterFiles(file.source, later, prefers_long_reads=place.is_remote)
+        source = join_behind(file.source, files)
         self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
         tensors = self.assembler.objects(self._whole)
         arrays = value_arrays(file)
@@ -109,7 +110,7 @@ class DividedObjects(FileObjects):
             LaterObjects((*tensors, *beside), lambda name: beside.get(name) or tensors[name]),
             RootAttributes(self.root, called) if self.root.has_values else None,
         )
-        self._source_of_files = source
+        self._starts, self._files = source.starts, files
         super().__init__(
             source,
             manifest,
@@ -155,7 +156,7 @@ class DividedObjects(FileObjects):
 
     def explained(self, error: SourceError) -> SourceError:
         """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
-        source = exact(self.file.source)
+        source = self.file.source.exact()
         try:
             if isinstance(source, RemoteSource):
                 source.require_current()
@@ -181,8 +182,8 @@ class DividedObjects(FileObjects):
 
     def _whole(self, chunk: Chunk) -> TensorObject:
         """Return an object that only the file it lies in describes."""
-        start = self._source_of_files.starts[chunk.file + 1]
-        source = self._source_of_files.files[chunk.file].opened()
+        start = self._starts[chunk.file + 1]
+        source = self._files[chunk.file].opened()
         _, manifest = read_manifest(source, self.limits)
         name = self.root.names[chunk.tensor]
         own = f"{name}{SEPARATOR}{chunk.number}" if chunk.number else name

@@ -12,7 +12,7 @@ from ztensor.limits import DEFAULT_LIMITS
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ObjectReader
-from ztensor.source.base import ReadOneByOne
+from ztensor.source.base import Source
 from ztensor.source.sink import sink_of
 from ztensor.writing.saving import save_all
 
@@ -95,11 +95,10 @@ def save_as(
         raise
 
 
-class _Held(ReadOneByOne):
+class _Held(Source):
     """What a writer wrote, as a source: pieces of memory, most of them the caller's own arrays."""
 
     name = "<tensors>"
-    path = None
 
     def __init__(self) -> None:
         self._pieces: list[memoryview] = []
@@ -124,15 +123,3 @@ class _Held(ReadOneByOne):
             destination[done : done + part.nbytes] = part
             done += part.nbytes
             number += 1
-
-    def view(self) -> memoryview | None:
-        return None
-
-    def held(self) -> memoryview | None:
-        return None
-
-    def require_unchanged(self) -> None:
-        """Do nothing: nobody else has it."""
-
-    def close(self) -> None:
-        """Do nothing: memory is free when nothing uses it."""

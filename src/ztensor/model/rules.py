@@ -74,6 +74,9 @@ def check_place(component: Component, blobs_end: int) -> list[Problem]:
         component: offset and length are used; both are non-negative.
         blobs_end: offset of the manifest.
     """
+    end = component.offset + component.length
+    if component.offset % ALIGNMENT == 0 < component.offset and end <= blobs_end:
+        return []
     problems = []
     if component.offset % ALIGNMENT:
         problems.append(
@@ -93,7 +96,6 @@ def check_place(component: Component, blobs_end: int) -> list[Problem]:
                 "1.2 section 4, File structure",
             )
         )
-    end = component.offset + component.length
     if end > blobs_end:
         problems.append(
             Problem(

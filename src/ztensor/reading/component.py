@@ -32,7 +32,7 @@ from ztensor.errors import (
 from ztensor.layout.elements import is_native
 from ztensor.reading.decoding import LEAST_SHARED_BYTES, InOrder, decoding_jobs
 from ztensor.reading.runs import PartReader, RunCache, RunReader
-from ztensor.source.base import Range, exact, fill_arriving
+from ztensor.source.base import Range, fill_arriving
 from ztensor.source.pieces import PART_BYTES
 from ztensor.threads import WINDOWS, run_jobs, thread_count
 
@@ -524,7 +524,7 @@ class StoredComponent:
         stored = self.stored()
         if shared.verify is True and not self.check(once=True):
             return None  # it may be that of the decoded bytes
-        alone = Range(exact(shared.source), component.offset, component.length)
+        alone = Range(shared.source.exact(), component.offset, component.length)
         if component.encoding == "raw":
             return PartReader(alone)
         encoding = self.encoding()

@@ -37,8 +37,8 @@ from ztensor.reading.component import Fetching
 from ztensor.reading.locating import Located
 from ztensor.reading.objects import not_found
 from ztensor.reading.places import Places
-from ztensor.source.base import Range, exact
-from ztensor.source.joined import JoinedSource, files_of, identity_of
+from ztensor.source.base import Range
+from ztensor.source.joined import JoinedSource, files_of
 from ztensor.source.table import opened_by
 from ztensor.tensor import Tensor, tensor_of
 from ztensor.threads import thread_count
@@ -214,8 +214,8 @@ class FileObjects:
 
     def identity(self) -> object:
         """Return what tells these bytes from others: of a file its place and times, or its ETag."""
-        if (told := identity_of(self.source)) is not None:
-            return told
+        if (identity := self.source.identity()) is not None:
+            return identity
         whole = Range(self.source, 0, self.source.size)
         return digest_of_bytes(ALGORITHMS["sha256"], whole.pieces())
 
@@ -377,7 +377,7 @@ class FileObjects:
             error.object_name = name
             error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
             raise error
-        whole = exact(self.source)
+        whole = self.source.exact()
         if found.shard is not None and isinstance(whole, JoinedSource):
             source, offset = whole.place(found.offset)
             return Location(source.path, offset, found.length)

@@ -19,7 +19,7 @@ from ztensor.model.later import LaterObjects
 from ztensor.model.rules import align
 from ztensor.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.reading.component import lengths_of
-from ztensor.source.base import fill_arriving, walked
+from ztensor.source.base import fill_arriving
 from ztensor.threads import at_most, run_jobs, thread_count, worth
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _read_others(
     if len(names) < len(result):
         read_each(file, names, workers, result, copy=copy)
         return
-    with walked(file.source):
+    with file.source.walked():
         read_each(file, names, workers, result, copy=copy)
 
 
@@ -181,7 +181,7 @@ def _load_later(file: FileObjects, *, copy: bool) -> dict[str, Any]:
     """
     objects = file.manifest.objects
     found: dict[str, Any] = dict(file.arrays_at_once(objects))
-    with walked(file.source):
+    with file.source.walked():
         for name in file.in_file_order(name for name in objects if name not in found):
             found[name] = file.value(name, copy=copy)
     return {name: found[name] for name in objects}

@@ -16,7 +16,6 @@ import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
 from ztensor.locks import Lock
-from ztensor.source.base import exact
 from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:
@@ -262,7 +261,7 @@ class RunReader:
     def _is_read_at_once(self) -> bool:
         """Return whether the runs that are wanted are asked for before one is decoded."""
         source, is_read = self._stored.source, isinstance(self._stored, _Read)
-        return source.prefers_long_reads and exact(source) is source and not is_read
+        return source.prefers_long_reads and source.exact() is source and not is_read
 
     def _batches(self, runs: Iterable[int]) -> Iterator[list[int]]:
         """Yield runs, rising, so many at a time as are read at once."""

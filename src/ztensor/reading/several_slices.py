@@ -10,7 +10,6 @@ from ztensor.errors import ArgumentTypeError, describe
 from ztensor.reading.row_slices import slice_of
 from ztensor.reading.stored_array import StoredArray
 from ztensor.source.at_once import AtOnce
-from ztensor.source.base import exact
 from ztensor.threads import Pool
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class _Asking:
             with file.located(name, "data"):
                 self._arrays[name] = StoredArray(file, name, found, "data", found.shape)
         if file not in self._of_file:
-            self._of_file[file] = AtOnce(exact(file.source))
+            self._of_file[file] = AtOnce(file.source.exact())
         self._arrays[name].ask(key, self._of_file[file], put)
 
     def end(self) -> None:

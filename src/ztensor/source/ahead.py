@@ -3,7 +3,7 @@
 Whoever reads components one after the other, to load, verify, convert or count them, reads each
 from its first byte on. `AheadSource` knows where components begin and end. It brings the one that
 is begun as a whole, and those behind it as well once they are read in order: more each time, up to
-a window. Who reads a part of a component asks `exact(source)`, which brings that part alone.
+a window. Who reads a part of a component asks `exact()`, which brings that part alone.
 
 Large encoded components are gone through more than once (a digest, then frames): such a one waits
 in a temporary file.
@@ -20,14 +20,12 @@ import numpy as np
 
 from ztensor.buffers import new_bytes
 from ztensor.locks import Lock
-from ztensor.source.base import Arriving, read_arriving, remote_behind
+from ztensor.source.base import Source
 from ztensor.source.heads import Heads
 from ztensor.source.pieces import Extents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from ztensor.source.base import Source
 
 _WINDOW_BYTES = 32 << 20
 _FIRST_BYTES = 2 << 20  # the first time a reader goes on to the next component
@@ -35,7 +33,7 @@ _GROWTH = 4
 _KEPT = 2  # windows: threads that share the work are not all at the same place
 
 
-class AheadSource(Arriving):
+class AheadSource(Source):
     """A source that brings what is read next; safe to use from several threads.
 
     Args:
@@ -50,7 +48,7 @@ class AheadSource(Arriving):
         self.name = source.name
         self.path = source.path
         self.size = source.size
-        self.remote = remote_behind(source)
+        self.remote = source.remote
         self._find = find
         self._heads: Heads | None = None
         self._extents = Extents(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
@@ -107,7 +105,7 @@ class AheadSource(Arriving):
         Raises:
             SourceError: as `read_into`.
         """
-        return read_arriving(self.source, parts)
+        return self.source.read_arriving(parts)
 
     @contextlib.contextmanager
     def walked(self) -> Iterator[None]:
@@ -221,6 +219,10 @@ class AheadSource(Arriving):
     def require_unchanged(self) -> None:
         """Raise where the source is no longer what was opened."""
         self.source.require_unchanged()
+
+    def identity(self) -> tuple[object, ...] | None:
+        """Return what tells the source from one that takes its place."""
+        return self.source.identity()
 
     def close(self) -> None:
         """Forget what was read ahead, and close the source. May be called again."""

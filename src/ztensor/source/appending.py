@@ -7,17 +7,16 @@ here is the file itself: opened, locked, read, written to at an offset, cut.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-import stat
 from typing import TYPE_CHECKING
 
-from ztensor.errors import ClosedError, Reason, SourceError, SourceNotRegularError
+from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.source import locking
-from ztensor.source.base import ReadOneByOne, shrunk
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.flushing import START_BYTES, start_flush
 from ztensor.source.guards import CommitBehind, CommitOver, Guarded
-from ztensor.source.local import require_empty
+from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
 from ztensor.source.upload import require_changed_in_place
 
@@ -32,23 +31,16 @@ _TRIES = 10
 class _Locked(Descriptor):
     """A descriptor with the lock that keeps other writers out as long as it is open."""
 
-    __slots__ = ("lock",)
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.lock: locking.Lock | None = None
+    __slots__ = ()
 
     def close(self) -> None:
         """Let other writers in, and close it."""
-        lock, self.lock = self.lock, None
-        try:
-            if lock is not None:
-                lock.release()
-        finally:
-            super().close()
+        if self.number >= 0:
+            locking.release(self.number)
+        super().close()
 
 
-class AppendSink(ReadOneByOne):
+class AppendSink(FileSource):
     """The end of a finished file, locked for this writer.
 
     It is also a source of the file's old bytes, from which the manifest is read after locking.
@@ -63,73 +55,20 @@ class AppendSink(ReadOneByOne):
         SourceError: the file cannot be opened for writing, or another process is writing.
     """
 
+    _guarded: Guarded | None = None
+
     def __init__(
         self, path: str, *, durable: Durable = "auto", lock: bool = True, timeout: float = 0.0
     ) -> None:
         path = path_text(path)
         require_changed_in_place(path)
-        self.name = path
-        self.path: str | None = path
-        self._place = os.path.abspath(path)  # who calls may change to another folder
+        opener = functools.partial(_open_to_write, path, lock=lock, timeout=timeout)
+        super().__init__(path, mapped=False, opener=opener)
         self._durable = durable is not False
         self._unstarted = 0  # bytes that the disk was not told of
-        opened = self._open_locked(path, lock=lock, timeout=timeout)
-        self._open: _Locked | None = opened
-        status = os.fstat(self._descriptor)
-        self.size = status.st_size
-        if not self.size:
-            try:
-                require_empty(self._descriptor, path)
-            except SourceError:
-                opened.close()
-                raise
-        self._changed_at = status.st_mtime_ns
-        self._guarded: Guarded | None = None
 
-    @property
-    def _descriptor(self) -> int:
-        """The number of the open file, -1 where it is closed; counted while a call uses it."""
-        descriptor = self._open
-        return -1 if descriptor is None else descriptor.number
-
-    def _in_use(self) -> _Locked:
-        descriptor = self._open
-        if descriptor is None:
-            raise ClosedError("the file was closed or given up", file=self.name)
-        return descriptor
-
-    def _open_locked(self, path: str, *, lock: bool, timeout: float) -> _Locked:
-        flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        flags |= getattr(os, "O_NONBLOCK", 0)  # a FIFO must not hang
-        for _ in range(_TRIES):
-            try:
-                opened = _Locked(os.open(path, flags))
-            except OSError as error:
-                raise SourceError.from_os(error, "cannot open for writing", path) from error
-            try:
-                status = os.fstat(opened.number)
-                if not stat.S_ISREG(status.st_mode):
-                    raise SourceNotRegularError(  # noqa: TRY301  # closed below, like all errors
-                        "cannot open for writing",
-                        file=path,
-                        expected="a regular file",
-                        found="a folder" if stat.S_ISDIR(status.st_mode) else "a device",
-                    )
-                if lock:
-                    opened.lock = locking.acquire(opened.number, path, timeout=timeout)
-                # While we waited another writer may have put a new file in place.
-                if not lock or os.path.samestat(os.stat(path), os.fstat(opened.number)):
-                    return opened
-            except OSError as error:
-                opened.close()
-                if isinstance(error, SourceError):
-                    raise
-                raise SourceError.from_os(error, "cannot open for writing", path) from error
-            except BaseException:
-                opened.close()
-                raise
-            opened.close()
-        raise SourceError("other writers keep replacing the file; try again later", file=path)
+    def require_unchanged(self) -> None:
+        """Do nothing: the lock keeps other writers out."""
 
     def require_in_place(self) -> None:
         """Raise where another file has taken this one's place: a plain save asks for no lock.
@@ -138,7 +77,7 @@ class AppendSink(ReadOneByOne):
             SourceError: so it is; what would be written now would be lost, or lose the new file.
         """
         try:
-            is_in_place = os.path.samestat(os.stat(self._place), os.fstat(self._descriptor))
+            is_in_place = os.path.samestat(os.stat(self.path or ""), self.status())
         except OSError as error:
             raise SourceError.from_os(error, "the file is gone", self.name) from error
         if not is_in_place:
@@ -147,35 +86,6 @@ class AppendSink(ReadOneByOne):
                 reason=Reason.SOURCE_CHANGED,
                 file=self.name,
             )
-
-    # --- The old bytes ----------------------------------------------------------------------
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        """Fill `destination` with old bytes."""
-        done = 0
-        while done < destination.nbytes:
-            descriptor = self._in_use()
-            try:
-                piece = _pread(descriptor.number, destination.nbytes - done, offset + done)
-            except OSError as error:
-                raise SourceError.from_os(error, "cannot read", self.name) from error
-            finally:
-                del descriptor
-            if not piece:
-                raise shrunk(self.name, offset, destination.nbytes, done)
-            destination[done : done + len(piece)] = piece
-            done += len(piece)
-
-    def view(self) -> memoryview | None:
-        """Return None: a file that grows is read, not mapped."""
-        return None
-
-    def held(self) -> memoryview | None:
-        """Return None, as `view`."""
-        return None
-
-    def require_unchanged(self) -> None:
-        """Do nothing: the lock keeps other writers out."""
 
     # --- The new bytes ----------------------------------------------------------------------
 
@@ -190,7 +100,7 @@ class AppendSink(ReadOneByOne):
     @property
     def descriptor(self) -> int:
         """Return the open file, for copies made in the kernel."""
-        return self._descriptor
+        return self.in_use().number
 
     @property
     def position(self) -> int:
@@ -213,8 +123,10 @@ class AppendSink(ReadOneByOne):
     def commit(self) -> None:
         """Make what was written the file's state, and flush."""
         self._require_guarded().commit()
+        descriptor, self._descriptor = self._descriptor, None
         try:
-            self._close()  # where a network file system says that it could not write back
+            if descriptor is not None:
+                descriptor.close()  # where a network file system says that it could not write back
         except OSError as error:
             raise SourceError.from_os(
                 error, "the change is in the file, but closing it failed", self.name
@@ -238,7 +150,7 @@ class AppendSink(ReadOneByOne):
         """
         view = memoryview(data)
         while view.nbytes:
-            descriptor = self._in_use()
+            descriptor = self.in_use()
             try:
                 count = _pwrite(descriptor.number, view, offset)
             except OSError as error:
@@ -252,7 +164,7 @@ class AppendSink(ReadOneByOne):
             offset += count
             self._unstarted += count
             if self._durable and self._unstarted >= START_BYTES:
-                start_flush(self._descriptor, offset - self._unstarted, self._unstarted)
+                start_flush(self.descriptor, offset - self._unstarted, self._unstarted)
                 self._unstarted = 0
 
     def take_back(self, length: int) -> bool:
@@ -263,14 +175,14 @@ class AppendSink(ReadOneByOne):
         and those stay.
         """
         try:
-            os.ftruncate(self._descriptor, length)
-        except OSError:
+            self.shorten(length)
+        except (SourceError, ClosedError):
             return False
         # The bytes are the old ones again: the time says so to readers that were there before.
         if length == self.size and os.utime in os.supports_fd:
             with contextlib.suppress(OSError):
-                status = os.fstat(self._descriptor)
-                os.utime(self._descriptor, ns=(status.st_atime_ns, self._changed_at))
+                times = self.status().st_atime_ns, self._changed_at
+                os.utime(self.descriptor, ns=times)
         return True
 
     def require_length(self, length: int) -> None:
@@ -279,10 +191,7 @@ class AppendSink(ReadOneByOne):
         Raises:
             SourceError: so it is.
         """
-        try:
-            found = os.fstat(self._descriptor).st_size
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
+        found = self.status().st_size
         if found > length:
             raise SourceError(
                 "cannot shorten the file; it holds its old state before a torn end, which "
@@ -303,10 +212,7 @@ class AppendSink(ReadOneByOne):
             SourceError: the system refused.
         """
         if self._durable:
-            try:
-                os.fsync(self._descriptor)
-            except OSError as error:
-                raise SourceError.from_os(error, failure, self.name) from error
+            self._ask(os.fsync, failure)
 
     def shorten(self, length: int) -> None:
         """Cut the file to a length, without a flush.
@@ -314,10 +220,7 @@ class AppendSink(ReadOneByOne):
         Raises:
             SourceError: the system refused.
         """
-        try:
-            os.ftruncate(self._descriptor, length)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot shorten the file", self.name) from error
+        self._ask(lambda number: os.ftruncate(number, length), "cannot shorten the file")
 
     def cut(self, length: int) -> None:
         """Shorten the file to a state that ends at `length`, and flush.
@@ -331,27 +234,19 @@ class AppendSink(ReadOneByOne):
         self.shorten(length)
         self.flush("the file is shortened, but whether that reached the disk is unknown")
 
-    def abort(self) -> None:
-        """Let go of the file; it holds its old state. May be called again."""
-        if self._guarded is not None and self._open is not None:
-            self._guarded.forget()
-        self._open = None  # a write in another thread ends first
-
     def close(self) -> None:
-        """Let go of the file, as `abort`."""
-        self.abort()
+        """Let go of the file; it holds its old state. May be called again."""
+        if self._guarded is not None and self._descriptor is not None:
+            self._guarded.forget()
+        super().close()  # a write in another thread ends first
 
-    def _close(self) -> None:
-        descriptor, self._open = self._open, None
-        if descriptor is not None:
-            descriptor.close()
+    def abort(self) -> None:
+        """Let go of the file, as `close`."""
+        self.close()
 
 
 class TrialSink(AppendSink):
     """The end of a finished file, locked and counted as `AppendSink` does, but never written."""
-
-    def cut(self, length: int) -> None:
-        """Cut nothing."""
 
     def put(
         self, data: Buffer, offset: int, *, tears: bool = True, back_to: int | None = None
@@ -372,15 +267,30 @@ class TrialSink(AppendSink):
         return True
 
 
-def _pread(descriptor: int, length: int, offset: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(descriptor, length, offset)
-    os.lseek(descriptor, offset, os.SEEK_SET)
-    return os.read(descriptor, length)
+def _open_to_write(path: str, flags: int, *, lock: bool, timeout: float) -> Descriptor:
+    """Open a file, and lock it; one that is put in its place while we wait is opened instead."""
+    for _ in range(_TRIES):
+        opened = None
+        try:
+            number = os.open(path, flags | os.O_RDWR)
+            opened = _Locked(number) if lock else Descriptor(number)
+            if not lock:
+                return opened
+            locking.acquire(number, path, timeout=timeout)
+            if os.path.samestat(os.stat(path), os.fstat(number)):
+                return opened
+        except OSError as error:
+            if opened is not None:
+                opened.close()
+            if isinstance(error, SourceError):
+                raise
+            raise SourceError.from_os(error, "cannot open for writing", path) from error
+        opened.close()
+    raise SourceError("other writers keep replacing the file; try again later", file=path)
 
 
-def _pwrite(descriptor: int, data: memoryview, offset: int) -> int:
+def _pwrite(number: int, data: memoryview, offset: int) -> int:
     if hasattr(os, "pwrite"):
-        return os.pwrite(descriptor, data, offset)
-    os.lseek(descriptor, offset, os.SEEK_SET)
-    return os.write(descriptor, data)
+        return os.pwrite(number, data, offset)
+    os.lseek(number, offset, os.SEEK_SET)
+    return os.write(number, data)

@@ -1,11 +1,11 @@
-"""The contract between a source of bytes and the reader."""
+"""What a source of bytes has: the contract with the reader."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import Reason, SourceError
@@ -26,50 +26,52 @@ _LOOK_BYTES = 4 << 10
 _NOTHING = memoryview(b"")
 
 
-class Source(Protocol):
+class Source(abc.ABC):
     """Random access to the bytes of one file; safe to use from several threads.
+
+    A source that is not mapped and not in memory has to say only how bytes are read.
 
     Attributes:
         name: path or a description, for messages.
-        path: the file's path, or None where there is none.
+        path: the path by which another process could open the file, or None.
         size: length in bytes when it was opened.
+        remote: the URL that opens it in another process, with its store; None without one.
+        prefers_long_reads: whether a read costs so much that bytes in between are better read, too.
     """
 
-    @property
-    def name(self) -> str:
-        """Return the path or a description, for messages."""
-        ...
+    name: str
+    path: str | None = None
+    size: int
+    remote: Remote | None = None
+    prefers_long_reads: bool = False
 
-    @property
-    def path(self) -> str | None:
-        """Return the path another process could open, or None."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Return the length in bytes when the source was opened."""
-        ...
-
+    @abc.abstractmethod
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` (flat, writable bytes) with the bytes from `offset`.
 
         Raises:
             SourceError: the bytes could not be read, or the file is shorter than it was.
         """
-        ...
-
-    @property
-    def prefers_long_reads(self) -> bool:
-        """Return whether a read costs so much that bytes in between are better read as well."""
-        ...
 
     def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several pieces of memory, each with the bytes from its offset.
 
         Raises:
-            SourceError: as `read_into`; what was filled by then is not told.
+            SourceError: as `read_into`; which pieces were filled by then is not said.
         """
-        ...
+        for offset, destination in parts:
+            self.read_into(offset, destination)
+
+    def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
+        """Fill several pieces of memory, and yield the number of each once it is full.
+
+        They are yielded once each, in any order.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        self.read_many(parts)
+        yield from range(len(parts))
 
     def view(self) -> memoryview | None:
         """Return the whole file as one view without a copy, or None where that is impossible.
@@ -77,27 +79,44 @@ class Source(Protocol):
         The memory stays valid as long as the view or an array over it lives, whatever happens to
         the source. Writing into it, where it allows that, never reaches the file.
         """
-        ...
+        return None
 
     def held(self) -> memoryview | None:
         """Return the whole file, read-only, where it is in this process's memory; else None.
 
-        A map is not: touching it where another process has cut the file kills this one. So what
-        is checked, decoded or copied is read; only views that were asked for are maps.
+        A map is not: touching it where another process has cut the file kills this one. So bytes
+        that are checked, decoded or copied are read; only views that were asked for are maps.
         """
-        ...
+        return None
 
-    def require_unchanged(self) -> None:
+    def require_unchanged(self) -> None:  # noqa: B027  # most sources cannot change
         """Raise where the file is no longer what was opened.
 
         Raises:
             SourceError: the file is shorter than it was, or was written to in place.
         """
-        ...
 
-    def close(self) -> None:
+    def identity(self) -> tuple[object, ...] | None:
+        """Return what tells the file from one that takes its place; None where only bytes do."""
+        return None
+
+    def confirm(self) -> None:  # noqa: B027  # opening it has asked
+        """See that the file is there and as long as was said, where that is not known yet.
+
+        Raises:
+            SourceError: it is not.
+        """
+
+    def exact(self) -> Source:
+        """Return the source that reads what it is asked for, and nothing ahead."""
+        return self
+
+    def walked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which all components are read, in their order."""
+        return contextlib.nullcontext()
+
+    def close(self) -> None:  # noqa: B027  # most sources are the caller's
         """Give back handles; views handed out stay valid. May be called again."""
-        ...
 
 
 class Opening(os.PathLike[str]):
@@ -110,83 +129,6 @@ class Opening(os.PathLike[str]):
         """Open it; `mapped` as for a file on disk."""
 
 
-class ReadOneByOne(abc.ABC):
-    """What a source has that reads one part as fast as another, wherever they lie."""
-
-    __slots__ = ()
-
-    prefers_long_reads = False
-
-    @abc.abstractmethod
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        """Fill `destination` with the bytes from `offset`."""
-
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory, one after the other.
-
-        Raises:
-            SourceError: as `read_into`.
-        """
-        for offset, destination in parts:
-            self.read_into(offset, destination)
-
-
-class Arriving(abc.ABC):
-    """A source that tells, of parts that are read together, when each is there.
-
-    Attributes:
-        remote: the URL that opens it in another process, with its store; None without one.
-    """
-
-    remote: Remote | None = None
-
-    def exact(self) -> Source:
-        """Return the source that reads what it is asked for, and nothing ahead."""
-        return self  # type: ignore[return-value]  # each that is made is a whole source
-
-    def walked(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which all components are read, in their order."""
-        return contextlib.nullcontext()
-
-    @abc.abstractmethod
-    def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
-        """Fill several pieces of memory as `read_many`, and yield the number of each that is full.
-
-        They are yielded once each, in any order.
-
-        Raises:
-            SourceError: as `read_into`.
-        """
-
-
-def exact(source: Source) -> Source:
-    """Return the source that reads what it is asked for, and nothing ahead."""
-    return source.exact() if isinstance(source, Arriving) else source
-
-
-def walked(source: Source) -> contextlib.AbstractContextManager[None]:
-    """Return a context in which all components of a source are read, in their order."""
-    return source.walked() if isinstance(source, Arriving) else contextlib.nullcontext()
-
-
-def remote_behind(source: Source) -> Remote | None:
-    """Return the URL that a source is of, None where it is of no object in a store."""
-    return source.remote if isinstance(source, Arriving) else None
-
-
-def read_arriving(source: Source, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
-    """Fill several pieces of memory, and yield the number of each that is full, once.
-
-    Raises:
-        SourceError: as `read_many`.
-    """
-    if isinstance(source, Arriving):
-        yield from source.read_arriving(parts)
-    else:
-        source.read_many(parts)
-        yield from range(len(parts))
-
-
 def fill_arriving(
     source: Source, parts: Sequence[tuple[int, memoryview, Callable[[], None]]]
 ) -> None:
@@ -196,7 +138,7 @@ def fill_arriving(
         SourceError: as `read_many`.
         Exception: what a call raises.
     """
-    for number in read_arriving(source, [(offset, memory) for offset, memory, _ in parts]):
+    for number in source.read_arriving([(offset, memory) for offset, memory, _ in parts]):
         parts[number][2]()
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe
 from ztensor.source.base import Opening
+from ztensor.source.descriptor import Descriptor
 from ztensor.source.local import FileSource
 
 if TYPE_CHECKING:
@@ -112,10 +113,10 @@ class Beneath(Opening):
         )
 
 
-def _descend(root: str, parts: list[str], flags: int) -> int:
+def _descend(root: str, parts: list[str], flags: int) -> Descriptor:
     """Open a file beneath a folder through no link."""
     if os.open not in os.supports_dir_fd:  # Windows; links there need rights to be made
-        return os.open(os.path.join(root, *parts), flags)
+        return Descriptor(os.open(os.path.join(root, *parts), flags))
     way = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
     folder = os.open(root, way | os.O_NOFOLLOW)
     try:
@@ -123,7 +124,7 @@ def _descend(root: str, parts: list[str], flags: int) -> int:
             deeper = os.open(part, way | os.O_NOFOLLOW, dir_fd=folder)
             os.close(folder)
             folder = deeper
-        return os.open(parts[-1], flags | os.O_NOFOLLOW, dir_fd=folder)
+        return Descriptor(os.open(parts[-1], flags | os.O_NOFOLLOW, dir_fd=folder))
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
             raise

@@ -6,13 +6,15 @@ touched for this: another process may cut the file.
 
 from __future__ import annotations
 
+import mmap
+import os
 from typing import TYPE_CHECKING
 
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ztensor.source.base import Source
 
@@ -33,7 +35,7 @@ def prefetch(source: Source, offset: int, length: int) -> int:
         piece
         for file, start, count in _in_files(source, offset, length)
         for at in range(start, start + count, _STEP_BYTES)
-        if file.advise(at, piece := min(_STEP_BYTES, start + count - at), "POSIX_FADV_WILLNEED")
+        if _advise(file, at, piece := min(_STEP_BYTES, start + count - at), "POSIX_FADV_WILLNEED")
     )
 
 
@@ -48,7 +50,7 @@ def evict(source: Source, offset: int, length: int) -> int:
     return sum(
         count
         for file, start, count in _in_files(source, offset, length)
-        if file.advise(start, count, "POSIX_FADV_DONTNEED")
+        if _advise(file, start, count, "POSIX_FADV_DONTNEED")
     )
 
 
@@ -62,11 +64,53 @@ def cached_part(source: Source) -> float | None:
     """
     found: list[bool] = []
     for file, _, _ in _in_files(source, 0, source.size):
-        cached = file.are_cached([file.size * number // _PROBES for number in range(_PROBES)])
+        cached = _are_cached(file, [file.size * number // _PROBES for number in range(_PROBES)])
         if cached is None:
             return None
         found += cached
     return sum(found) / len(found) if found else None
+
+
+def _advise(file: FileSource, offset: int, length: int, advice: str) -> bool:
+    """Tell the system how bytes of a file will be used; return whether it took that."""
+    descriptor = file.in_use()
+    try:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(descriptor.number, offset, length, getattr(os, advice))
+            return True
+    except OSError:
+        pass  # no more than a hint
+    finally:
+        del descriptor  # an error's traceback would keep the file open
+    return False
+
+
+def _are_cached(file: FileSource, offsets: Sequence[int]) -> list[bool] | None:
+    """Return which bytes can be read without the disk, or None where nothing tells.
+
+    Reading one to see would have the system read its neighbours; this touches none.
+    """
+    descriptor = file.in_use()
+    if not hasattr(os, "posix_fadvise"):  # another system has other rules for `mincore`
+        return None
+    try:
+        import ctypes
+
+        mincore, found = ctypes.CDLL(None).mincore, ctypes.create_string_buffer(1)
+        with mmap.mmap(descriptor.number, file.size, access=mmap.ACCESS_COPY) as whole:
+            start = ctypes.addressof(one := ctypes.c_char.from_buffer(whole))
+            del one
+            result = []
+            for offset in offsets:
+                page = offset // mmap.PAGESIZE * mmap.PAGESIZE
+                if mincore(ctypes.c_void_p(start + page), ctypes.c_size_t(1), found):
+                    return None
+                result.append(bool(found.raw[0] & 1))
+            return result
+    except (ImportError, OSError, ValueError, AttributeError):
+        return None
+    finally:
+        del descriptor
 
 
 def _in_files(source: Source, offset: int, length: int) -> Iterator[tuple[FileSource, int, int]]:

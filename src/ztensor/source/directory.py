@@ -6,7 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.source.base import Opening, ReadOneByOne
+from ztensor.source.base import Opening, Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ztensor.source.reference import Remote
 
 
-class FolderSource(ReadOneByOne):
+class FolderSource(Source):
     """A folder: a source of no bytes, whose path opens the same again.
 
     Args:
@@ -31,23 +31,9 @@ class FolderSource(ReadOneByOne):
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Do nothing: there are no bytes."""
 
-    def view(self) -> memoryview | None:
-        """Return None: there are no bytes."""
-        return None
-
-    def held(self) -> memoryview | None:
-        """Return None, as `view`."""
-        return None
-
-    def require_unchanged(self) -> None:
-        """Do nothing: its files are asked."""
-
-    def identity(self) -> tuple[int, ...]:
+    def identity(self) -> tuple[object, ...]:
         """Return nothing: its files tell."""
         return ()
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
 
 
 class RemoteFolderSource(FolderSource):

@@ -5,11 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import numpy as np
-
-from ztensor.buffers import bytes_beside, copies_slowly
 from ztensor.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -20,15 +17,17 @@ from ztensor.errors import (
 )
 from ztensor.locks import Lock
 from ztensor.source import locking
-from ztensor.source.base import ReadOneByOne, read_bytes, shrunk
+from ztensor.source.base import Source, read_bytes, shrunk
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.paths import is_url
 from ztensor.source.rights import Rights, rights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from typing_extensions import Buffer
+
+_T = TypeVar("_T")
 
 # O_NONBLOCK: opening a FIFO by mistake must not hang. O_BINARY: Windows would translate newlines.
 _OPEN_FLAGS = (
@@ -39,8 +38,6 @@ _OPEN_FLAGS = (
 )
 
 PAGE_BYTES = mmap.PAGESIZE
-# As many bytes are copied twice, which is faster than a copy that goes slowly.
-_COPIED_BYTES = 256 << 10
 # How often the end of a file is read again that changes while it is read.
 _LOOKS = 20
 
@@ -52,7 +49,7 @@ _MAP_NORESERVE = (
 )
 
 
-class FileSource(ReadOneByOne):
+class FileSource(Source):
     """A regular file opened by path.
 
     `close()` may be called beside reads in other threads: those that have begun end as if it had
@@ -62,52 +59,42 @@ class FileSource(ReadOneByOne):
         path: the file; opened once, and never again by name.
         mapped: whether `view()` maps the file. Where mapping fails (some network and FUSE file
             systems) it gives None and reads take its place.
-        opener: opens the file with flags; by default the system does, by its path.
+        opener: opens the file with flags; by default by its path.
 
     Raises:
         SourceError: the file cannot be opened, or is not a regular file.
     """
 
     def __init__(
-        self, path: str, *, mapped: bool = True, opener: Callable[[int], int] | None = None
+        self,
+        path: str,
+        *,
+        mapped: bool = True,
+        opener: Callable[[int], Descriptor] | None = None,
     ) -> None:
         self.name = path
         # Another process, or this one later, may have another working directory.
         self.path: str | None = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
         try:
-            descriptor = Descriptor(opener(_OPEN_FLAGS) if opener else os.open(path, _OPEN_FLAGS))
+            opened = opener(_OPEN_FLAGS) if opener else Descriptor(os.open(path, _OPEN_FLAGS))
         except SourceError as error:  # of the opener
             error.locate(file=path)
             raise
         except OSError as error:
-            if os.path.isdir(path):  # Windows reports a folder as a missing permission
-                raise self._not_regular("a folder") from error
-            problem = SourceError.from_os(error, "cannot open for reading", path)
-            if is_url(path) and not os.path.lexists(path):
-                problem = SourceNotFoundError(
-                    "this is a URL of a scheme that is not read",
-                    errno=error.errno,
-                    file=path,
-                )
-                problem.hint = (
-                    "s3://, gs://, az://, hf://, http:// and https:// are; "
-                    "or download it, and open the copy"
-                )
-            raise problem from error
+            raise _cannot_open(path, error) from error
         except ValueError as error:  # an embedded NUL, which no file's name has
             raise SourceError(f"cannot open for reading: {error}", file=path) from error
-        self._descriptor: Descriptor | None = descriptor
-        status = self.status()
-        if not stat.S_ISREG(status.st_mode):
-            self.close()
-            raise self._not_regular("a folder" if stat.S_ISDIR(status.st_mode) else "a device")
+        self._descriptor: Descriptor | None = opened
+        try:
+            status = self.status()
+            if not stat.S_ISREG(status.st_mode):
+                raise _not_regular(path, "a folder" if stat.S_ISDIR(status.st_mode) else "a device")
+            if not status.st_size:
+                self._require_empty(opened.number)
+        except SourceError:
+            opened.close()
+            raise
         self.size = status.st_size
-        if not self.size:
-            try:
-                require_empty(descriptor.number, path)
-            except SourceError:
-                descriptor.close()
-                raise
         self._changed_at = status.st_mtime_ns
         self._identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         self._end = b""
@@ -117,22 +104,17 @@ class FileSource(ReadOneByOne):
         self._view: memoryview | None = None
         self._lock = Lock()
 
-    def _not_regular(self, what: str) -> SourceNotRegularError:
-        return _not_regular(self.name, what)
-
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset` with positional reads, which threads may share."""
-        descriptor = self._descriptor or self._require_open()
-        done = 0
-        wanted = destination.nbytes
+        descriptor = self.in_use()
+        done, wanted = 0, destination.nbytes
         try:
-            if wanted >= _COPIED_BYTES and copies_slowly(destination, offset):
-                self._read_beside(descriptor.number, offset, destination)
-                return
-            if hasattr(os, "preadv"):  # mostly all comes at once
-                done = os.preadv(descriptor.number, (destination,), offset)
             while done < wanted:
-                count = self._read_some(descriptor.number, offset + done, destination[done:])
+                rest, start = destination[done:], offset + done
+                if hasattr(os, "preadv"):  # asked each time: tests take it away
+                    count = os.preadv(descriptor.number, [rest], start)
+                else:
+                    count = self._seek_and_read(descriptor.number, start, rest)
                 if count == 0:
                     raise shrunk(self.name, offset, wanted, done)
                 done += count
@@ -143,110 +125,36 @@ class FileSource(ReadOneByOne):
         finally:
             del descriptor  # an error's traceback would keep the file open
 
-    def _read_beside(self, number: int, offset: int, destination: memoryview) -> None:
-        """Fill memory that the system fills slowly by way of memory that stays in cache."""
-        beside = bytes_beside(offset, _COPIED_BYTES)
-        target = np.frombuffer(destination, np.uint8)
-        done = 0
-        while done < len(target):
-            piece = beside[: min(_COPIED_BYTES, len(target) - done)]
-            count = self._read_some(number, offset + done, piece.data)
-            if count == 0:
-                raise shrunk(self.name, offset, len(target), done)
-            np.copyto(target[done : done + count], piece[:count])
-            done += count
+    def _seek_and_read(self, number: int, offset: int, destination: memoryview) -> int:
+        with self._lock:
+            os.lseek(number, offset, os.SEEK_SET)
+            piece = os.read(number, min(destination.nbytes, 1 << 23))
+        destination[: len(piece)] = piece
+        return len(piece)
 
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several destinations, each with as few steps as there can be."""
-        descriptor = self._require_open()
-        number, read = descriptor.number, getattr(os, "preadv", None)
-        try:
-            for offset, destination in parts:
-                # The rest of what comes in pieces, and whatever is wrong, is the general one's.
-                if (
-                    read is None
-                    or destination.nbytes >= _COPIED_BYTES
-                    or read(number, [destination], offset) != destination.nbytes
-                ):
-                    self.read_into(offset, destination)
-        except SourceError:
-            raise
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot read", self.name) from error
-        finally:
-            del descriptor  # an error's traceback would keep the file open
+    def in_use(self) -> Descriptor:
+        """Return what keeps the file open as long as it is referred to; see `Descriptor`.
 
-    def _require_open(self) -> Descriptor:
+        Raises:
+            ClosedError: it is closed.
+        """
         descriptor = self._descriptor
         if descriptor is None:
             raise ClosedError("the file is closed", file=self.name)
         return descriptor
 
-    def _read_some(self, number: int, offset: int, destination: memoryview) -> int:
-        # The call is looked up each time: tests take it away to reach what other systems do.
-        if hasattr(os, "preadv"):
-            return os.preadv(number, [destination], offset)
-        if hasattr(os, "pread"):
-            piece = os.pread(number, min(destination.nbytes, 1 << 23), offset)
-        else:
-            with self._lock:
-                os.lseek(number, offset, os.SEEK_SET)
-                piece = os.read(number, min(destination.nbytes, 1 << 23))
-        destination[: len(piece)] = piece
-        return len(piece)
-
-    def advise(self, offset: int, length: int, advice: str) -> bool:
-        """Tell the system how bytes of the file will be used; return whether it took that.
-
-        Args:
-            offset: of the first.
-            length: how many.
-            advice: the name the module `os` has for it.
+    def _ask(self, ask: Callable[[int], _T], doing: str = "cannot look at the file") -> _T:
+        """Return what a call says that takes the number of the open file.
 
         Raises:
             ClosedError: it is closed.
+            SourceError: the system refused.
         """
-        descriptor = self._require_open()
+        descriptor = self.in_use()
         try:
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(descriptor.number, offset, length, getattr(os, advice))
-                return True
-        except OSError:
-            pass  # no more than a hint
-        finally:
-            del descriptor
-        return False
-
-    def are_cached(self, offsets: Sequence[int]) -> list[bool] | None:
-        """Return which bytes can be read without the disk, or None where nothing tells.
-
-        Reading one to see would have the system read its neighbours; this touches none.
-
-        Args:
-            offsets: where the bytes are, each in the file.
-
-        Raises:
-            ClosedError: it is closed.
-        """
-        descriptor = self._require_open()
-        if not hasattr(os, "posix_fadvise"):  # another system has other rules for `mincore`
-            return None
-        try:
-            import ctypes
-
-            mincore, found = ctypes.CDLL(None).mincore, ctypes.create_string_buffer(1)
-            with mmap.mmap(descriptor.number, self.size, access=mmap.ACCESS_COPY) as whole:
-                start = ctypes.addressof(one := ctypes.c_char.from_buffer(whole))
-                del one
-                result = []
-                for offset in offsets:
-                    page = offset // mmap.PAGESIZE * mmap.PAGESIZE
-                    if mincore(ctypes.c_void_p(start + page), ctypes.c_size_t(1), found):
-                        return None
-                    result.append(bool(found.raw[0] & 1))
-                return result
-        except (ImportError, OSError, ValueError, AttributeError):
-            return None
+            return ask(descriptor.number)
+        except OSError as error:
+            raise SourceError.from_os(error, doing, self.name) from error
         finally:
             del descriptor
 
@@ -257,13 +165,7 @@ class FileSource(ReadOneByOne):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
-        descriptor = self._require_open()
-        try:
-            return os.fstat(descriptor.number)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
-        finally:
-            del descriptor
+        return self._ask(os.fstat)
 
     def rights(self) -> Rights:
         """Return whose the open file is, and who may do what with it.
@@ -272,13 +174,7 @@ class FileSource(ReadOneByOne):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
-        descriptor = self._require_open()
-        try:
-            return rights_of(descriptor.number)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
-        finally:
-            del descriptor
+        return self._ask(rights_of)
 
     def view(self) -> memoryview | None:
         """Return the file as one copy-on-write map, or None where the system cannot map it.
@@ -294,10 +190,6 @@ class FileSource(ReadOneByOne):
             if self._descriptor is None:  # closed meanwhile, and nobody will ask again
                 self._view = None
         return view
-
-    def held(self) -> memoryview | None:
-        """Return None: bytes of a file are read, since a map may be cut by another process."""
-        return None
 
     def _map(self) -> memoryview | None:
         descriptor = self._descriptor
@@ -318,23 +210,15 @@ class FileSource(ReadOneByOne):
         and one whose lock a writer has is being appended to: what it held when it was opened is
         untouched.
         """
-        descriptor = self._descriptor
-        try:  # asked before each view: the usual answer comes without another call
-            if descriptor is not None:
-                status = os.fstat(descriptor.number)
-                if status.st_size == self.size and status.st_mtime_ns == self._changed_at:
-                    return
-        except OSError:
-            pass  # asked again below, which says what it means
-        finally:
-            del descriptor
         status = self.status()
+        if status.st_size == self.size and status.st_mtime_ns == self._changed_at:
+            return
         if status.st_size < self.size:
             if not self._is_committed(status):
                 raise shrunk(self.name, 0, self.size, status.st_size)
             return
         # Asked again at the end: who has the lock lets it go when the file is longer.
-        if not self._is_touched(status) or self._is_being_written() or not self.is_touched():
+        if not self._is_touched(status) or self._ask(locking.is_held) or not self.is_touched():
             return
         if not self._is_committed(status):
             raise SourceError(
@@ -379,13 +263,6 @@ class FileSource(ReadOneByOne):
             return True
         return False
 
-    def _is_being_written(self) -> bool:
-        descriptor = self._require_open()
-        try:
-            return locking.is_held(descriptor.number, self.path)
-        finally:
-            del descriptor
-
     def identity(self) -> tuple[int, ...]:
         """Return what tells the file that was opened from one that takes its place."""
         return self._identity
@@ -407,28 +284,33 @@ class FileSource(ReadOneByOne):
             return False
         return not os.path.samestat(there, here) or there.st_size != self.size
 
+    def _require_empty(self, number: int) -> None:
+        """Raise where a file without a length has bytes, as those of `/proc` and `/sys` have."""
+        try:
+            has_bytes = bool(os.read(number, 1))
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot read", self.name) from error
+        if has_bytes:
+            raise _not_regular(self.name, "a file of the system that tells no length")
+
     def close(self) -> None:
         """Let go of the descriptor and of the map; reads that have begun and arrays keep theirs."""
         self._descriptor = None
         self._view = None
 
 
-def require_empty(number: int, path: str) -> None:
-    """Raise where a file without a length has bytes, as those of `/proc` and `/sys` have.
-
-    Args:
-        number: of the open file; its offset moves.
-        path: for the message.
-
-    Raises:
-        SourceError: so it is, or it cannot be read.
-    """
-    try:
-        has_bytes = bool(os.read(number, 1))
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot read", path) from error
-    if has_bytes:
-        raise _not_regular(path, "a file of the system that tells no length")
+def _cannot_open(path: str, error: OSError) -> SourceError:
+    if os.path.isdir(path):  # Windows reports a folder as a missing permission
+        return _not_regular(path, "a folder")
+    if not is_url(path) or os.path.lexists(path):
+        return SourceError.from_os(error, "cannot open for reading", path)
+    problem = SourceNotFoundError(
+        "this is a URL of a scheme that is not read", errno=error.errno, file=path
+    )
+    problem.hint = (
+        "s3://, gs://, az://, hf://, http:// and https:// are; or download it, and open the copy"
+    )
+    return problem
 
 
 def _not_regular(path: str, what: str) -> SourceNotRegularError:
@@ -465,7 +347,7 @@ class BinaryFile(Protocol):
         ...
 
 
-class FileObjectSource(ReadOneByOne):
+class FileObjectSource(Source):
     """A seekable binary file object, read from its first byte under a lock; never mapped.
 
     The object stays the caller's: it is not closed, and its position moves.
@@ -479,7 +361,6 @@ class FileObjectSource(ReadOneByOne):
         self._lock = Lock()
         name = getattr(file, "name", None)
         self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
-        self.path: str | None = None
         hint = "a seekable file object opened in binary mode; else read it and pass the bytes"
         try:
             file.seek(0, os.SEEK_END)
@@ -521,17 +402,3 @@ class FileObjectSource(ReadOneByOne):
                     reason=Reason.SOURCE_FAILED,
                     file=self.name,
                 ) from error
-
-    def view(self) -> memoryview | None:
-        """Return None: a file object cannot be mapped."""
-        return None
-
-    def held(self) -> memoryview | None:
-        """Return None, as `view`."""
-        return None
-
-    def require_unchanged(self) -> None:
-        """Do nothing: no view is handed out."""
-
-    def close(self) -> None:
-        """Do nothing: the file object is the caller's."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.source.base import ReadOneByOne, shrunk
+from ztensor.source.base import Source, shrunk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # collections.abc has it from 3.12 on
 
 
-class MemorySource(ReadOneByOne):
+class MemorySource(Source):
     """A file held in a bytes-like object; views of it are read-only.
 
     Args:
@@ -23,7 +23,6 @@ class MemorySource(ReadOneByOne):
         # Read-only, since a view must never reach the caller's own buffer.
         self._view = memoryview(data).cast("B").toreadonly()
         self.name = name
-        self.path: str | None = None
         self.size = self._view.nbytes
 
     def read_into(self, offset: int, destination: memoryview) -> None:
@@ -40,12 +39,6 @@ class MemorySource(ReadOneByOne):
     def held(self) -> memoryview | None:
         """Return the same: nobody can write into it."""
         return self._view
-
-    def require_unchanged(self) -> None:
-        """Do nothing: memory does not shrink under a view."""
-
-    def close(self) -> None:
-        """Do nothing: the buffer is the caller's."""
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by value."""

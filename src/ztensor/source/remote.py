@@ -19,7 +19,7 @@ import numpy as np
 
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
 from ztensor.locks import Lock
-from ztensor.source.base import Arriving, shrunk
+from ztensor.source.base import Source, shrunk
 from ztensor.source.cache import cache_of
 from ztensor.source.failures import changed, ends_of, failure, require_process
 from ztensor.source.identity import object_id
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ztensor.source.base import Source
     from ztensor.source.cache import ObjectCache, VersionCache
     from ztensor.source.urls import Place
 
@@ -61,7 +60,7 @@ class _Version(NamedTuple):
 _UNKNOWN = _Version(-1, None, None)  # of an object that nothing was read of yet
 
 
-class RemoteSource(Arriving):
+class RemoteSource(Source):
     """One object of a store; safe to use from several threads.
 
     Args:
@@ -87,7 +86,6 @@ class RemoteSource(Arriving):
         self.remote = remote
         self._place: Place = place_of(remote)
         self.name = self._place.name
-        self.path: str | None = None
         self.requests = 0
         self._lock = Lock()
         self._is_closed = False
@@ -526,10 +524,6 @@ class RemoteSource(Arriving):
         if not _is_same(self._version, found):
             raise self._changed(self._version, found)
 
-    def view(self) -> memoryview | None:
-        """Return None: nothing is mapped."""
-        return None
-
     def held(self) -> memoryview | None:
         """Return the whole where opening brought it all; else None."""
         return None if self._is_closed else self._whole
@@ -542,9 +536,6 @@ class RemoteSource(Arriving):
         url = object_id(self.remote.url, self._place)
         modified = None if _is_strong(version.e_tag) else str(version.modified)
         return self.name, url, version.size, version.e_tag, modified
-
-    def require_unchanged(self) -> None:
-        """Do nothing: each request is held to the version that was opened."""
 
     def close(self) -> None:
         """Forget what was kept. May be called again."""

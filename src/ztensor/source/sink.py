@@ -24,7 +24,6 @@ from ztensor.source.descriptor import Descriptor
 from ztensor.source.flushing import START_BYTES, flush_folder, start_flush
 from ztensor.source.gathering import MOST_PIECES, Gatherer
 from ztensor.source.paths import path_text
-from ztensor.source.reserving import LEAST_BYTES, reserve
 from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
 from ztensor.source.stream import StreamSink
 from ztensor.source.table import remote_of
@@ -148,7 +147,6 @@ class FileSink(Gatherer):
         self._sources: set[Rights] = set()
         self._mode: int | None = None
         self._unstarted = 0  # bytes that the disk was not told of
-        self._is_reserving = True
         self._folder = os.path.dirname(path)
         note_write(self)
         try:
@@ -346,18 +344,6 @@ class FileSink(Gatherer):
             del descriptor
         return written
 
-    def _write_through(self, data: memoryview, at: int) -> None:
-        self._reserve(at, data.nbytes)
-        super()._write_through(data, at)
-
-    def _reserve(self, at: int, nbytes: int) -> None:
-        if self._is_reserving and nbytes >= LEAST_BYTES:
-            descriptor = self._in_use()
-            try:
-                self._is_reserving = reserve(descriptor.number, at, nbytes)
-            finally:
-                del descriptor
-
     @property
     def _is_flushed(self) -> bool:
         """Return whether the file is flushed when it is committed."""
@@ -393,7 +379,6 @@ class FileSink(Gatherer):
         if not hasattr(os, "writev") or len(pieces) > MOST_PIECES:
             super()._write_pieces(pieces, at, nbytes)
             return
-        self._reserve(at, nbytes)
         descriptor = self._in_use()
         try:
             written = os.writev(descriptor.number, pieces)
@@ -557,7 +542,8 @@ def sweep(folder: str, targets: str) -> list[str]:
         with os.scandir(folder) as entries:
             names = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
         for name in names:
-            locking.remove_if_dead(name)
+            with contextlib.suppress(OSError):
+                removal.remove_file(name, locking.is_dead)
     return names
 
 

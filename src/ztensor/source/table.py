@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
-from ztensor.source.base import Opening, exact, remote_behind
+from ztensor.source.base import Opening
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
@@ -87,9 +87,9 @@ def opened_by(source: Source) -> Any:
     Returns:
         A path, a `Remote`, a URL, or the bytes.
     """
-    source = exact(source)
+    source = source.exact()
     first = source.sources[0] if isinstance(source, JoinedSource) else source
-    remote = remote_behind(first)
+    remote = first.remote
     if remote is not None:
         return remote
     from ztensor.source.directory import RemoteFolderSource
@@ -107,7 +107,7 @@ def path_or_url(source: Source) -> str | Remote | None:
     """Return what files beside a source are looked for by: its path or its URL, if it has one."""
     if source.path is not None:
         return source.path
-    return remote_behind(source)
+    return source.remote
 
 
 def known_schemes() -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor.source.base import Source
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.source.base import Source
 
-
-class Within:
+class Within(Source):
     """Some bytes of a source; what they are in is closed by whoever opened it.
 
     Args:
@@ -19,13 +19,12 @@ class Within:
         size: how many.
     """
 
-    path = None
-
     def __init__(self, source: Source, offset: int, size: int) -> None:
         self._source = source
         self._offset = offset
         self.name = source.name
         self.size = size
+        self.prefers_long_reads = source.prefers_long_reads
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset`.
@@ -34,11 +33,6 @@ class Within:
             SourceError: the bytes could not be read.
         """
         self._source.read_into(self._offset + offset, destination)
-
-    @property
-    def prefers_long_reads(self) -> bool:
-        """Return whether the source does."""
-        return self._source.prefers_long_reads
 
     def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several pieces of memory.
@@ -65,6 +59,3 @@ class Within:
             SourceError: so it is.
         """
         self._source.require_unchanged()
-
-    def close(self) -> None:
-        """Leave all open."""

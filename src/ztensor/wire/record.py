@@ -1,146 +1,144 @@
-"""Typed fields of one decoded map; what is wrong becomes problems, not exceptions.
-
-Schemas describe a record as a row of calls on this reader. Each call takes one field out, so
-that what remains at the end are the fields no known version names.
-"""
+"""Fields of one decoded map by a table; what is wrong becomes problems, not exceptions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import Reason, describe
 from ztensor.model.problem import Problem
-from ztensor.wire.cbor import Pairs
+from ztensor.wire.cbor import UINT64_MAX, Pairs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-UINT64_MAX = (1 << 64) - 1
 
-T = TypeVar("T")
+class Kind(NamedTuple):
+    """What a field holds.
 
-
-class Record:
-    """Reads the fields of one map.
-
-    Args:
-        fields: the decoded map.
-        problems: where problems are added.
-        path: steps from the manifest's root to this map.
-        section: the specification's section that describes the map.
-        has_nulls: whether null stands for an optional field that is absent, as in 1.x.
+    Attributes:
+        word: what messages call it.
+        type: of the decoded value; `object` for anything.
+        is_required: whether the field has to be there.
+        drops_keys: whether pairs of a map whose key is no text are dropped, where they else are
+            wrong: an attribute that cannot be named must not cost the tensors.
     """
 
-    __slots__ = ("_fields", "_has_nulls", "_path", "_problems", "_section", "_taken")
+    word: str
+    type: type
+    is_required: bool = True
+    drops_keys: bool = False
 
-    def __init__(
-        self,
-        fields: dict[str, object],
-        problems: list[Problem],
-        path: tuple[str | int, ...],
-        section: str,
-        *,
-        has_nulls: bool = True,
-    ) -> None:
-        self._has_nulls = has_nulls
-        self._fields = fields
-        self._problems = problems
-        self._path = path
-        self._section = section
-        self._taken: set[str] = set()
+    def optional(self) -> Kind:
+        """Return the kind of a field that may be absent."""
+        return self._replace(is_required=False)
 
-    @staticmethod
-    def of(
-        value: object, problems: list[Problem], path: tuple[str | int, ...], section: str, what: str
-    ) -> Record | None:
-        """Return a record over `value`, or None (and a problem) where it is no map of text keys."""
-        if type(value) is dict:
-            return Record(value, problems, path, section)
-        found = "a map with keys that are not text" if isinstance(value, Pairs) else kind_of(value)
-        problems.append(
-            Problem(Reason.FIELD_TYPE, f"expected {what}, found {found}", path, section)
-        )
+
+TEXT = Kind("text", str)
+UINT = Kind("a uint64", int)
+SHAPE = Kind("an array of uint64", list)
+MAP = Kind("a map with text keys", dict)
+ATTRIBUTES = Kind("a map", dict, is_required=False, drops_keys=True)
+ANYTHING = Kind("anything", object, is_required=False)
+
+
+class Record(NamedTuple):
+    """A map of a schema.
+
+    Attributes:
+        what: what messages call it.
+        section: the specification's section that describes it.
+        fields: its fields, in the order they are looked at.
+        has_nulls: whether null stands for an optional field that is absent, as in 1.x.
+        drops_keys: whether pairs whose key is no text are ignored, as unknown fields are.
+    """
+
+    what: str
+    section: str
+    fields: Mapping[str, Kind]
+    has_nulls: bool = True
+    drops_keys: bool = False
+
+
+def read_fields(
+    value: object, record: Record, path: tuple[str | int, ...], problems: list[Problem]
+) -> list[Any] | None:
+    """Return the values of a map in the order of the schema, and a dict of its other fields.
+
+    None stands for each optional field that is absent, and for other fields where there are none.
+    The result is None, and problems are added, where something is wrong.
+
+    Args:
+        value: what was decoded.
+        record: the schema.
+        path: steps from the manifest's root to the map.
+        problems: takes what is wrong.
+    """
+    start = len(problems)
+    if record.drops_keys and isinstance(value, Pairs):
+        value = _with_text_keys(value)
+    if type(value) is not dict:
+        problems.append(_wrong_type(record.what, value, path, record.section))
         return None
-
-    def problem(self, reason: Reason, field: str, message: str) -> None:
-        """Add a problem with one field."""
-        self._problems.append(Problem(reason, message, (*self._path, field), self._section))
-
-    def _take(self, field: str, kind: type[T], what: str, *, required: bool) -> T | None:
-        self._taken.add(field)
-        value = self._fields.get(field)
-        if type(value) is kind:
-            return value
-        if value is None and not required and (self._has_nulls or field not in self._fields):
-            return None  # absent, or null where the default is null (1.2 section 1)
-        if field not in self._fields:
-            self.problem(Reason.FIELD_MISSING, field, f"expected {what}, found no such field")
-        else:
-            self.problem(Reason.FIELD_TYPE, field, f"expected {what}, found {kind_of(value)}")
+    values: list[Any] = []
+    count = 0
+    for name, kind in record.fields.items():
+        word, wanted, is_required, _ = kind
+        item: Any = value.get(name)
+        if item is not None or name in value:
+            count += 1
+            is_checked = type(item) is wanted and wanted is not list
+            if not is_checked or (wanted is int and not 0 <= item <= UINT64_MAX):
+                item = _checked(item, kind, (*path, name), record, problems)
+        elif is_required:
+            message = f"expected {word}, found no such field"
+            problems.append(Problem(Reason.FIELD_MISSING, message, (*path, name), record.section))
+        values.append(item)
+    if len(problems) > start:
         return None
+    others = None
+    if count < len(value):
+        others = {key: item for key, item in value.items() if key not in record.fields}
+    values.append(others)
+    return values
 
-    def text(self, field: str) -> str | None:
-        """Return a required text."""
-        return self._take(field, str, "text", required=True)
 
-    def optional_text(self, field: str) -> str | None:
-        """Return an optional text; absent and null are None."""
-        return self._take(field, str, "text or null", required=False)
+def _checked(
+    item: Any,
+    kind: Kind,
+    path: tuple[str | int, ...],
+    record: Record,
+    problems: list[Problem],
+) -> object:
+    """Return the value of a field; add a problem where it is wrong."""
+    if kind.drops_keys and isinstance(item, Pairs):
+        return _with_text_keys(item)
+    may_be_null = record.has_nulls and not kind.is_required
+    if kind.type is object or (item is None and may_be_null):
+        return item
+    if type(item) is list and kind.type is list:
+        for index, number in enumerate(item):
+            if type(number) is not int or not 0 <= number <= UINT64_MAX:
+                reason = Reason.FIELD_VALUE if type(number) is int else Reason.FIELD_TYPE
+                message = f"expected a uint64 at position {index}, found {kind_of(number)}"
+                problems.append(Problem(reason, message, path, record.section))
+                break
+        return tuple(item)
+    if type(item) is kind.type:
+        message = f"expected a uint64, found {describe(item)}"
+        problems.append(Problem(Reason.FIELD_VALUE, message, path, record.section))
+    else:
+        word = f"{kind.word} or null" if may_be_null else kind.word
+        problems.append(_wrong_type(word, item, path, record.section))
+    return item
 
-    def uint(self, field: str) -> int | None:
-        """Return a required unsigned 64-bit integer."""
-        return self._require_uint64(field, self._take(field, int, "a uint64", required=True))
 
-    def optional_uint(self, field: str) -> int | None:
-        """Return an optional unsigned 64-bit integer; absent and null are None."""
-        value = self._take(field, int, "a uint64 or null", required=False)
-        return self._require_uint64(field, value)
+def _with_text_keys(pairs: Pairs) -> dict[str, object]:
+    return {key: item for key, item in pairs if isinstance(key, str)}
 
-    def _require_uint64(self, field: str, value: int | None) -> int | None:
-        if value is None or 0 <= value <= UINT64_MAX:
-            return value
-        self.problem(Reason.FIELD_VALUE, field, f"expected a uint64, found {describe(value)}")
-        return None
 
-    def shape(self, field: str) -> tuple[int, ...] | None:
-        """Return a required array of unsigned 64-bit integers."""
-        value: list[object] | None = self._take(field, list, "an array of uint64", required=True)
-        if value is None:
-            return None
-        for index, dimension in enumerate(value):
-            if type(dimension) is not int or not 0 <= dimension <= UINT64_MAX:
-                found = describe(dimension) if type(dimension) is int else kind_of(dimension)
-                reason = Reason.FIELD_VALUE if type(dimension) is int else Reason.FIELD_TYPE
-                self.problem(reason, field, f"expected a uint64 at position {index}, found {found}")
-                return None
-        return tuple(value)  # type: ignore[arg-type]  # every element was just checked
-
-    def mapping(self, field: str) -> dict[str, object] | None:
-        """Return a required map with text keys."""
-        return self._take(field, dict, "a map with text keys", required=True)
-
-    def attributes(self, field: str) -> dict[str, object] | None:
-        """Return an optional map of any content; absent and null are None.
-
-        A map with other keys than text is kept under its pairs, since an attribute nobody can
-        name must not cost the tensors.
-        """
-        value = self._fields.get(field)
-        if isinstance(value, Pairs):
-            self._taken.add(field)
-            return {key: item for key, item in value if isinstance(key, str)}
-        return self._take(field, dict, "a map or null", required=False)
-
-    def ignorable(self, field: str) -> object:
-        """Return a field's value whatever it is, None where it is absent."""
-        self._taken.add(field)
-        return self._fields.get(field)
-
-    def rest(self) -> Mapping[str, object] | None:
-        """Return the fields nobody took, or None."""
-        if len(self._fields) <= len(self._taken) and self._taken.issuperset(self._fields):
-            return None
-        return {key: value for key, value in self._fields.items() if key not in self._taken}
+def _wrong_type(expected: str, value: object, path: tuple[str | int, ...], section: str) -> Problem:
+    message = f"expected {expected}, found {kind_of(value)}"
+    return Problem(Reason.FIELD_TYPE, message, path, section)
 
 
 def kind_of(value: object) -> str:
@@ -160,4 +158,5 @@ _KINDS: dict[type, str] = {
     bytes: "byte string",
     list: "an array",
     dict: "a map",
+    Pairs: "a map with keys that are not text",
 }

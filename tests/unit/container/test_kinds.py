@@ -237,9 +237,7 @@ def test_a_few_other_objects_are_read_between(name: str, place: int) -> None:
     assert list(manifest.objects) == names
     assert table_of(manifest).names == ["a", "b", "c"]
     assert check_layouts(manifest) == []
-    alone = parse_object(
-        "other", OTHERS[name], frame_of(b""), Budget(DEFAULT_LIMITS, 0), [], is_1_1=False
-    )
+    alone = parse_object("other", OTHERS[name], frame_of(b""), [], is_1_1=False)
     assert manifest.objects["other"] == alone
 
 
@@ -259,9 +257,7 @@ def test_a_plain_object_inside_another_is_none() -> None:
         objects = {"a": plain(), "b": {**plain(), "attributes": {"copy": hidden}}, "c": plain()}
         data = item(root(objects))
         expected = {
-            name: parse_object(
-                name, entry, frame_of(b""), Budget(DEFAULT_LIMITS, 0), [], is_1_1=False
-            )
+            name: parse_object(name, entry, frame_of(b""), [], is_1_1=False)
             for name, entry in objects.items()
         }
         assert parse(data).objects == expected

@@ -616,7 +616,7 @@ def test_a_pipe_is_no_file_and_does_not_hang(tmp_path: Path) -> None:
 @pytest.mark.parametrize("atomic", [False, True])
 def test_a_second_writer_is_turned_away(path: Path, atomic: bool) -> None:
     with ztensor.Writer.append(path, atomic=atomic) as first:
-        with pytest.raises(SourceError, match="being written by another process") as caught:
+        with pytest.raises(SourceError, match="locked by another process") as caught:
             ztensor.Writer.append(path)
         assert caught.value.reason is Reason.SOURCE_LOCKED
         with pytest.raises(SourceError):

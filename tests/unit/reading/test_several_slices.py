@@ -26,7 +26,7 @@ from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.reading.reader import ObjectReader
 from ztensor.source import at_once
 from ztensor.source.ahead import AheadSource
-from ztensor.source.base import ReadOneByOne
+from ztensor.source.base import Source
 from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ KEYS: list[Any] = [
 WRONG: list[Any] = [40, (0, 0, 0, 0), "x", 1.5, [99], (..., ...), slice("a", "b"), [True]]
 
 
-class Far(ReadOneByOne):
+class Far(Source):
     """A source whose reads are dear, and counted."""
 
     prefers_long_reads = True
@@ -82,7 +82,6 @@ class Far(ReadOneByOne):
     def __init__(self, data: bytes) -> None:
         self._inner = MemorySource(data)
         self.name = "<far>"
-        self.path: str | None = None
         self.size = len(data)
         self.calls = 0
 
@@ -94,18 +93,6 @@ class Far(ReadOneByOne):
         self.calls += 1
         for offset, destination in parts:
             self._inner.read_into(offset, destination)
-
-    def view(self) -> memoryview | None:
-        return None
-
-    def held(self) -> memoryview | None:
-        return None
-
-    def require_unchanged(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:

@@ -35,7 +35,7 @@ from ztensor.reading import selection
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ObjectReader
-from ztensor.source.base import Range, ReadOneByOne
+from ztensor.source.base import Range, Source
 from ztensor.source.memory import MemorySource
 from ztensor.testing.builder import Draft, draft, zstd_frame
 
@@ -45,31 +45,18 @@ if TYPE_CHECKING:
 W = np.arange(60, dtype=np.int16).reshape(5, 4, 3)
 
 
-class Counting(ReadOneByOne):
+class Counting(Source):
     """A source that cannot be mapped and counts what is read."""
 
     def __init__(self, data: bytes) -> None:
         self._inner = MemorySource(data)
         self.name = "<counting>"
-        self.path: str | None = None
         self.size = len(data)
         self.reads: list[tuple[int, int]] = []
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         self.reads.append((offset, destination.nbytes))
         self._inner.read_into(offset, destination)
-
-    def view(self) -> memoryview | None:
-        return None
-
-    def held(self) -> memoryview | None:
-        return None
-
-    def require_unchanged(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def counted(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Counting]:

@@ -10,7 +10,6 @@ import pytest
 
 from ztensor.errors import SourceError
 from ztensor.source.ahead import AheadSource
-from ztensor.source.base import exact
 from ztensor.source.memory import MemorySource
 from ztensor.source.pieces import Extents, extents_of
 
@@ -81,8 +80,8 @@ def test_one_component_brings_no_other() -> None:
 
 def test_parts_are_read_alone() -> None:
     source, far, _ = ahead([MIB] * 20)
-    assert exact(source) is far
-    assert exact(far) is far
+    assert source.exact() is far
+    assert far.exact() is far
     read(source, 64 + 5 * MIB + 77, 10)
     source.read_many([(100, memoryview(bytearray(5)))])
     assert far.asked == [(64 + 5 * MIB + 77, 10), (100, 5)]

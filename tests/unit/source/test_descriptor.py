@@ -85,7 +85,7 @@ def test_a_folder_that_was_removed_is_made_again_and_let_go(
     monkeypatch.setattr(fcntl, "flock", remove_first)
     with folder_in_use(str(folder)):
         assert folder.is_dir()
-        assert numbers == [0, 0]
+        assert len(numbers) == 2
     assert not is_open(0)
 
 

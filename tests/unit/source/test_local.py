@@ -57,35 +57,22 @@ def saved(tmp_path: Path) -> Path:
 
 
 def without_preadv(patch: pytest.MonkeyPatch) -> None:
+    """Windows: a shared position, so reads take turns."""
     patch.delattr(os, "preadv", raising=False)
 
 
-def without_positional_reads(patch: pytest.MonkeyPatch) -> None:
-    """Windows: a shared position, so reads take turns."""
-    without_preadv(patch)
-    patch.delattr(os, "pread", raising=False)
-
-
 def with_short_reads(patch: pytest.MonkeyPatch) -> None:
+    """As from a network file system, or where a signal comes."""
+    read = os.read
+    patch.setattr(os, "read", lambda number, length: read(number, min(length, 1000)))
     if hasattr(os, "preadv"):
         preadv = os.preadv
         patch.setattr(os, "preadv", lambda fd, to, at: preadv(fd, [to[0][:1000]], at))
-    else:
-        patch.setattr(FileSource, "_read_some", short_read)
-
-
-def short_read(source: FileSource, offset: int, destination: memoryview) -> int:
-    with open(source.name, "rb") as file:
-        file.seek(offset)
-        piece = file.read(min(1000, destination.nbytes))
-    destination[: len(piece)] = piece
-    return len(piece)
 
 
 SYSTEMS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "this one": lambda _: None,
-    "no preadv": without_preadv,
-    "lseek and read": without_positional_reads,
+    "lseek and read": without_preadv,
     "short reads": with_short_reads,
 }
 
@@ -141,7 +128,7 @@ def test_a_file_that_ends_too_early(
     source.close()
 
 
-@pytest.mark.parametrize("call", ["preadv", "pread"])
+@pytest.mark.parametrize("call", ["preadv", "read"])
 def test_an_error_of_the_disk_keeps_its_number(
     path: Path, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +355,17 @@ def test_a_file_cut_while_it_is_open(tmp_path: Path, encoding: str, mapped: bool
             with pytest.raises(SourceError) as caught:
                 attempt()
             assert caught.value.reason is Reason.SOURCE_CHANGED
+
+
+def test_a_file_cut_with_its_time_set_back_has_changed(path: Path) -> None:
+    with contextlib.closing(FileSource(str(path))) as source:
+        status = path.stat()
+        os.truncate(path, len(DATA) - 1)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        with pytest.raises(SourceError) as caught:
+            source.require_unchanged()
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+    assert caught.value.found == str(len(DATA) - 1)
 
 
 def test_a_file_that_grew_is_what_it_was(saved: Path) -> None:

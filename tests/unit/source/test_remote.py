@@ -18,7 +18,6 @@ from tests.remote.lying_server import DATE, LyingServer
 from tests.remote.range_server import RangeServer
 from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
 from ztensor.source import remote
-from ztensor.source.base import read_arriving
 from ztensor.source.pieces import PART_BYTES, plan
 from ztensor.source.reference import Remote
 from ztensor.source.remote import RemoteSource
@@ -228,7 +227,7 @@ def _arrived(source: RemoteSource, places: Sequence[tuple[int, int]]) -> list[by
     memory = [bytearray(length) for _, length in places]
     parts = [(at, memoryview(one)) for (at, _), one in zip(places, memory, strict=True)]
     found: dict[int, bytes] = {}
-    for number in read_arriving(source, parts):
+    for number in source.read_arriving(parts):
         assert number not in found
         found[number] = bytes(memory[number])
     return [found[number] for number in range(len(places))]
@@ -256,8 +255,8 @@ def test_pieces_of_one_array_are_said_one_by_one() -> None:
     source, _ = opened()
     whole = np.zeros(12 * MIB, np.uint8)
     seen = []
-    for number in read_arriving(
-        source, [(0, whole[: 9 * MIB].data), (9 * MIB, whole[9 * MIB :].data)]
+    for number in source.read_arriving(
+        [(0, whole[: 9 * MIB].data), (9 * MIB, whole[9 * MIB :].data)]
     ):
         part = slice(0, 9 * MIB) if number == 0 else slice(9 * MIB, 12 * MIB)
         assert whole[part].tobytes() == DATA[part]

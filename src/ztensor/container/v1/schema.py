@@ -8,14 +8,14 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ztensor.container.v1.commit import parse_commit
-from ztensor.container.v1.object import is_1_1, parse_object
-from ztensor.container.walk import LEAST_OBJECTS, Form, Nesting, read_map, read_objects
+from ztensor.container.v1.object import parse_object
+from ztensor.container.walk import LEAST_OBJECTS, Form, read_map, read_objects
 from ztensor.errors import Reason, UnsupportedVersionError, describe
 from ztensor.model.manifest import Manifest
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
 from ztensor.model.rules import ALIGNMENT
 from ztensor.wire import cbor
-from ztensor.wire.record import Record
+from ztensor.wire.record import ANYTHING, ATTRIBUTES, MAP, TEXT, Record, read_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from ztensor.limits import Budget
     from ztensor.model.manifest import TensorObject
 
-SECTION_ROOT = "1.2 section 1, Root"
-
+ROOT = Record(
+    "a map as the manifest's root",
+    "1.2 section 1, Root",
+    {"version": TEXT, "objects": MAP, "attributes": ATTRIBUTES, "commit": ANYTHING},
+)
 _SELF_DESCRIBED = 55799  # RFC 7049 2.4.5: says "this is CBOR" and means nothing else
 _MAJOR = re.compile(r"(\d+)(?:\.|\Z)")
-_MAP, _TAG = 5, 6
 
 
 def parse_manifest(
@@ -49,12 +51,11 @@ def parse_manifest(
         LimitError: it nests too deep.
     """
     before = budget.bytes_left
-    with Nesting(budget.limits.depth):
-        root = _Root(data, frame, budget, least)
-        version = root.fields.get("version")
-        if is_1_1(version) and not root.is_1_1:
-            budget.release_to(before)  # the version follows the objects
-            root = _Root(data, frame, budget, least, is_1_1=True)
+    decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
+    root = _Root(decoder, frame, least)
+    if root.is_1_1 != root.was_1_1:
+        budget.release_to(before)  # the version follows the objects
+        root = _Root(decoder, frame, least, is_1_1=root.is_1_1)
     return root.manifest()
 
 
@@ -62,77 +63,64 @@ class _Root:
     """Reads the root of one manifest.
 
     Args:
-        data: the manifest's bytes.
-        frame: where they were in the file.
-        budget: what the file may cost.
+        decoder: of the manifest.
+        frame: where it was in the file.
         least: as many objects are read side by side.
         is_1_1: whether the version is 1.1, if that is known.
 
     Attributes:
-        fields: the fields of the root; `objects` is an empty map where it is a map.
-        is_1_1: whether the objects were read as 1.1 has them.
+        is_1_1: whether the version is 1.1, where digests may cover decoded bytes.
+        was_1_1: whether that was believed when the objects were read.
     """
 
     def __init__(
-        self, data: bytes, frame: Frame, budget: Budget, least: int, *, is_1_1: bool = False
+        self, decoder: cbor.Decoder, frame: Frame, least: int, *, is_1_1: bool = False
     ) -> None:
-        self._data, self._frame, self._budget, self._least = data, frame, budget, least
-        self._depth = budget.limits.depth
-        self.is_1_1 = is_1_1
-        self.fields: dict[str, object] = {}
+        self._decoder, self._frame, self._least = decoder, frame, least
+        self.is_1_1 = self.was_1_1 = is_1_1
+        self._fields: dict[str, object] = {}
         self._problems: list[Problem] = []
         self._of_objects: list[Problem] = []
         self._objects: Mapping[str, TensorObject] = {}
-        start, depth = self._start()
-        end = read_map(data, start, self.fields, self._field, depth=depth, budget=budget)
-        if end < len(data):
-            raise cbor.trailing(end, len(data))
+        self._level = pos = 0
+        if decoder.kind(0) == cbor.TAG:
+            number, end = decoder.enter(0, 0)
+            pos, self._level = (end, 1) if number == _SELF_DESCRIBED else (0, 0)
+        if decoder.kind(pos) != cbor.MAP:
+            value, end = decoder.read(pos, self._level)
+            decoder.require_end(end)
+            read_fields(value, ROOT, (), self._problems)
+            raise manifest_error(self._problems)
+        decoder.require_end(read_map(decoder, pos, self._level, self._fields, self._value))
 
-    def _start(self) -> tuple[int, int]:
-        """Return where the root's map begins, and how deep it may nest."""
-        data, pos, depth = self._data, 0, self._depth
-        if data[:1] and data[0] >> 5 == _TAG:
-            number, pos = cbor.tag_head(data, 0)
-            pos, depth = (pos, depth - 1) if number == _SELF_DESCRIBED else (0, depth)
-        if pos < len(data) and data[pos] >> 5 == _MAP:
-            return pos, depth
-        value = cbor.decode(data, depth=self._depth, budget=self._budget)
-        if isinstance(value, cbor.Tag) and value.number == _SELF_DESCRIBED:
-            value = value.value
-        Record.of(value, self._problems, (), SECTION_ROOT, "a map as the manifest's root")
-        raise manifest_error(self._problems)
-
-    def _field(self, key: object, pos: int) -> tuple[object, int]:
-        data, depth = self._data, self._depth - 1
-        if key == "objects" and pos < len(data) and data[pos] >> 5 == _MAP:
-            version = self.fields.get("version")
-            if not isinstance(version, str) or _is_major(version):
-                self.is_1_1 = self.is_1_1 or is_1_1(version)
-                self._objects, self._of_objects, end = read_objects(
-                    data,
-                    pos,
-                    self._begin,
-                    FORM,
-                    blobs_end=self._frame.manifest_offset,
-                    depth=depth,
-                    budget=self._budget,
-                    least=self._least,
-                )
-                return {}, end
+    def _value(self, key: object, pos: int) -> tuple[object, int]:
+        decoder, level = self._decoder, self._level + 1
+        if key == "objects" and decoder.kind(pos) == cbor.MAP:
+            self.was_1_1 = self.is_1_1
+            self._objects, self._of_objects, end = read_objects(
+                decoder,
+                pos,
+                level,
+                self._begin,
+                FORM,
+                blobs_end=self._frame.manifest_offset,
+                least=self._least,
+            )
+            return {}, end
         if not isinstance(key, str) and not self._problems:
-            found = "expected a map as the manifest's root, found a map with keys that are not text"
-            self._problems.append(Problem(Reason.FIELD_TYPE, found, (), SECTION_ROOT))
-        return cbor.decode_item(data, pos, depth=depth, budget=self._budget)
+            read_fields(cbor.Pairs(), ROOT, (), self._problems)
+        value, end = decoder.read(pos, level)
+        if key == "version":
+            self.is_1_1 = isinstance(value, str) and value.startswith("1.1")
+        return value, end
 
     def _begin(self, problems: list[Problem]) -> Parse:
         def parse(name: object, entry: object) -> TensorObject | None:
-            if not isinstance(name, str):
-                found = "expected a map with text keys, found a map with keys that are not text"
-                problems.append(Problem(Reason.FIELD_TYPE, found, ("objects",), SECTION_ROOT))
-                return None
-            return parse_object(
-                name, entry, self._frame, self._budget, problems, is_1_1=self.is_1_1
-            )
+            if isinstance(name, str):
+                return parse_object(name, entry, self._frame, problems, is_1_1=self.is_1_1)
+            found = "expected a map with text keys, found a map with keys that are not text"
+            problems.append(Problem(Reason.FIELD_TYPE, found, ("objects",), ROOT.section))
+            return None
 
         return parse
 
@@ -146,22 +134,21 @@ class _Root:
         problems = self._problems
         if problems:
             raise manifest_error(problems)
-        root = Record(self.fields, problems, (), SECTION_ROOT)
-        version = root.text("version")
-        commit = parse_commit(root.ignorable("commit"), self._data)
-        if version is not None and not _is_major(version):  # behind the digest: it may be damaged
+        commit = parse_commit(self._fields.get("commit"), self._decoder.data)
+        version = self._fields.get("version")
+        if isinstance(version, str) and not _is_major(version):  # it may be damaged
             raise UnsupportedVersionError(
                 "the manifest is of another major version; a newer reader is needed",
                 expected="1.x",
                 found=describe(version),
                 section="1.2 appendix, Version Policy",
             )
-        attributes = root.attributes("attributes")
-        root.mapping("objects")
+        fields = read_fields(self._fields, ROOT, (), problems)
         problems += self._of_objects
-        if problems or version is None:
+        if problems or fields is None:
             raise manifest_error(problems[:MOST_PROBLEMS])
-        return Manifest(version, self._objects, attributes, commit, root.rest())
+        version, _, attributes, _, extra = fields
+        return Manifest(version, self._objects, attributes, commit, extra)
 
 
 def _is_major(version: str) -> bool:

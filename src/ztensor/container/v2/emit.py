@@ -31,7 +31,6 @@ from ztensor.errors import (
 from ztensor.model.manifest import TensorObject
 from ztensor.model.rules import Form, align
 from ztensor.wire import cbor
-from ztensor.wire.cbor.form import key_order
 from ztensor.wire.record import kind_of
 
 if TYPE_CHECKING:
@@ -135,7 +134,9 @@ class Emitter:
         fields["objects"] = self._emit_objects(manifest.objects)
         if manifest.attributes is not None:
             fields["attributes"] = _encode_attributes(manifest.attributes, levels=1)
-        data = b"".join(cbor.map_parts((key, fields[key]) for key in sorted(fields, key=key_order)))
+        data = b"".join(
+            cbor.map_parts((key, fields[key]) for key in sorted(fields, key=cbor.key_order))
+        )
         if len(data) > MANIFEST_2_MOST:
             raise NotRepresentableError(
                 "the manifest is longer than 2.x allows; divide the objects over several files",
@@ -146,7 +147,7 @@ class Emitter:
         return data
 
     def _emit_objects(self, objects: Mapping[str, TensorObject]) -> list[bytes]:
-        names = sorted(objects, key=key_order)
+        names = sorted(objects, key=cbor.key_order)
         return [*emit_entries(objects, names, self._around, self._emit_object)]
 
     def _emit_object(self, tensor_object: TensorObject) -> bytes:
@@ -242,7 +243,9 @@ def _shard(shard: Shard) -> bytes:
 
 
 def _map(fields: Mapping[str, bytes | list[bytes]]) -> bytes:
-    return b"".join(cbor.map_parts((key, fields[key]) for key in sorted(fields, key=key_order)))
+    return b"".join(
+        cbor.map_parts((key, fields[key]) for key in sorted(fields, key=cbor.key_order))
+    )
 
 
 def _require_component(role: str, component: Component) -> None:

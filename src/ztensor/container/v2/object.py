@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ztensor.container.v2.layouts import SPARSE, check_layout, ours
-from ztensor.digest import parse_strict_digest
-from ztensor.errors import FormatError, Reason, describe
+from ztensor.container.walk import parse_components
+from ztensor.digest import check_digest
+from ztensor.errors import Reason, describe
 from ztensor.model.dtype import STORAGE_TYPES
-from ztensor.model.manifest import COMPONENT_COST, OBJECT_COST, Component, TensorObject
-from ztensor.model.problem import MOST_PROBLEMS, Problem
-from ztensor.wire.cbor import UINT64_MAX, Pairs
-from ztensor.wire.record import Record
+from ztensor.model.manifest import Component, TensorObject
+from ztensor.model.problem import Problem
+from ztensor.wire.cbor import UINT64_MAX
+from ztensor.wire.record import MAP, SHAPE, TEXT, UINT, Record, read_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ztensor.container.v2.places import Places
-    from ztensor.limits import Budget
+    from ztensor.container.walk import Path
 
-SECTION_OBJECT = "2.1 section 3.3"
-SECTION_PART = "2.1 section 3.4"
+OBJECT = Record(
+    "a map describing one object",
+    "2.1 section 3.3",
+    {"shape": SHAPE, "layout": TEXT, "parts": MAP, "attributes": MAP.optional()},
+    has_nulls=False,
+    drops_keys=True,
+)
+PART = Record(
+    "a map describing one part",
+    "2.1 section 3.4",
+    {
+        "dtype": TEXT,
+        "blob": SHAPE,
+        "type": TEXT.optional(),
+        "shard": TEXT.optional(),
+        "encoding": TEXT.optional(),
+        "decoded_length": UINT.optional(),
+        "digest": TEXT.optional(),
+    },
+    has_nulls=False,
+    drops_keys=True,
+)
 SECTION_NAMES = "2.1 section 3.5"
 SECTION_TYPES = "2.1 appendix A"
 MOST_RANK = 64
@@ -75,153 +96,77 @@ def name_problem(name: object, path: tuple[str | int, ...]) -> Problem:
     return Problem(Reason.FIELD_VALUE, message, path, SECTION_NAMES)
 
 
-def fields_of(
-    value: object, problems: list[Problem], path: tuple[str | int, ...], section: str, what: str
-) -> Record | None:
-    """Return a record over a map of fields, of which unknown ones may have any key."""
-    if isinstance(value, Pairs):
-        value = {key: item for key, item in value if isinstance(key, str)}
-    if type(value) is dict:
-        return Record(value, problems, path, section, has_nulls=False)
-    return Record.of(value, problems, path, section, what)
-
-
-def attributes_of(
-    record: Record, value: object, problems: list[Problem], path: tuple[str | int, ...]
-) -> Mapping[str, object] | None:
-    """Return a map of attributes, whose keys are names; None where there is none."""
-    if isinstance(value, Pairs):
-        problems.append(name_problem(None, (*path, "attributes")))
-        record.ignorable("attributes")
-        return None
-    attributes = record.attributes("attributes")
-    for key in attributes or ():
-        if not is_name(key):
-            problems.append(name_problem(key, (*path, "attributes")))
-            break
-    return attributes
+def check_names(names: Iterable[str], path: Path) -> list[Problem]:
+    """Return the problem of the first text that is not a name."""
+    for name in names:
+        if not is_name(name):
+            return [name_problem(name, path)]
+    return []
 
 
 def parse_object(
-    name: str, entry: object, places: Places, budget: Budget, problems: list[Problem]
+    name: str, entry: object, places: Places, problems: list[Problem]
 ) -> TensorObject | None:
     """Return one object, or None and problems where it breaks rules."""
-    budget.charge_bytes(OBJECT_COST)
-    found: list[Problem] = []
-    path = ("objects", name)
-    record = fields_of(entry, found, path, SECTION_OBJECT, "a map describing one object")
-    result = None
-    if record is not None:
-        shape = record.shape("shape")
-        layout = record.text("layout")
-        attributes = attributes_of(record, record.ignorable("attributes"), found, path)
-        parts = record.ignorable("parts")
-        if isinstance(parts, Pairs):
-            found.append(name_problem(None, (*path, "parts")))
-            entries = None
-        else:
-            entries = record.mapping("parts")
-            if entries is not None and not entries:
-                message = "expected at least one part, found none"
-                found.append(
-                    Problem(Reason.COMPONENT_MISSING, message, (*path, "parts"), SECTION_OBJECT)
-                )
-        components: dict[str, Component] = {}
-        budget.charge_bytes(COMPONENT_COST * len(entries or ()))
-        for role, part in (entries or {}).items():
-            start = len(found)
-            if start >= MOST_PROBLEMS:
-                break
-            if not is_name(role):
-                found.append(name_problem(role, (*path, "parts")))
-                continue
-            component = _parse_part(part, (*path, "parts", role), places, found)
-            found[start:] = [problem.about(name, role) for problem in found[start:]]
-            if component is not None:
-                components[role] = component
-        if shape is not None:
-            found += [problem.under(*path) for problem in check_shape(shape)]
-        if shape is not None and layout is not None and not found:
-            found += [
-                problem.under(*path)
-                for problem in check_layout(layout, shape, components, attributes)
-            ]
-            own, left = ours(layout, attributes)
-            result = TensorObject(
-                shape, own, components, left, record.rest(), entries_once=layout in SPARSE
-            )
-    if found:
-        problems.extend(problem.about(name) for problem in found)
+    start, path = len(problems), ("objects", name)
+    fields = read_fields(entry, OBJECT, path, problems)
+    if fields is None:
         return None
-    return result
+    shape, layout, entries, attributes, extra = fields
+    if not entries:
+        message, where = "expected at least one part, found none", (*path, "parts")
+        problems.append(Problem(Reason.COMPONENT_MISSING, message, where, OBJECT.section))
+    problems += check_names(entries, (*path, "parts"))
+    problems += check_names(attributes or (), (*path, "attributes"))
+
+    def parse(role: str, entry: object, path: Path) -> Component | None:
+        return _parse_part(entry, path, places, problems)
+
+    components = parse_components(entries, (*path, "parts"), problems, parse)
+    problems += [problem.under(*path) for problem in check_shape(shape)]
+    if len(problems) == start:
+        found = check_layout(layout, shape, components, attributes)
+        problems += [problem.under(*path) for problem in found]
+    own, attributes = ours(layout, attributes)
+    is_sparse = layout in SPARSE
+    return TensorObject(shape, own, components, attributes, extra, entries_once=is_sparse)
 
 
 def check_shape(shape: tuple[int, ...]) -> list[Problem]:
     """Return what is wrong with a shape."""
     if len(shape) > MOST_RANK:
         message = f"expected at most {MOST_RANK} dimensions, found {len(shape)}"
-        return [Problem(Reason.FIELD_VALUE, message, ("shape",), SECTION_OBJECT)]
+        return [Problem(Reason.FIELD_VALUE, message, ("shape",), OBJECT.section)]
     count = 1
     for dimension in shape:  # from the left, as the releases: a zero behind saves nothing
         count *= dimension
         if count > UINT64_MAX:
             message = f"expected a product below 2^64, found {describe(shape)}"
-            return [Problem(Reason.FIELD_VALUE, message, ("shape",), SECTION_OBJECT)]
+            return [Problem(Reason.FIELD_VALUE, message, ("shape",), OBJECT.section)]
     return []
 
 
 def _parse_part(
-    entry: object, path: tuple[str, ...], places: Places, problems: list[Problem]
+    entry: object, path: Path, places: Places, problems: list[Problem]
 ) -> Component | None:
-    record = fields_of(entry, problems, path, SECTION_PART, "a map describing one part")
-    if record is None:
+    fields = read_fields(entry, PART, path, problems)
+    if fields is None:
         return None
-    start = len(problems)
-    dtype = record.text("dtype")
-    blob = record.shape("blob")
-    logical = record.optional_text("type")
-    shard = record.optional_text("shard")
-    encoding = record.optional_text("encoding")
-    decoded_length = record.optional_uint("decoded_length")
-    digest = record.optional_text("digest")
-    if dtype is not None and dtype not in DTYPES:
-        expected = f"expected one of {', '.join(sorted(DTYPES))}"
-        record.problem(Reason.FIELD_VALUE, "dtype", f"{expected}, found {describe(dtype)}")
-    if blob is not None and len(blob) != 2:
-        message = f"expected offset and length, found {len(blob)} numbers"
-        record.problem(Reason.FIELD_VALUE, "blob", message)
-    if shard is not None and shard not in places.shards:
-        message = f"expected a name of the table of shards, found {describe(shard)}"
-        record.problem(Reason.FIELD_VALUE, "shard", message)
-    if len(problems) == start and (encoding is None) is not (decoded_length is None):
-        field = "decoded_length" if decoded_length is None else "encoding"
-        message = "expected encoding and decoded_length together, found one alone"
-        record.problem(Reason.FIELD_MISSING, field, message)
+    dtype, blob, logical, shard, encoding, decoded_length, digest, extra = fields
+    found = _check_part(fields, places)
     if digest is not None:
-        try:
-            parse_strict_digest(digest)
-        except FormatError as error:
-            record.problem(
-                Reason.DIGEST_MALFORMED, "digest", f"expected {error.expected}, found {error.found}"
-            )
-    if dtype is None or blob is None or len(problems) > start:
-        return None
-    if logical is not None and TYPES.get(logical, dtype) != dtype:
-        message = f"expected {TYPES[logical]} for {logical}, found {dtype}"
-        path_of_type = (*path, "type")
-        problems.append(Problem(Reason.TYPE_MISMATCH, message, path_of_type, SECTION_TYPES))
-        return None
-    offset, length = blob
-    wrong = places.add(offset, length, shard)
-    if wrong is not None:
-        problems.append(wrong.under(*path))
+        found += [problem.under("digest") for problem in check_digest(digest, strict=True)]
+    if not found:
+        found = places.add(blob[0], blob[1], shard)
+    if found:
+        problems += [problem.under(*path) for problem in found]
         return None
     where = None if shard is None else places.shard(shard)
     dtype, logical = types_of(dtype, logical)
     return Component(
         dtype,
-        offset + (where.start or 0 if where is not None else 0),
-        length,
+        blob[0] + (where.start or 0 if where is not None else 0),
+        blob[1],
         logical,
         encoding_of(encoding),
         digest,
@@ -229,5 +174,29 @@ def _parse_part(
         digest_covers_decoded=True,
         is_exact=True,
         shard=where,
-        extra=record.rest(),
+        extra=extra,
     )
+
+
+def _check_part(fields: list[Any], places: Places) -> list[Problem]:
+    """Return what is wrong with values of a part; `fields` are those of `PART`."""
+    dtype, blob, logical, shard, encoding, decoded_length, *_ = fields
+    problems = []
+
+    def wrong(field: str, message: str, reason: Reason = Reason.FIELD_VALUE) -> None:
+        problems.append(Problem(reason, message, (field,), PART.section))
+
+    if dtype not in DTYPES:
+        wrong("dtype", f"expected one of {', '.join(sorted(DTYPES))}, found {describe(dtype)}")
+    elif TYPES.get(logical, dtype) != dtype:
+        message = f"expected {TYPES[logical]} for {logical}, found {dtype}"
+        wrong("type", message, Reason.TYPE_MISMATCH)
+    if len(blob) != 2:
+        wrong("blob", f"expected offset and length, found {len(blob)} numbers")
+    if shard is not None and shard not in places.shards:
+        wrong("shard", f"expected a name of the table of shards, found {describe(shard)}")
+    if (encoding is None) is not (decoded_length is None):
+        field = "decoded_length" if decoded_length is None else "encoding"
+        message = "expected encoding and decoded_length together, found one alone"
+        wrong(field, message, Reason.FIELD_MISSING)
+    return problems

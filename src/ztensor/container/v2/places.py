@@ -43,7 +43,7 @@ class Places:
         self._blobs: dict[str | None, array.array[int]] = {}
         self._rows: tuple[Uints, Uints] | None = None
 
-    def add(self, offset: int, length: int, shard: str | None) -> Problem | None:
+    def add(self, offset: int, length: int, shard: str | None) -> list[Problem]:
         """Take a blob; return what is wrong with its place."""
         size = self._file_size if shard is None else self.shards[shard].size
         if offset % PAGE_2:
@@ -57,9 +57,9 @@ class Places:
             if length:
                 self._budget.charge_bytes(PLACE_COST)
                 self._blobs.setdefault(shard, array.array("Q")).extend((offset, length))
-            return None
+            return []
         found = f"expected {expected}, found {offset} and {length} bytes"
-        return Problem(reason, found, ("blob",), SECTION)
+        return [Problem(reason, found, ("blob",), SECTION)]
 
     def shard(self, name: str) -> Shard:
         """Return a shard that a part needs, with the place of its first byte."""

@@ -5,27 +5,27 @@ from __future__ import annotations
 import operator
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztensor.container.framing import FOOTER_2_BYTES, PAGE_2
 from ztensor.container.v2.object import (
     MOST_NAME,
-    attributes_of,
-    fields_of,
+    check_names,
     is_name,
     name_problem,
     parse_object,
 )
 from ztensor.container.v2.places import PLACE_COST, Places
-from ztensor.container.walk import LEAST_OBJECTS, Form, Nesting, read_map, read_objects
-from ztensor.digest import parse_strict_digest, xxh3
-from ztensor.errors import FormatError, LimitError, ManifestError, Reason, describe
+from ztensor.container.walk import LEAST_OBJECTS, Form, read_map, read_objects
+from ztensor.digest import check_digest, xxh3
+from ztensor.errors import LimitError, ManifestError, Reason, describe
 from ztensor.model.manifest import Manifest, Shard
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
 from ztensor.model.table import TableObjects
 from ztensor.wire import cbor
+from ztensor.wire.record import ANYTHING, MAP, TEXT, UINT, Record, kind_of, read_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,13 +36,24 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import TensorObject
 
 VERSION = "2"  # what the footer says; the texts 2.0 and 2.1 describe the same bytes
-SECTION_ROOT = "2.1 section 3.2"
-SECTION_SHARDS = "2.1 section 7.1"
+ROOT = Record(
+    "a map as the manifest's root",
+    "2.1 section 3.2",
+    {"objects": MAP, "attributes": MAP.optional(), "shards": ANYTHING},
+    has_nulls=False,
+    drops_keys=True,
+)
+SHARD = Record(
+    "a map describing one shard",
+    "2.1 section 7.1",
+    {"size": UINT, "digest": TEXT},
+    has_nulls=False,
+    drops_keys=True,
+)
 DEPTH = 32  # levels of nesting, the root among them
 LEAST_SHARD = 48  # bytes
 
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}\Z")
-_MAP = 5
 
 
 def parse_manifest(
@@ -73,85 +84,64 @@ def parse_manifest(
             found=f"{found:016x}",
             section="2.1 section 2.3",
         )
+    decoder = cbor.Decoder(data, budget, depth=min(budget.limits.depth, DEPTH), strict=True)
     try:
-        with Nesting(min(budget.limits.depth, DEPTH)):
-            root = _Root(data, frame, budget, least)
-        return root.manifest()
+        return _Root(decoder, frame, least).manifest()
     except LimitError as error:
-        if error.reason is Reason.LIMIT_DEPTH and budget.limits.depth >= DEPTH:
-            _refuse_depth(error)
-        raise
-
-
-def _refuse_depth(error: LimitError) -> NoReturn:
-    raise ManifestError(
-        "the manifest nests too deep",
-        reason=Reason.CBOR_FORM,
-        expected=f"at most {DEPTH} levels",
-        found="one more",
-        section="2.1 section 3.1",
-    ) from error
+        if error.reason is not Reason.LIMIT_DEPTH or budget.limits.depth < DEPTH:
+            raise
+        raise ManifestError(
+            "the manifest nests too deep",
+            reason=Reason.CBOR_FORM,
+            expected=f"at most {DEPTH} levels",
+            found="one more",
+            section="2.1 section 3.1",
+        ) from error
 
 
 class _Root:
     """Reads the root of one manifest.
 
     Args:
-        data: the manifest's bytes.
-        frame: where they were in the file.
-        budget: what the file may cost.
+        decoder: of the manifest.
+        frame: where it was in the file.
         least: as many objects are read side by side.
     """
 
-    def __init__(self, data: bytes, frame: Frame, budget: Budget, least: int) -> None:
-        self._data, self._frame, self._budget, self._least = data, frame, budget, least
-        self._depth = min(budget.limits.depth, DEPTH)
+    def __init__(self, decoder: cbor.Decoder, frame: Frame, least: int) -> None:
+        self._decoder, self._frame, self._least = decoder, frame, least
         self._problems: list[Problem] = []
         self._fields: dict[str, object] = {}
-        self._objects: Mapping[str, TensorObject] | None = None
-        self._places = Places(frame.file_size, {}, budget)
-        if data[0] >> 5 != _MAP:  # what it is instead, or whether it is anything, the decoder says
-            value = cbor.decode(data, depth=self._depth, budget=budget, strict=True)
-            fields_of(value, self._problems, (), SECTION_ROOT, "a map as the manifest's root")
+        self._objects: Mapping[str, TensorObject] = {}
+        self._places = Places(frame.file_size, {}, decoder.budget)
+        if decoder.kind(0) != cbor.MAP:
+            value, end = decoder.read(0)
+            decoder.require_end(end)
+            read_fields(value, ROOT, (), self._problems)
             raise manifest_error(self._problems)
-        end = read_map(
-            data, 0, self._fields, self._field, depth=self._depth, budget=budget, strict=True
-        )
-        if end < len(data):
-            raise cbor.trailing(end, len(data))
+        decoder.require_end(read_map(decoder, 0, 0, self._fields, self._value))
 
-    def _field(self, key: object, pos: int) -> tuple[object, int]:
-        data, budget, depth = self._data, self._budget, self._depth - 1
-        if key != "objects":
-            return cbor.decode_item(data, pos, depth=depth, budget=budget, strict=True)
-        if pos >= len(data) or data[pos] >> 5 != _MAP:
-            value, pos = cbor.decode_item(data, pos, depth=depth, budget=budget, strict=True)
-            fields_of(value, self._problems, ("objects",), SECTION_ROOT, "a map of objects")
-            self._objects = {}
-            return value, pos
+    def _value(self, key: object, pos: int) -> tuple[object, int]:
+        if key != "objects" or self._decoder.kind(pos) != cbor.MAP:
+            return self._decoder.read(pos, 1)
         # The table of shards comes before the objects: its name is shorter.
-        shards = self._shards(self._fields.get("shards", _ABSENT))
+        shards = _parse_shards(self._fields.get("shards", {}), self._problems)
 
         def begin(problems: list[Problem]) -> Parse:
-            places = self._places = Places(self._frame.file_size, dict(shards), budget)
+            places = Places(self._frame.file_size, dict(shards), self._decoder.budget)
+            self._places = places
 
             def parse(name: object, entry: object) -> TensorObject | None:
                 if not isinstance(name, str) or not is_name(name):
                     problems.append(name_problem(name, ("objects",)))
                     return None
-                return parse_object(name, entry, places, budget, problems)
+                return parse_object(name, entry, places, problems)
 
             return parse
 
+        blobs_end = self._frame.file_size - FOOTER_2_BYTES
         self._objects, problems, end = read_objects(
-            data,
-            pos,
-            begin,
-            FORM,
-            blobs_end=self._frame.file_size - FOOTER_2_BYTES,
-            depth=depth,
-            budget=budget,
-            least=self._least,
+            self._decoder, pos, 1, begin, FORM, blobs_end=blobs_end, least=self._least
         )
         self._problems += problems
         return {}, end
@@ -163,72 +153,45 @@ class _Root:
             ManifestError: it breaks rules.
         """
         problems, places, objects = self._problems, self._places, self._objects
-        if objects is None:
-            message = "expected a map of objects, found no such field"
-            raise manifest_error(
-                [Problem(Reason.FIELD_MISSING, message, ("objects",), SECTION_ROOT)]
-            )
+        fields = read_fields(self._fields, ROOT, (), problems)
+        if fields is None:
+            raise manifest_error(problems)
+        _, attributes, _, extra = fields
+        problems += check_names(attributes or (), ("attributes",))
         if isinstance(objects, TableObjects):
             places.add_rows(objects.table.offsets, objects.table.lengths)
         places.add(self._frame.manifest_offset, self._frame.manifest_length, None)
-        record = fields_of(self._fields, problems, (), SECTION_ROOT, "a map")
-        attributes: Mapping[str, object] | None = None
-        extra = None
-        if record is not None:
-            record.ignorable("shards")
-            record.ignorable("objects")
-            attributes = attributes_of(record, self._fields.get("attributes"), problems, ())
-            extra = record.rest()
         if not problems:
             problems += places.check_overlaps()
         if problems:
             raise manifest_error(problems)
         return Manifest(VERSION, objects, attributes, None, extra, places.shards)
 
-    # --- Shards -----------------------------------------------------------------------------
 
-    def _shards(self, table: object) -> dict[str, Shard]:
-        shards: dict[str, Shard] = {}
-        problems = self._problems
-        if table is _ABSENT:
-            return shards
-        if isinstance(table, cbor.Pairs):
-            problems.append(name_problem(None, ("shards",)))
-            return shards
-        if type(table) is not dict:
-            fields_of(table, problems, ("shards",), SECTION_SHARDS, "a map of shards")
-            return shards
-        for name, entry in table.items():
-            if len(problems) >= MOST_PROBLEMS:
-                break
-            path = ("shards", name)
-            if not _SHARD_NAME.match(name):
-                message = "expected 1 to 64 of A-Z a-z 0-9 . _ -, no dot first, found "
-                problems.append(
-                    Problem(
-                        Reason.FIELD_VALUE, message + describe(name), ("shards",), SECTION_SHARDS
-                    )
-                )
-                continue
-            record = fields_of(entry, problems, path, SECTION_SHARDS, "a map describing one shard")
-            if record is None:
-                continue
-            size, digest = record.uint("size"), record.text("digest")
-            if size is not None and size < LEAST_SHARD:
-                message = f"expected at least {LEAST_SHARD}, found {size}"
-                record.problem(Reason.FIELD_VALUE, "size", message)
-            try:
-                if digest is not None:
-                    parse_strict_digest(digest)
-            except FormatError as error:
-                message = f"expected {error.expected}, found {error.found}"
-                record.problem(Reason.DIGEST_MALFORMED, "digest", message)
-            if size is not None and digest is not None:
-                shards[name] = Shard(name, size, digest)
+def _parse_shards(table: object, problems: list[Problem]) -> dict[str, Shard]:
+    shards: dict[str, Shard] = {}
+    if not isinstance(table, dict):
+        message = f"expected a map of shards, found {kind_of(table)}"
+        problems.append(Problem(Reason.FIELD_TYPE, message, ("shards",), SHARD.section))
         return shards
-
-
-_ABSENT = object()
+    for name, entry in table.items():
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        if not _SHARD_NAME.match(name):
+            message = "expected 1 to 64 of A-Z a-z 0-9 . _ -, no dot first, found " + describe(name)
+            problems.append(Problem(Reason.FIELD_VALUE, message, ("shards",), SHARD.section))
+        fields = read_fields(entry, SHARD, ("shards", name), problems)
+        if fields is None:
+            continue
+        size, digest, _ = fields
+        if size < LEAST_SHARD:
+            message = f"expected at least {LEAST_SHARD}, found {size}"
+            path = ("shards", name, "size")
+            problems.append(Problem(Reason.FIELD_VALUE, message, path, SHARD.section))
+        found = check_digest(digest, strict=True)
+        problems += [problem.under("shards", name, "digest") for problem in found]
+        shards[name] = Shard(name, size, digest)
+    return shards
 
 
 def _are_names(texts: list[str]) -> bool:
@@ -254,5 +217,4 @@ FORM = Form(
     packed="zt.zstd-seekable/1",
     place_cost=PLACE_COST,
     are_names=_are_names,
-    is_strict=True,
 )

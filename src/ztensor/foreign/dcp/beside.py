@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
 from ztensor.source.beneath import files_in, length_beneath, open_beneath
-from ztensor.source.later import LaterFile
+from ztensor.source.joined import LazyFile, OpenFiles
 from ztensor.source.remote import RemoteSource
 from ztensor.threads import Pool
 
@@ -27,15 +27,13 @@ class Beside(Protocol):
 
     Attributes:
         lengths: of the files that are there, by name; empty where nobody lists them.
-        is_remote: whether each read of one is a request.
     """
 
     lengths: Mapping[str, int]
-    is_remote: bool
 
     def files(
         self, wanted: Sequence[Parts], needed: Sequence[int]
-    ) -> list[tuple[int | None, LaterFile]]:
+    ) -> list[tuple[int | None, LazyFile]]:
         """Return how long some files are, None where one is not there, and what opens each.
 
         Args:
@@ -52,23 +50,22 @@ class OnDisk:
         path: of the root, or of any of them.
     """
 
-    is_remote = False
-
     def __init__(self, path: str) -> None:
         self._path = path
         self.lengths: Mapping[str, int] = files_in(os.path.dirname(path))
 
     def files(
         self, wanted: Sequence[Parts], needed: Sequence[int]
-    ) -> list[tuple[int | None, LaterFile]]:
+    ) -> list[tuple[int | None, LazyFile]]:
         """Return how long files are, and what opens each."""
-        found: list[tuple[int | None, LaterFile]] = []
+        pool = OpenFiles()
+        found: list[tuple[int | None, LazyFile]] = []
         for parts, least in zip(wanted, needed, strict=True):
             path = os.path.join(os.path.dirname(self._path), *parts)
             length = length_beneath(self._path, parts)
             opened = functools.partial(open_beneath, self._path, parts)
             size = least if length is None else length
-            found.append((length, LaterFile(path, path, size, opened)))
+            found.append((length, LazyFile(path, path, size, opened, pool)))
         return found
 
 
@@ -80,31 +77,31 @@ class InStore:
         lengths: of files whose length is known: the store is asked for those of others.
     """
 
-    is_remote = True
-
     def __init__(self, root: Remote, lengths: Mapping[str, int] | None = None) -> None:
         self._root = root
         self.lengths = lengths or {}
 
     def files(
         self, wanted: Sequence[Parts], needed: Sequence[int]
-    ) -> list[tuple[int | None, LaterFile]]:
+    ) -> list[tuple[int | None, LazyFile]]:
         """Return how long files are, and what opens each; several are asked for at a time.
 
         Raises:
             SourceError: the store does not answer.
         """
+        pool = OpenFiles()
         places = [self._root.beside("/".join(parts)) for parts in wanted]
         with Pool(REQUESTS) as workers:
             lengths = list(workers.map(self._length, wanted, places))
         return [
             (
                 length,
-                LaterFile(
+                LazyFile(
                     place.name,
                     None,
                     least if length is None else length,
                     functools.partial(RemoteSource, place),
+                    pool,
                 ),
             )
             for place, length, least in zip(places, lengths, needed, strict=True)
@@ -124,14 +121,14 @@ class Nowhere:
     """What there is beside bytes that have no path; see `Beside`."""
 
     lengths: Mapping[str, int] = {}
-    is_remote = False
 
     def files(
         self, wanted: Sequence[Parts], needed: Sequence[int]
-    ) -> list[tuple[int | None, LaterFile]]:
+    ) -> list[tuple[int | None, LazyFile]]:
         """Return files of the lengths they have to have, none of which can be opened."""
+        pool = OpenFiles()
         return [
-            (least, LaterFile(name, None, least, functools.partial(_refuse, name)))
+            (least, LazyFile(name, None, least, functools.partial(_refuse, name), pool))
             for name, least in zip(map("/".join, wanted), needed, strict=True)
         ]
 

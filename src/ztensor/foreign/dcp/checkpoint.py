@@ -28,7 +28,7 @@ from ztensor.foreign.pt.encodings import Gathered
 from ztensor.model.account import Tally
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Component, Manifest, TensorObject
-from ztensor.source.later import LaterFiles
+from ztensor.source.joined import join_behind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ class Checkpoint:
         found = beside.files(table.files, table.ends)
         self._lengths = [length for length, _ in found]
         files = [file for _, file in found]
-        self._source = LaterFiles(source, files, prefers_long_reads=beside.is_remote)
+        self._source = join_behind(source, files)
         self._starts = self._source.starts[1:]
         self._require_apart()
         self._names = list(table.tensors)

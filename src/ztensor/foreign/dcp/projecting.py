@@ -18,10 +18,9 @@ from ztensor.foreign.dcp.vocabulary import VOCABULARY
 from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.limits import Budget
 from ztensor.model.account import Tally
-from ztensor.source.base import exact, read_bytes
+from ztensor.source.base import read_bytes
 from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
-from ztensor.source.remote import RemoteSource
 
 if TYPE_CHECKING:
     from ztensor.foreign.base import Projection
@@ -80,8 +79,7 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
 def _beside(metadata: Source) -> Beside:
     if metadata.path is not None:
         return OnDisk(metadata.path)
-    inner = exact(metadata)  # what reads ahead does so in `.metadata` alone
-    return InStore(inner.remote) if isinstance(inner, RemoteSource) else Nowhere()
+    return Nowhere() if metadata.remote is None else InStore(metadata.remote)
 
 
 def _read(

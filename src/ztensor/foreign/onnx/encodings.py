@@ -22,7 +22,6 @@ from ztensor.locks import Lock
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import open_beneath
-from ztensor.source.joined import identity_of
 from ztensor.source.reference import Remote
 from ztensor.source.table import source_of
 
@@ -115,7 +114,7 @@ class External(ForeignEncoding):
     def identity(self) -> tuple[object, ...]:
         """Return what tells the file from one that takes its place."""
         with self._beside.opened(self._parts) as source:
-            return identity_of(source) or ()
+            return source.identity() or ()
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a file that is too short."""

@@ -4,31 +4,27 @@ Nothing is interpreted: a tag stays a `Tag`, on a big integer too. A map with te
 `dict`; one with any other key is a `Pairs`, since the keys 1, 1.0 and true would be one key of a
 `dict`, and numbers a file chooses can be made to collide there.
 
-Neither direction recurses: no nesting, and no caller deep in its own stack, exhausts Python's.
-
-`values.py` has what Python has no type for, `encoding.py` writes one form, `form.py` tells it from
-others, and `decoding.py` reads any of them, or that one alone.
+`values.py` has what Python has no type for, `encoding.py` writes one form, and `decoding.py` reads
+any form, or that one alone.
 """
 
 from ztensor.wire.cbor.decoding import (
-    array_head,
+    ARRAY,
+    MAP,
+    TAG,
+    Decoder,
     decode,
-    decode_item,
     duplicate_key,
-    map_head,
-    tag_head,
-    too_deep,
-    trailing,
-    truncated,
+    unsorted,
 )
 from ztensor.wire.cbor.encoding import (
     ENCODE_DEPTH,
-    UINT_SIZES,
     array_of,
     encode,
     encode_text,
     encode_uint,
     head,
+    key_order,
     map_of,
     map_parts,
 )
@@ -43,29 +39,27 @@ from ztensor.wire.cbor.values import (
 )
 
 __all__ = [
+    "ARRAY",
     "ENCODE_DEPTH",
+    "MAP",
+    "TAG",
     "UINT64_MAX",
-    "UINT_SIZES",
     "UNDEFINED",
+    "Decoder",
     "Pairs",
     "Simple",
     "Tag",
     "Undefined",
-    "array_head",
     "array_of",
     "decode",
-    "decode_item",
     "duplicate_key",
     "encode",
     "encode_text",
     "encode_uint",
     "head",
-    "map_head",
+    "key_order",
     "map_of",
     "map_parts",
-    "tag_head",
-    "too_deep",
-    "trailing",
-    "truncated",
+    "unsorted",
     "with_dicts",
 ]

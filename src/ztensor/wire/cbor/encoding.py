@@ -78,10 +78,6 @@ def encode(value: object) -> bytes:
             parts.append(encoded)
 
 
-# How many bytes the item of an unsigned number has, by its first.
-UINT_SIZES = {**dict.fromkeys(range(0x18), 1), 0x18: 2, 0x19: 3, 0x1A: 5, 0x1B: 9}
-
-
 def head(major: int, argument: int) -> bytes:
     """Return the shortest head of an item.
 
@@ -133,6 +129,12 @@ def encode_text(text: str) -> bytes:
         ) from None
     length = len(raw)
     return (_BYTES[0x60 + length] if length < 24 else head(3, length)) + raw
+
+
+def key_order(key: str) -> tuple[int, str]:
+    """Return what text keys compare by as their encoded forms do: shorter ones first."""
+    # UTF-8 keeps the order of code points, which is that of `str`.
+    return (len(key) if key.isascii() else len(key.encode())), key
 
 
 def array_of(items: Iterable[bytes]) -> bytes:
