@@ -141,7 +141,7 @@ def _copy(
             form=form,
         ) as ahead,
     ):
-        writer.extra = extra
+        writer.draft.extra = extra
         writer.copier.chunks = ahead.chunks
         if how.compression is None:
             writer.copier.expect((file, name) for name, file in chosen.items())

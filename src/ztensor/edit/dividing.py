@@ -144,7 +144,7 @@ def _write_shard(
     with _DataShard(_sink(path, durable, made, dry_run=dry_run)) as writer:
         for name, file in chosen.items():
             writer.copy(name, file)
-        return writer.objects, writer.finish()
+        return writer.draft.objects, writer.finish()
 
 
 def _sink(path: str, durable: Durable, made: Made, *, dry_run: bool) -> FileSink | StreamSink:

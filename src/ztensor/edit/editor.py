@@ -122,15 +122,15 @@ class Editor(Writer):
                 chunk_rows=chunk_rows,
                 alignment=alignment,
             )
-            self.file_attributes = dict(manifest.attributes or {}) or None
-            self.extra = manifest.extra
+            self.draft.attributes = dict(manifest.attributes or {}) or None
+            self.draft.extra = manifest.extra
             if not is_kept:
                 self.rewritten_from = manifest.version
                 self._rewrite(name, durable, progress, dry_run=dry_run)
             else:
-                self.version = manifest.version
-                self.objects = WrittenObjects(manifest.objects)
-                self.shards = manifest.shards
+                self.draft.version = manifest.version
+                self.draft.objects = WrittenObjects(manifest.objects)
+                self.draft.shards = manifest.shards
                 if atomic and dry_run:
                     self._extend(_trial_file(name, _blobs_end(frame, manifest)), 0)
                 elif atomic:
@@ -140,7 +140,7 @@ class Editor(Writer):
         except BaseException:
             self._locked.close()
             raise
-        self._old_count = len(self.objects)
+        self._old_count = len(self.draft.objects)
 
     def _append(self, frame: Frame) -> None:
         end = self._locked.size
@@ -189,9 +189,9 @@ class Editor(Writer):
                 for key in old:
                     self.copy(key, old)
                     if progress is not None:
-                        progress(self.sink.position, old.nbytes)
+                        progress(self._sink.position, old.nbytes)
         except BaseException:
-            self.sink.abort()
+            self._sink.abort()
             raise
         self._has_changed = True
 
@@ -199,12 +199,12 @@ class Editor(Writer):
 
     def keys(self) -> list[str]:
         """Return the names the file will hold."""
-        return list(self.objects)
+        return list(self.draft.objects)
 
     @property
     def attributes(self) -> dict[str, Any]:
         """Return the key-value pairs the file will have."""
-        return dict(with_dicts(self.file_attributes or {}))
+        return dict(with_dicts(self.draft.attributes or {}))
 
     def metadata(self, name: str) -> TensorMetadata:
         """Return what the file will hold under a name.
@@ -230,11 +230,11 @@ class Editor(Writer):
         old = self._require_object(name)
         if "attributes" not in options and not hasattr(data, "attributes"):
             options["attributes"] = old.attributes
-        del self.objects[name]
+        del self.draft.objects[name]
         try:
             self.write(name, data, **options)
         except BaseException:
-            self.objects[name] = old
+            self.draft.objects[name] = old
             raise
         self._has_changed = True
 
@@ -261,11 +261,11 @@ class Editor(Writer):
         require_options("replace_stream", options, ObjectOptions)
         old = self._require_object(name)
         options.setdefault("attributes", old.attributes)
-        del self.objects[name]
+        del self.draft.objects[name]
         try:
             sink = self.stream(name, shape, dtype, **options)
         except BaseException:
-            self.objects[name] = old
+            self.draft.objects[name] = old
             raise
         self._has_changed = True
         return sink
@@ -280,7 +280,7 @@ class Editor(Writer):
         for name in wanted:
             self._require_object(name)
         for name in wanted:
-            del self.objects[name]
+            del self.draft.objects[name]
             self._has_changed = True
 
     def rename(self, names: Mapping[str, str]) -> None:
@@ -301,27 +301,27 @@ class Editor(Writer):
         for old, new in names.items():
             self._require_object(old)
             self._require_name(new)
-        entries = self.objects.entries
+        entries = self.draft.objects.entries
         renamed = {names.get(name, name): entry for name, entry in entries.items()}
-        if len(renamed) != len(self.objects):
+        if len(renamed) != len(self.draft.objects):
             targets = list(names.values())
-            staying = self.objects.keys() - names.keys()
+            staying = self.draft.objects.keys() - names.keys()
             taken = next(new for new in targets if new in staying or targets.count(new) > 1)
             raise UsageError(
                 "the new name is taken",
                 reason=Reason.DUPLICATE_WRITE,
-                file=self.sink.name,
+                file=self._sink.name,
                 object_name=taken,
             )
-        attributes = self.file_attributes or {}
+        attributes = self.draft.attributes or {}
         if TREE in attributes:
             budget = Budget(DEFAULT_LIMITS, self.old_nbytes)
             try:
                 tree = with_leaves_renamed(with_dicts(attributes[TREE]), names, budget)
             except ZTensorError as error:
-                raise error.locate(file=self.sink.name) from error.__cause__
-            self.file_attributes = {**attributes, TREE: tree}
-        self.objects.entries = renamed
+                raise error.locate(file=self._sink.name) from error.__cause__
+            self.draft.attributes = {**attributes, TREE: tree}
+        self.draft.objects.entries = renamed
         self._has_changed = self._has_changed or any(old != new for old, new in names.items())
 
     def set_attributes(
@@ -340,22 +340,22 @@ class Editor(Writer):
         """
         self._require_open()
         tensor_object = None if name is None else self._require_object(name)
-        old = self.file_attributes if tensor_object is None else tensor_object.attributes
+        old = self.draft.attributes if tensor_object is None else tensor_object.attributes
         merged = {} if replace else dict(old or {})
         merged.update(attributes)
         merged = {key: value for key, value in merged.items() if value is not None}
         if tensor_object is None or name is None:
-            self.emitter.require_attributes(merged)
-            self.file_attributes = merged or None
+            self.draft.emitter.require_attributes(merged)
+            self.draft.attributes = merged or None
         else:
             changed = dataclasses.replace(tensor_object, attributes=merged or None)
             try:
-                self.emitter.require_object(changed)
+                self.draft.emitter.require_object(changed)
                 _require_layout(changed)
             except NotRepresentableError as error:
-                error.locate(file=self.sink.name, object_name=name)
+                error.locate(file=self._sink.name, object_name=name)
                 raise
-            self.objects[name] = changed
+            self.draft.objects[name] = changed
         self._has_changed = True
 
     # --- The end ----------------------------------------------------------------------------
@@ -371,9 +371,9 @@ class Editor(Writer):
                 that only the last flush failed.
         """
         self._require_open()
-        if self.open_stream is None:
+        if self._stream is None:
             # Whatever else than adding objects changes the file says so.
-            if not self._has_changed and len(self.objects) == self._old_count:
+            if not self._has_changed and len(self.draft.objects) == self._old_count:
                 size = self._locked.size
                 self.abort()
                 self.state = "finished"
@@ -390,9 +390,9 @@ class Editor(Writer):
 
     def _require_object(self, name: str) -> TensorObject:
         self._require_open()
-        found = self.objects.get(name) if isinstance(name, str) else None
+        found = self.draft.objects.get(name) if isinstance(name, str) else None
         if found is None:
-            raise ObjectNotFoundError.named(str(name), self.objects, self.sink.name)
+            raise ObjectNotFoundError.named(str(name), self.draft.objects, self._sink.name)
         return found
 
 

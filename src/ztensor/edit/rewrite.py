@@ -98,10 +98,10 @@ def compact(
         ) as writer,
     ):
         manifest = reader.objects.parts()[0].manifest
-        writer.extra = manifest.extra
+        writer.draft.extra = manifest.extra
         names = sorted(reader) if canonical else reader
         if not canonical:
-            writer.shards = manifest.shards
+            writer.draft.shards = manifest.shards
         _copy_all(writer, [(one, reader, one) for one in names], progress)
         locked.require_in_place()
         after = writer.finish()

@@ -359,7 +359,7 @@ class Writer:
         self._require_no_stream()
         attributes = source.attributes
         is_new = not isinstance(self._file, Editor)
-        if is_new and self._file.file_attributes is None and attributes:
+        if is_new and self._file.draft.attributes is None and attributes:
             self.set_attributes(attributes)
         for name in source.keys():  # noqa: SIM118  # in order
             self._file.copy(name, source.reader, compress=False)
@@ -378,8 +378,7 @@ class Writer:
             return
         if self._is_done:
             raise ClosedError("the writer is finished")
-        self._file.emitter.require_attributes(given)
-        self._file.file_attributes = given
+        self._file.draft.set_attributes(given)
 
     def finish(self) -> int:
         """Put the file in place and return its size in bytes.

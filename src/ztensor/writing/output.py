@@ -12,22 +12,22 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.model.manifest import Manifest, WrittenObjects
 from ztensor.threads import Crew, thread_count
 from ztensor.writing.blob import BlobOptions
 from ztensor.writing.canonical import CanonicalBlobs, require_canonical, require_nfc
 from ztensor.writing.copying import Copier
+from ztensor.writing.draft import Draft
 from ztensor.writing.planning import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Any
 
     import numpy as np
 
     from ztensor.container import Emitter
-    from ztensor.model.manifest import Shard
+    from ztensor.model.manifest import TensorObject
     from ztensor.source.sink import Sink
     from ztensor.writing.stream import ObjectSink
 
@@ -46,6 +46,11 @@ class Output:
         chunk_rows: likewise.
         alignment: likewise.
         canonical: likewise.
+
+    Attributes:
+        state: `"open"`, `"finished"` or `"aborted"`.
+        draft: what the manifest will say, for the library's own packages.
+        copier: copies components of other files, likewise.
     """
 
     def __init__(
@@ -60,24 +65,18 @@ class Output:
         canonical: bool = False,
     ) -> None:
         emitter.form = aligned(emitter.form, alignment, emitter.version)
-        self.emitter = emitter
+        self.draft = Draft(emitter)
         self.state: Literal["open", "finished", "aborted"] = "open"
-        self.options = BlobOptions.of(emitter.form, compression, checksum, chunk_rows)
+        self._options = BlobOptions.of(emitter.form, compression, checksum, chunk_rows)
         if canonical:
-            require_canonical(emitter.version, self.options)
+            require_canonical(emitter.version, self._options)
         self._canonical = CanonicalBlobs(emitter.form) if canonical else None
         self._crew = Crew(thread_count(threads))
-        self.open_stream: ObjectSink | None = None
+        self._stream: ObjectSink | None = None
         self._shared: dict[str, str] = {}
-        # By shape and element type: the number in `objects.kinds` of small arrays like one before.
+        # Of small arrays like one before, by shape and element type: the number of their kind.
         self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
         self._digest: Callable[[bytes], str] | None = None  # theirs
-        # What the manifest will say.
-        self.version = emitter.version
-        self.objects = WrittenObjects()
-        self.file_attributes: dict[str, object] | None = None
-        self.extra: Mapping[str, object] | None = None  # fields of the root that no version names
-        self.shards: Mapping[str, Shard] = {}  # other files, in which components may stay
 
     def _begin(self, sink: Sink) -> None:
         """Start a new file.
@@ -87,15 +86,20 @@ class Output:
         """
         self._extend(sink, 0)
         try:
-            sink.write(self.emitter.magic)
+            sink.write(self.draft.emitter.magic)
         except BaseException:
             sink.abort()
             raise
 
     def _extend(self, sink: Sink, length: int) -> None:
         """Go on with a file that was `length` bytes long before this commit, 0 for a new one."""
-        self.sink, self._previous_length = sink, length
-        self.copier = Copier(sink, self.options, self._crew)
+        self._sink, self._previous_length = sink, length
+        self.copier = Copier(sink, self._options, self._crew)
+
+    def _end_stream(self, name: str, tensor_object: TensorObject) -> None:
+        """Take the object that came in pieces."""
+        self._stream = None
+        self.draft.objects[name] = tensor_object
 
     # --- The end ----------------------------------------------------------------------------
 
@@ -110,9 +114,9 @@ class Output:
         self._require_open()
         self._require_no_stream()
         try:
-            end = self.sink.barrier()
-            self.sink.write(self.emitter.emit(self._manifest(), end, prev=self._previous_length))
-            self.sink.commit()
+            end = self._sink.barrier()
+            self._sink.write(self.draft.emit(end, self._previous_length))
+            self._sink.commit()
         except BaseException:
             self.abort()
             raise
@@ -120,35 +124,16 @@ class Output:
             self._crew.close()
         self.state = "finished"
         self._release()
-        return self.sink.position
-
-    def _manifest(self) -> Manifest:
-        return Manifest(
-            self.version,
-            self.objects,
-            self.file_attributes,
-            extra=self.extra,
-            shards=self.shards and self._named_shards(),
-        )
-
-    def _named_shards(self) -> dict[str, Shard]:
-        """Return the other files without those in which no object is any more."""
-        parts = (part for one in self.objects.values() for part in one.components.values())
-        used = {part.shard.name for part in parts if part.shard is not None}
-        return {
-            name: shard
-            for name, shard in self.shards.items()
-            if shard.start is None or name in used
-        }
+        return self._sink.position
 
     def abort(self) -> None:
         """Forget everything; no file appears, and an old one stays. May be called again."""
         if self.state == "open":
             self.state = "aborted"
-            self.open_stream = None
+            self._stream = None
             self._crew.close()
             try:
-                self.sink.abort()
+                self._sink.abort()
             finally:
                 self._release()
 
@@ -178,7 +163,7 @@ class Output:
 
     def __del__(self) -> None:
         """Abort what nobody finished: a half-written file is never committed."""
-        if hasattr(self, "sink"):
+        if hasattr(self, "_sink"):
             self.abort()
 
     # --- Checks -----------------------------------------------------------------------------
@@ -190,7 +175,7 @@ class Output:
             ClosedError: it was.
         """
         if self.state != "open":
-            raise ClosedError(f"the writer is {self.state}", file=self.sink.name)
+            raise ClosedError(f"the writer is {self.state}", file=self._sink.name)
 
     def _require_ready(self, name: str) -> None:
         """Raise where no object of that name can be written now.
@@ -203,25 +188,25 @@ class Output:
         """
         if self.state != "open":
             self._require_open()
-        if self.open_stream is not None:
+        if self._stream is not None:
             self._require_no_stream()
         self._require_name(name)
-        if name in self.objects.entries:
+        if name in self.draft.objects.entries:
             raise UsageError(
                 "the name was written before; names are unique",
                 reason=Reason.DUPLICATE_WRITE,
-                file=self.sink.name,
+                file=self._sink.name,
                 object_name=name,
             )
         if self._canonical is not None:
             self._canonical.require_next(name)
 
     def _require_no_stream(self) -> None:
-        if self.open_stream is not None:
+        if self._stream is not None:
             raise UsageError(
                 "a stream is still open; close it first",
-                file=self.sink.name,
-                object_name=self.open_stream.name,
+                file=self._sink.name,
+                object_name=self._stream.name,
             )
 
     def _require_name(self, name: object) -> None:
@@ -233,12 +218,12 @@ class Output:
         """
         if not isinstance(name, str):
             raise ArgumentTypeError(
-                "an object's name is text", file=self.sink.name, found=describe(name)
+                "an object's name is text", file=self._sink.name, found=describe(name)
             )
         try:
-            self.emitter.require_name(name)
+            self.draft.emitter.require_name(name)
             if self._canonical is not None:
                 require_nfc(name)
         except NotRepresentableError as error:
-            error.locate(file=self.sink.name)
+            error.locate(file=self._sink.name)
             raise

@@ -26,6 +26,7 @@ from ztensor.writing.compressing import Compressor
 from ztensor.writing.frames import frames_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from ztensor.layout.base import Array
@@ -57,6 +58,7 @@ class ObjectSink:
         plan: TensorObject,
         dtype: np.dtype[Any],
         blob: StreamBlob,
+        end: Callable[[str, TensorObject], None],
     ) -> None:
         self.name = name
         self.shape: tuple[int, ...] = plan.shape
@@ -64,6 +66,7 @@ class ObjectSink:
         self._writer = writer
         self._plan = plan
         self._blob = blob
+        self._end = end
         self._missing = element_count(plan.shape)
         self._is_open = True
 
@@ -106,7 +109,7 @@ class ObjectSink:
                 expected=f"a multiple of {packed.elements_per_storage} elements",
                 found=str(array.size),
             )
-        if self._writer.emitter.form.is_exact:
+        if self._writer.draft.emitter.form.is_exact:
             require_written_bools({"data": array})
         try:
             for block in blocks(array):
@@ -179,10 +182,7 @@ class ObjectSink:
         except BaseException:
             self._writer.abort()
             raise
-        self._writer.open_stream = None
-        self._writer.objects[self.name] = dataclasses.replace(
-            self._plan, components={"data": component}
-        )
+        self._end(self.name, dataclasses.replace(self._plan, components={"data": component}))
 
     def _require_open(self) -> None:
         if not self._is_open or self._writer.state != "open":

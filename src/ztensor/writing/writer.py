@@ -123,8 +123,7 @@ class Writer(Output, Hinted):
             canonical=canonical,
         )
         if given is not None:
-            self.emitter.require_attributes(given)
-            self.file_attributes = copy.deepcopy(given)
+            self.draft.set_attributes(given)
         self._begin(sink_of(path, durable=durable))
 
     @classmethod
@@ -185,7 +184,7 @@ class Writer(Output, Hinted):
             plan, arrays = self._plan(data, attributes)
             options = self._own_options(compress, checksum, chunk_rows)
         except ZTensorError as error:
-            error.locate(file=self.sink.name, object_name=name)
+            error.locate(file=self._sink.name, object_name=name)
             raise
         try:
             components = {
@@ -198,11 +197,11 @@ class Writer(Output, Hinted):
         # Attributes are written at the end; the caller may change its dict before.
         own = plan.attributes and copy.deepcopy(plan.attributes)
         written = TensorObject(plan.shape, plan.format, components, own)
-        self.objects[name] = written
+        self.draft.objects[name] = written
         if plain is not None and self._has_kind(plain):
             self._digest = None if options.algorithm is None else options.algorithm.whole()
-            self._kinds[plain.shape, plain.dtype] = len(self.objects.kinds)
-            self.objects.kinds.append(written)
+            self._kinds[plain.shape, plain.dtype] = len(self.draft.objects.kinds)
+            self.draft.objects.kinds.append(written)
 
     def _plan(
         self, data: Any, attributes: Mapping[str, object] | None
@@ -213,9 +212,9 @@ class Writer(Output, Hinted):
             ZTensorError: it cannot be stored.
         """
         value = data if type(data) is np.ndarray else stored_value(data)
-        plan, arrays = plan_of(value, attributes, self.emitter.form)
-        self.emitter.require_object(plan)
-        if self.emitter.form.is_exact:
+        plan, arrays = plan_of(value, attributes, self._options.form)
+        self.draft.emitter.require_object(plan)
+        if self._options.form.is_exact:
             require_written_bools(arrays)
         return plan, arrays
 
@@ -223,19 +222,19 @@ class Writer(Output, Hinted):
         """Return whether arrays of this shape and element type are written in fewer steps."""
         return (
             array.nbytes <= _SMALL_BYTES
-            and self.options.compression is None
+            and self._options.compression is None
             and self._canonical is None
             and is_stored_as_is(array.dtype)
-            and not (self.emitter.form.is_exact and array.dtype.kind == "b")  # each is looked at
+            and not (self._options.form.is_exact and array.dtype.kind == "b")  # looked at
         )
 
     def _write_alike(self, name: str, array: Array, kind: int) -> None:
         """Write an array of the shape and element type of one before, as that was written."""
         self._require_ready(name)
-        sink = self.sink
+        sink = self._sink
         try:
             position = sink.position
-            offset = align(position, self.options.form.alignment)
+            offset = align(position, self._options.form.alignment)
             if offset > position:
                 pad(sink, offset - position)
             data = array.tobytes()
@@ -244,7 +243,7 @@ class Writer(Output, Hinted):
         except BaseException:
             self.abort()
             raise
-        self.objects.entries[name] = kind, offset, digest
+        self.draft.objects.entries[name] = kind, offset, digest
 
     def _own_options(
         self,
@@ -253,9 +252,9 @@ class Writer(Output, Hinted):
         chunk_rows: int | None,
     ) -> BlobOptions:
         """Return the options of an object: its own, and the writer's for those that are None."""
-        options = self.options.with_own(compress, checksum, chunk_rows)
+        options = self._options.with_own(compress, checksum, chunk_rows)
         if self._canonical is not None:
-            require_canonical(self.version, options)
+            require_canonical(self.draft.version, options)
         return options
 
     def _write_component(
@@ -263,10 +262,10 @@ class Writer(Output, Hinted):
     ) -> Component:
         component = plan.components[role]
         if self._canonical is not None:
-            return self._canonical.write(self.sink, name, component, lambda: blocks(array))
+            return self._canonical.write(self._sink, name, component, lambda: blocks(array))
         nbytes = decoded_size(component.dtype, component.type, (array.size,))
         return write_component(
-            self.sink,
+            self._sink,
             plan,
             role,
             lambda: blocks(array),
@@ -358,18 +357,18 @@ class Writer(Output, Hinted):
             options = None if compress is None else self._own_options(compress, None, None)
             self.copier.narrow(file)
             plan, is_stored = self.copier.plan(file, source_name, is_decoded=is_canonical)
-            self.emitter.require_object(plan)
+            self.draft.emitter.require_object(plan)
         except ZTensorError as error:
-            error.locate(file=self.sink.name, object_name=name)
+            error.locate(file=self._sink.name, object_name=name)
             raise
         there = file.object(source_name).components
 
         def copied(role: str) -> Component:
             if self._canonical is not None:
                 pieces = self.copier.pieces(file, source_name, role, progress)
-                return self._canonical.write(self.sink, name, plan.components[role], pieces)
+                return self._canonical.write(self._sink, name, plan.components[role], pieces)
             shard = there[role].shard
-            if shard is not None and shard.name in self.shards:
+            if shard is not None and shard.name in self.draft.shards:
                 return there[role]
             return self.copier.component(
                 file, source_name, role, plan, options, progress, is_stored=is_stored
@@ -382,7 +381,7 @@ class Writer(Output, Hinted):
             if isinstance(error, ZTensorError):
                 error.locate(file=file.name, object_name=source_name)
             raise
-        self.objects[name] = dataclasses.replace(plan, components=components)
+        self.draft.objects[name] = dataclasses.replace(plan, components=components)
 
     def share(self, name: str, of: str) -> None:
         """Write an object that has the bytes of one written before; only its name is new.
@@ -391,15 +390,15 @@ class Writer(Output, Hinted):
             UsageError: the name was written before, or `of` was not, or the writer is finished.
         """
         self._require_ready(name)
-        entry = self.objects.entries.get(of)
+        entry = self.draft.objects.entries.get(of)
         if entry is None:
             raise UsageError(
                 "no object of that name was written",
-                file=self.sink.name,
+                file=self._sink.name,
                 object_name=name,
                 found=describe(of),
             )
-        self.objects.entries[name] = entry
+        self.draft.objects.entries[name] = entry
         if self._canonical is not None:
             self._canonical.note(name)
         self._shared[name] = self._shared.get(of, of)
@@ -450,20 +449,20 @@ class Writer(Output, Hinted):
                     expected="objects written as a whole",
                 )
             plan, element = plan_of_stream(shape, dtype, attributes)
-            self.emitter.require_object(plan)
+            self.draft.emitter.require_object(plan)
             options = self._own_options(compress, checksum, chunk_rows)
         except ZTensorError as error:
-            error.locate(file=self.sink.name, object_name=name)
+            error.locate(file=self._sink.name, object_name=name)
             raise
         # Attributes are written at the end; the caller may change its dict before.
         plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
-        blob = blob_of_stream(self.sink, plan, options, self._crew)
-        self.open_stream = ObjectSink(self, name, plan, element, blob)
-        return self.open_stream
+        blob = blob_of_stream(self._sink, plan, options, self._crew)
+        self._stream = ObjectSink(self, name, plan, element, blob, self._end_stream)
+        return self._stream
 
     def __repr__(self) -> str:
         """Return target, version and state."""
         return (
-            f"<ztensor.Writer {describe(self.sink.name)} version {self.emitter.version}, "
-            f"{counted(len(self.objects), 'object')}, {self.state}>"
+            f"<ztensor.Writer {describe(self._sink.name)} version {self.draft.emitter.version}, "
+            f"{counted(len(self.draft.objects), 'object')}, {self.state}>"
         )
