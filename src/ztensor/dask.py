@@ -82,7 +82,7 @@ def from_file(
             together.
         verify: as for `ztensor.open`: a part of an object is only held to its digest with True,
             which reads all of the object once in each process.
-        storage: as for `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
         ObjectNotFoundError: no object of that name.

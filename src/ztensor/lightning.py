@@ -28,6 +28,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.options import WriteOptions, require_options
 from ztensor.source.paths import path_text
 from ztensor.source.reference import with_storage
 from ztensor.source.removal import remove_file, remove_object
@@ -38,7 +39,7 @@ from ztensor.tree.encode import encode
 from ztensor.tree.stored import split_tree
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from typing import BinaryIO, Unpack
 
     from ztensor.source.reference import Remote
     from ztensor.source.sink import Durable
@@ -65,26 +66,23 @@ class TreeCheckpoints:
     set `FILE_EXTENSION = ".zt"` on it for another name.
 
     Args:
-        compression: as for `ztensor.save_tree`, like the next two.
-        checksum: which digests are stored.
+        compression: as for `ztensor.save_tree`.
         durable: True has a checkpoint on disk before `ModelCheckpoint` removes an older one; "auto"
             only where one is replaced; False leaves it to the system.
-        storage: how the store of a URL is opened; see `ztensor.remote`.
+        storage: see `ztensor.typing.OpenOptions`.
+        options: see `ztensor.typing.WriteOptions`.
     """
 
     def __init__(
         self,
         *,
         compression: bool | int | str = False,
-        checksum: str | bool | None = True,
         durable: Durable = True,
         storage: Storage | None = None,
+        **options: Unpack[WriteOptions],
     ) -> None:
-        self._options: dict[str, Any] = {
-            "compression": compression,
-            "checksum": checksum,
-            "durable": durable,
-        }
+        require_options("CheckpointIO", options, WriteOptions)
+        self._options: dict[str, Any] = {"compression": compression, "durable": durable, **options}
         self._storage = storage
 
     def save_checkpoint(
@@ -232,7 +230,7 @@ def load_from_checkpoint(
         module: a class, a `LightningModule` or a `LightningDataModule`.
         path: a path or URL.
         device: where tensors go that were not on the CPU when they were saved.
-        storage: how the store of a URL is opened; see `ztensor.remote`.
+        storage: see `ztensor.typing.OpenOptions`.
         arguments: others of `load_from_checkpoint`, such as `strict`, and those of the class.
 
     Raises:

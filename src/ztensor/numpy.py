@@ -8,8 +8,6 @@ from ztensor.boundary import public
 from ztensor.opening import load_whole, reader_of_bytes
 from ztensor.options import LoadOptions, SaveOptions, WriteOptions, require_options
 from ztensor.reading.loading import load_all, load_files
-from ztensor.sharded.saving import save_files
-from ztensor.writing.saving import saved_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,6 +61,8 @@ def save_file(
         SourceError: the file could not be written. The old file is still there.
     """
     require_options("save_file", options, SaveOptions)
+    from ztensor.sharded.saving import save_files  # a program that only loads needs no writer
+
     return save_files(tensors, filename, metadata, compression, attributes=attributes, **options)
 
 
@@ -78,6 +78,8 @@ def save(
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     require_options("save", options, WriteOptions)
+    from ztensor.writing.saving import saved_bytes
+
     return saved_bytes(
         tensors,
         metadata,

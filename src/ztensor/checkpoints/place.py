@@ -19,9 +19,8 @@ from ztensor.source.paths import path_text
 from ztensor.source.prefixes import listed, look
 from ztensor.source.reference import Remote, with_storage
 from ztensor.source.removal import OpenFolder, is_link, remove_object
-from ztensor.source.sink import sweep
 from ztensor.source.table import remote_of
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -262,7 +261,7 @@ class Folder:
                 flush_folder(os.path.dirname(path))
         except OSError as error:
             raise _cannot_make(error, self.name) from error
-        sweep(self.name, NAMES)
+        locking.sweep(self.name, NAMES)
 
     def clear(self, before: int) -> None:
         """Remove folders of older steps that have no root and that nobody writes."""

@@ -16,7 +16,7 @@ from ztensor.conformance.judging import Outcome, Verdict, judge
 from ztensor.conformance.reader import read_file
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, SourceError, describe
 from ztensor.source.paths import path_text
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from ztensor.typing import Path

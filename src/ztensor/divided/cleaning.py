@@ -30,7 +30,8 @@ from ztensor.errors import (
 from ztensor.source import locking
 from ztensor.source.reference import Remote
 from ztensor.source.removal import OpenFolder, remove_object
-from ztensor.threads import Pool, run_jobs, thread_count
+from ztensor.threads import run_jobs, thread_count
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -77,7 +78,7 @@ def compact(
 
     Args:
         folder: the folder, or the URL of a prefix.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
         older_than: hours; in a store, which cannot tell whether a writer lives, younger files
             stay. A folder on disk does not need it.
         dry_run: True removes nothing.

@@ -65,9 +65,8 @@ def commit(
         values: what is no tensor, by name: plain values of Python and NumPy, and containers of
             them; see `ztensor.save_tree` for what is kept.
         overwrite: False refuses to replace a checkpoint.
-        durable: True flushes to disk before this returns; "auto" does so where a checkpoint is
-            replaced; False leaves it to the system.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        durable: see `ztensor.typing.SaveOptions`.
+        storage: see `ztensor.typing.OpenOptions`.
         writer: what calls this, such as `"torch"`; kept in the root.
 
     Raises:

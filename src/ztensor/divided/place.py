@@ -88,7 +88,7 @@ class Place:
 
     Args:
         given: a folder, or a URL of a prefix; also the root in it.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Attributes:
         name: what messages call it.

@@ -39,7 +39,7 @@ from ztensor.source.base import Range
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import shown
 from ztensor.source.upload import RemoteSink, copy, is_there
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from ztensor.chunks.table import ChunkTable
@@ -105,7 +105,7 @@ def repair(
         one_save: True vouches that files that do not say which save they are of are all of one, and
             that none is missing. Those that earlier releases wrote do not say so, nor those of a
             `PartWriter` without `save_id` and `processes`.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
         UsageError: no save is proven to be there as a whole, or several are; the files do not

@@ -175,7 +175,7 @@ def read_root(
     Args:
         folder: the folder or the URL of the prefix, or the root in it.
         limits: safety caps; `ztensor.Limits()` by default.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
         FormatError: the root is damaged, or its chunks cannot be those of its tensors.

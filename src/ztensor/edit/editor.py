@@ -163,7 +163,7 @@ class Editor(Writer):
         sink = FileSink(name, durable=durable)
         self._extend(sink, 0)
         try:
-            sink.start_with(self._locked.descriptor, blobs_end, progress=progress)
+            sink.start_with(self._locked, blobs_end, progress=progress)
         except BaseException:
             sink.abort()
             raise

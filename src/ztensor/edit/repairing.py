@@ -23,7 +23,6 @@ from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
-from ztensor.source.rights import rights_of
 from ztensor.source.sink import FileSink
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere, require_free
@@ -223,7 +222,7 @@ def _repair_in_place(
 
 
 def _tail(path: str, locked: AppendSink) -> FileSink:
-    return FileSink(path, durable=True, is_new=True, like=rights_of(locked.descriptor))
+    return FileSink(path, durable=True, is_new=True, like=locked.rights())
 
 
 def _free_tail_path(name: str) -> str:

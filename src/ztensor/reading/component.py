@@ -8,7 +8,7 @@ bytes, can they decode to the size they must, do they decode to exactly that.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -45,13 +45,12 @@ if TYPE_CHECKING:
     from ztensor.limits import Limits
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
+    from ztensor.reading.runs import StreamReader
     from ztensor.reading.selection import Indices
     from ztensor.source.base import Source
 
-    ReadInto = Callable[[int, memoryview], None]  # fills with decoded bytes from an offset
+    Parts = PartReader | RunReader | StreamReader
 
-# Read and hashed at once: little enough to stay in cache, and the calls cost nothing.
-PIECE_BYTES = 4 << 20
 _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
@@ -218,25 +217,15 @@ class StoredComponent:
         return True
 
     def require_filled(self, memory: memoryview) -> None:
-        """Check the digest of stored bytes that were read elsewhere, as `fill` does.
+        """Check the digest over a copy of what it covers, read or decoded elsewhere.
 
         Raises:
             DigestMismatchError: it does not match.
         """
-        if self._shared.verify is not False:
-            self.require_copy(memory)
-
-    def require_copy(self, memory: memoryview) -> None:
-        """Check the digest over a copy of what it covers, whatever `verify` says.
-
-        Raises:
-            DigestMismatchError: it does not match.
-        """
-        digest = digest_of(self.component)
-        if digest is not None and digest.known is not None:
-            hasher = digest.known.hasher()
+        hasher = self.hasher()
+        if hasher is not None:
             hasher.update(memory)
-            require_match(digest, hasher.hexdigest())
+            self.require(hasher)
 
     def has_sum(self) -> bool:
         """Return whether decoding all of it compares a checksum that its format has."""
@@ -288,21 +277,14 @@ class StoredComponent:
             DigestMismatchError: they do not match their digest.
             SourceError: they could not be read.
         """
-        length = self.component.length
-        if self._shared.source.prefers_long_reads and length > PART_BYTES:
-            fill_arriving(self._shared.source, self.parts(destination))
-            return
-        self.fill_pieces(
-            (start, destination[start : start + PIECE_BYTES])
-            for start in range(0, length, PIECE_BYTES)
-        )
+        fill_arriving(self._shared.source, self.parts(destination))
 
     def parts(self, memory: memoryview) -> list[tuple[int, memoryview, Callable[[], None]]]:
         """Return the pieces of memory to fill: where in the file, which, what to call once filled.
 
         Each is hashed in its turn, whichever is filled first; the last call checks the digest.
         """
-        starts = range(0, self.component.length, PART_BYTES)
+        starts = range(0, self.component.length or 1, PART_BYTES)
         pieces = [memory[start : start + PART_BYTES] for start in starts]
         hasher, ready = self.hasher(), _nothing
         if hasher is not None:
@@ -327,35 +309,20 @@ class StoredComponent:
 
     # --- Decoded bytes ----------------------------------------------------------------------
 
-    def decoded(self, expected: int | None) -> Array:
+    def decoded(self, expected: int | None, memory: Array | None = None) -> Array:
         """Return the decoded bytes of an encoded component, every check done.
+
+        What can be seen without decoding is checked before.
 
         Args:
             expected: how many they are; None where nothing but decoding tells.
+            memory: what to fill, of as many bytes; new memory by default.
 
         Raises:
             FormatError: the stored bytes are damaged, or decode to another length.
             UnsupportedError: the encoding is unknown.
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
-        """
-        memory, jobs = self.decoding(expected)
-        run_jobs(jobs, thread_count() if len(jobs) > 1 else 1)
-        return memory
-
-    def decoding(
-        self, expected: int | None, memory: Array | None = None
-    ) -> tuple[Array, Sequence[Callable[[], None]]]:
-        """Return memory for the decoded bytes, and the jobs that fill it, to be begun in order.
-
-        What can be seen without decoding is checked before. The last job ends with the digest.
-
-        Args:
-            expected: as `decoded` takes it.
-            memory: what to fill, of as many bytes; new memory by default.
-
-        Raises:
-            ZTensorError: what `decoded` raises; here, or when the jobs are done.
         """
         encoding, limits, stored = self.encoding(), self._shared.limits, self._kept()
         covers_stored = self._shared.verify is False or self.check(once=False, stored=stored)
@@ -364,38 +331,24 @@ class StoredComponent:
         else:
             require_decodable(expected, limits)
         require_declared(self.component, expected)
-        runs, in_runs = None, cast("EncodingInRuns", encoding)
+        runs = None
         is_large = expected >= LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads
-        if is_large and _has_runs(type(encoding)):
-            runs = in_runs.find_runs(stored, expected, limits)
+        if is_large and isinstance(encoding, EncodingInRuns):
+            runs = encoding.find_runs(stored, expected, limits)
         if runs is None or not getattr(encoding, "runs_tell_length", False):
             encoding.require_length(stored, expected, limits)
         buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
-        if runs is not None and len(runs.decoded) > 2:
-            digest = None if covers_stored else digest_of(self.component)
-            hasher = None if digest is None or digest.known is None else digest.known.hasher()
-            return buffer, decoding_jobs(
-                in_runs, stored, runs, buffer.data, limits, hasher, self.require
+        if runs is not None and len(runs.decoded) > 2 and isinstance(encoding, EncodingInRuns):
+            hasher = None if covers_stored else self.hasher()
+            run_jobs(
+                decoding_jobs(encoding, stored, runs, buffer.data, limits, hasher, self.require),
+                thread_count(),
             )
-
-        def decode() -> None:
-            encoding.decode_into(stored, buffer.data, limits)
-            if not covers_stored:
-                self.require_copy(buffer.data)
-
-        return buffer, [decode]
-
-    def decode_into(self, destination: memoryview) -> None:
-        """Fill memory with all decoded bytes of an encoded component, every check done.
-
-        Args:
-            destination: flat bytes, writable, as long as it decodes to.
-
-        Raises:
-            ZTensorError: what `decoded` raises.
-        """
-        _, jobs = self.decoding(destination.nbytes, np.asarray(destination))
-        run_jobs(jobs, thread_count() if len(jobs) > 1 else 1)
+            return buffer
+        encoding.decode_into(stored, buffer.data, limits)
+        if not covers_stored:
+            self.require_filled(buffer.data)
+        return buffer
 
     def _kept(self) -> Range:
         """Return the stored bytes, read at once where they are few and lie where they should."""
@@ -467,7 +420,9 @@ class StoredComponent:
         encoding, stored = ENCODINGS["zstd"], self.stored()
         limits = self._shared.limits
         told = runs_of_field(listed, stored.length, expected)
-        found = cast("EncodingInRuns", encoding).find_runs(stored, expected, limits)
+        found = None
+        if isinstance(encoding, EncodingInRuns):
+            found = encoding.find_runs(stored, expected, limits)
         places = None if found is None else dict(zip(found.stored, found.decoded, strict=True))
         if (
             told is None
@@ -495,19 +450,16 @@ class StoredComponent:
             ZTensorError: what `decoded` raises.
         """
         encoding = self._shared.encodings.get(self.component.encoding)
-        if encoding is None or self.component.encoding in ENCODINGS:
-            return False
-        if not _has_boxes(type(encoding)):
+        if self.component.encoding in ENCODINGS or not isinstance(encoding, EncodingInBoxes):
             return False
         boxes = [one for one in wanted if isinstance(one, range) and one.step == 1]
         if len(boxes) < len(wanted):
             return False
         offsets = [one.start for one in boxes]
-        in_boxes = cast("EncodingInBoxes", encoding)
-        in_boxes.read_box(self.stored(), offsets, list(map(len, boxes)), target)
+        encoding.read_box(self.stored(), offsets, list(map(len, boxes)), target)
         return True
 
-    def reading(self, needed: int, key: Hashable) -> ReadInto | None:
+    def reading(self, needed: int, key: Hashable) -> PartReader | RunReader | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read.
 
         With `verify=True` the digest is checked first, once.
@@ -528,25 +480,23 @@ class StoredComponent:
         if component.encoding == "raw":
             return PartReader(alone)
         encoding = self.encoding()
-        if not _has_runs(type(encoding)):
+        if not isinstance(encoding, EncodingInRuns):
             return None
-        in_runs = cast("EncodingInRuns", encoding)
         place: Hashable = component.encoding, component.offset, component.length, needed
         if component.encoding not in ENCODINGS:  # another format's may have no place of their own
             place = component.encoding, key, needed
         runs = None
-        if shared.source.prefers_long_reads and _has_table(type(encoding)):
-            tells = cast("EncodingWithTable", encoding).told_runs
-            told = component.extra or {}
+        if shared.source.prefers_long_reads and isinstance(encoding, EncodingWithTable):
+            tells, told = encoding.told_runs, component.extra or {}
             runs = shared.runs.table(place, lambda: tells(alone, told, needed, shared.limits))
         if runs is not None:
             stored = alone  # else runs are looked for from the first to the last: all is read
         else:
-            find = in_runs.find_runs
+            find = encoding.find_runs
             runs = shared.runs.table(place, lambda: find(stored, needed, shared.limits))
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
-        return RunReader(in_runs, stored, runs, shared.limits, shared.runs, place)
+        return RunReader(encoding, stored, runs, shared.limits, shared.runs, place)
 
 
 def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:
@@ -555,21 +505,6 @@ def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[i
         for component in tensor_object.components.values():
             length = max(component.length, component.known_decoded_length or 0)
             yield _FAR_BYTES if file.source.prefers_long_reads else length
-
-
-@functools.cache
-def _has_runs(kind: type) -> bool:
-    return issubclass(kind, EncodingInRuns)  # 10 us: hence once for a kind, not for a row
-
-
-@functools.cache
-def _has_boxes(kind: type) -> bool:
-    return issubclass(kind, EncodingInBoxes)
-
-
-@functools.cache
-def _has_table(kind: type) -> bool:
-    return issubclass(kind, EncodingWithTable)
 
 
 def is_viewable(logical: str | None, offset: int) -> bool:

@@ -92,7 +92,6 @@ class FileObjects:
         source: as given, like manifest, frame, format, sums, faults.
         fetching: what the components share: encodings, limits, what was checked.
         is_closed: whether the file was given back.
-        quick: see `Objects`.
     """
 
     is_set = False
@@ -120,7 +119,7 @@ class FileObjects:
         self.faults = faults
         self.fetching = Fetching(source, encodings, limits, verify=verify)
         self.is_closed = False
-        self.quick: Places | None = None
+        self._places: Places | None = None
         self._account = account
         self._reopen = reopen
 
@@ -193,7 +192,7 @@ class FileObjects:
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
-        self.quick = None
+        self._places = None
         self.fetching.runs.clear()
         self.source.close()
 
@@ -290,7 +289,7 @@ class FileObjects:
             encodings: how their components are stored; as those of this by default.
         """
         part = self._with(objects=objects)
-        part.quick = None
+        part._places = None
         if encodings is not None:
             part.fetching = self.fetching.with_encodings(encodings)
         return part
@@ -327,7 +326,7 @@ class FileObjects:
             raise not_found(name, self.names, self.name)
         return found
 
-    def located(self, name: str, role: str | None = None) -> Located:
+    def located(self, name: str | None, role: str | None = None) -> Located:
         """Return a context in which an error of ours is told file, object and component."""
         return Located(self, name, role)
 
@@ -446,10 +445,10 @@ class FileObjects:
         Raises:
             ClosedError: the file was given back.
         """
-        places = self.quick
+        places = self._places
         if places is None:
             self.require_open()
-            places = self.quick = Places(self)
+            places = self._places = Places(self)
         return places
 
     def value(self, name: str, *, copy: bool) -> Any:
@@ -482,7 +481,7 @@ class FileObjects:
             ClosedError: the file was given back.
             SourceError: the file is not what it was.
         """
-        places = self.quick or self.places()
+        places = self._places or self.places()
         return places.copied(name) if copy else places.view(name)
 
     def tensor(self, name: str, *, copy: bool) -> Tensor:

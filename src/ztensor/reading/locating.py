@@ -17,7 +17,7 @@ class Located:
 
     __slots__ = ("_file", "_name", "_role")
 
-    def __init__(self, file: FileObjects, name: str, role: str | None) -> None:
+    def __init__(self, file: FileObjects, name: str | None, role: str | None) -> None:
         self._file = file
         self._name = name
         self._role = role

@@ -183,9 +183,7 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
         `read_numpy`.
         """
         try:
-            views = self.objects.quick
-            found = None if views is None else views.view(name)
-            return self.objects.part(name).value(name, copy=False) if found is None else found
+            return self.objects.part(name).value(name, copy=False)
         except Exception as error:
             turn(error)
             raise
@@ -277,10 +275,7 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
         """
         try:
             if isinstance(name, str):
-                found, views = None, self.objects.quick
-                if views is not None:
-                    found = views.copied(name) if copy else views.view(name)
-                return self.objects.part(name).array(name, copy=copy) if found is None else found
+                return self.objects.part(name).array(name, copy=copy)
             part = self.objects.part
             return {one: part(one).array(one, copy=copy) for one in several(name, self.name)}
         except Exception as error:

@@ -195,16 +195,14 @@ class DenseSlice(TensorSlice):
     @public_inside
     def __getitem__(self, key: Index) -> Any:
         try:
-            if self._copy:
-                return self._data.owned(key)
-            if type(key) is slice or gives_view(key, len(self.shape)):
-                whole = (self._file.quick or self._file.places()).view(self.name)
+            if not self._copy and gives_view(key, len(self.shape)):
+                whole = self._file.plain(self.name)
                 if whole is not None:
                     try:
                         return whole[cast("Any", key)]
                     except (IndexError, TypeError, ValueError, OverflowError):
                         pass  # the way below says what is wrong with the key
-            return self._data[key]
+            return self._data.owned(key)
         except Exception as error:
             turn(error)
             raise

@@ -68,7 +68,6 @@ class ShardedObjects:
     """
 
     is_set = True
-    quick = None
 
     def __init__(
         self,

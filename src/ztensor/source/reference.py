@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 from ztensor.boundary import public
@@ -89,6 +88,8 @@ class Remote(os.PathLike[str]):
                 file=self.name,
             )
         if is_http(whole):
+            import urllib.parse  # not for files on disk
+
             name = urllib.parse.quote(name)
         return Remote(f"{whole.rpartition('/')[0]}/{name}", self.storage, self.cache)
 
@@ -224,6 +225,8 @@ def path_of_file_url(url: str) -> str:
     Raises:
         ArgumentValueError: it names a file of another machine.
     """
+    import urllib.parse
+
     parts = urllib.parse.urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise ArgumentValueError(

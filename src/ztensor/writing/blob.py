@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ztensor.digest import Algorithm
     from ztensor.model.manifest import TensorObject
     from ztensor.source.sink import Sink
-    from ztensor.threads import Crew
+    from ztensor.threads.pool import Crew
     from ztensor.writing.compressing import Frame
     from ztensor.writing.frames import Frames
 

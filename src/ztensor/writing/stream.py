@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.model.manifest import Component
     from ztensor.source.sink import Sink
-    from ztensor.threads import Crew
+    from ztensor.threads.pool import Crew
     from ztensor.typing import TensorLike
     from ztensor.writing.compressing import Compression
     from ztensor.writing.writer import Writer

@@ -2,21 +2,16 @@ from __future__ import annotations
 
 import io
 import pickle
-import threading
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as npst
 
 import ztensor
-from tests.extent import examples
 from ztensor import Tensor
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.zstd import Zstd, codec
+from ztensor.encoding.zstd import codec
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -31,11 +26,10 @@ from ztensor.errors import (
 from ztensor.layout.elements import spell, stored_form
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
-from ztensor.reading import selection
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ObjectReader
-from ztensor.source.base import Range, Source
+from ztensor.source.base import Source
 from ztensor.source.memory import MemorySource
 from ztensor.testing.builder import Draft, draft, zstd_frame
 
@@ -70,31 +64,6 @@ def manners(array: Any) -> list[ObjectReader]:
     """Return the four ways data can lie: mapped, read, compressed, and in another byte order."""
     raw, packed = save({"w": array}), save({"w": array}, compression=True)
     return [ztensor.open(raw), counted(raw)[0], ztensor.open(packed), counted(packed)[0]]
-
-
-@st.composite
-def indexed(draw: st.DrawFn) -> tuple[tuple[int, ...], Any]:
-    shape = draw(npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
-    key = draw(
-        npst.basic_indices(shape, min_dims=0, max_dims=7, allow_newaxis=True, allow_ellipsis=True)
-    )
-    return shape, key
-
-
-@given(indexed())
-@settings(max_examples=examples(300), deadline=None)
-def test_indexing_is_numpys(case: tuple[tuple[int, ...], Any]) -> None:
-    shape, key = case
-    array = np.arange(np.prod(shape, dtype=int), dtype=np.int16).reshape(shape)
-    expected = array[key]
-    for reader in manners(array):
-        part = reader.get_slice("w")
-        assert part.shape == shape
-        found = part[key]
-        assert type(found) is type(expected)
-        assert found.shape == expected.shape
-        assert found.tolist() == expected.tolist()
-        assert part[key].tolist() == expected.tolist()  # and again
 
 
 FANCY_KEYS: list[Any] = [
@@ -231,17 +200,6 @@ def test_compressed_data_is_decoded_once() -> None:
     assert len(source.reads) == reads
 
 
-def test_with_verify_the_whole_is_checked_before_a_part_is_given() -> None:
-    data = bytearray(save({"w": W}))
-    reader, _ = counted(bytes(data))
-    where = reader.location("w")
-    data[where.offset + where.length - 1] ^= 1
-    assert counted(bytes(data))[0].get_slice("w")[0].tolist() == W[0].tolist()
-    for verify in (counted(bytes(data), verify=True)[0], ztensor.open(bytes(data), verify=True)):
-        with pytest.raises(ztensor.DigestMismatchError):
-            verify.get_slice("w")[0]
-
-
 def test_what_the_caller_writes_stays_his(tmp_path: Path) -> None:
     (tmp_path / "m.zt").write_bytes(save({"w": W}))
     for reader in [*manners(W)[1:], ztensor.open(tmp_path / "m.zt", mmap=False)]:
@@ -251,12 +209,6 @@ def test_what_the_caller_writes_stays_his(tmp_path: Path) -> None:
         row[...] = -1
         assert part[...].tolist() == W.tolist()
         assert part[1].tolist() == W[1].tolist()
-
-
-def test_a_mapped_slice_is_a_view(tmp_path: Path) -> None:
-    (tmp_path / "m.zt").write_bytes(save({"w": W}))
-    with ztensor.open(tmp_path / "m.zt") as reader:
-        assert np.shares_memory(reader.get_slice("w")[1:3], reader["w"])
 
 
 def test_what_a_slice_says_of_itself() -> None:
@@ -271,19 +223,6 @@ def test_what_a_slice_says_of_itself() -> None:
         assert part.__array__(copy=True).flags.owndata
 
 
-@pytest.mark.parametrize(
-    "dtype", ["complex64", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float4_e2m1fn]
-)
-def test_slices_have_the_element_type_of_the_object(dtype: Any) -> None:
-    array = (np.arange(15) % 6).reshape(5, 3).astype(dtype)
-    for reader in manners(array):
-        part = reader.get_slice("w")
-        assert part.dtype == array.dtype
-        for key in (1, slice(1, 4), (slice(None, None, -2), 1), ...):
-            assert part[key].dtype == array.dtype
-            assert part[key].tobytes() == array[key].tobytes()
-
-
 def test_a_scalar() -> None:
     for reader in manners(np.array(7)):
         part = reader.get_slice("w")
@@ -292,15 +231,6 @@ def test_a_scalar() -> None:
         with pytest.raises(ArgumentTypeError):
             len(part)
         with pytest.raises(ArgumentValueError):
-            part[0]
-
-
-def test_a_closed_reader() -> None:
-    for reader in manners(W):
-        part = reader.get_slice("w")
-        part[0]
-        reader.close()
-        with pytest.raises(ClosedError):
             part[0]
 
 
@@ -500,52 +430,6 @@ def _every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "RUN_BYTES", 1)
 
 
-@pytest.mark.usefixtures("_every_frame")
-@pytest.mark.parametrize("size", [1, 7, 24, 255])
-def test_indexing_frames_of_any_size(size: int) -> None:
-    data = framed(W, small_frames(W, size))
-    for reader in (counted(data)[0], ztensor.open(data), ztensor.open(data, verify=True)):
-        part = reader.get_slice("w")
-        for key in (0, -1, slice(1, 3), (slice(None), 2), [4, 0], (W > 30), (..., slice(1)), ...):
-            assert part[key].tolist() == W[key].tolist()
-
-
-@pytest.mark.usefixtures("_every_frame")
-def test_only_the_frames_that_are_needed_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[int] = []
-    decode = Zstd.decode_run
-
-    def counting(self: Any, stored: Any, start: int, stop: int, *rest: Any) -> None:
-        decoded.append(start)
-        decode(self, stored, start, stop, *rest)
-
-    monkeypatch.setattr(Zstd, "decode_run", counting)
-    monkeypatch.setattr(selection, "GAP_BYTES", 1)
-    size = len(zstd_frame(bytes(24)))
-    part = ztensor.open(framed(W, small_frames(W, 24))).get_slice("w")  # a frame for each row
-    key: Any
-    for key, frames in [
-        ((slice(1, 3), 0), [1, 2]),
-        (2, []),  # what was decoded last is still there
-        ((3, 0), [3]),
-        ((slice(None, None, -4), 0), [0, 4]),
-        (slice(2, 2), []),
-    ]:
-        decoded.clear()
-        part[key]
-        assert decoded == [frame * size for frame in frames]
-
-
-def test_small_frames_are_found_together() -> None:
-    array = np.zeros(1000 * 250, np.uint8)
-    stored = MemorySource(small_frames(array, 250))
-    together = -(-codec.RUN_BYTES // 250)
-    runs = Zstd().find_runs(Range(stored, 0, stored.size), array.nbytes, DEFAULT_LIMITS)
-    assert runs is not None
-    assert len(runs.decoded) == len(runs.stored) == -(-1000 // together) + 1
-    assert (runs.decoded[-1], runs.stored[-1]) == (array.nbytes, stored.size)
-
-
 def test_only_the_frames_that_are_needed_are_read() -> None:
     array = np.random.default_rng(0).integers(0, 190, (256, 1 << 16), np.uint8)
     array[:, ::8] = 0
@@ -679,26 +563,6 @@ def test_a_digest_of_1_1_that_covers_the_decoded_bytes() -> None:
     for verify in (None, True):
         part = ztensor.open(made.to_bytes(), verify=verify).get_slice("w")
         assert part[1].tolist() == array[1].tolist()
-
-
-@pytest.mark.usefixtures("_every_frame")
-@pytest.mark.parametrize("make", [0, 1, 2, 3, 4])
-def test_threads_share_a_slice(make: int, tmp_path: Path) -> None:
-    array = np.arange(64 * 50, dtype=np.int32).reshape(64, 50)
-    reader = [*manners(array), ztensor.open(framed(array, small_frames(array, 100)))][make]
-    part = reader.get_slice("w")
-    wrong: list[int] = []
-
-    def read(start: int) -> None:
-        rows = [row % 64 for row in range(start, 64 * 5, 7)]
-        wrong.extend(row for row in rows if part[row].tolist() != array[row].tolist())
-
-    threads = [threading.Thread(target=read, args=(start,)) for start in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
 
 
 # --- Sparse -------------------------------------------------------------------------------------
@@ -1133,17 +997,6 @@ def test_a_scheme_nobody_knows() -> None:
     )
     with pytest.raises(UnsupportedError):
         ztensor.open(save({"w": tensor})).get_slice("w")[:16]
-
-
-# --- Small sizes, all paths ---------------------------------------------------------------------
-
-
-def test_gaps_are_a_setting_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selection, "GAP_BYTES", 1)
-    reader, source = counted(save({"w": W}))
-    found = reader.get_slice("w")[::2, 1]
-    assert found.tolist() == W[::2, 1].tolist()
-    assert [length for _, length in source.reads] == [6, 6, 6]
 
 
 class CountingFile(io.BytesIO):
