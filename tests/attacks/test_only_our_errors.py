@@ -1618,7 +1618,6 @@ VERBS: dict[str, list[str]] = {
     "ckpt": ["verify", "FILE"],
     "conformance": ["FILE"],
     "convert": ["FILE", "OUT"],
-    "export": ["FILE", "OUT.npz"],
     "merge": ["OUT", "FILE", "OTHER"],
     "split": ["FILE", "--max-shard-size", "64B"],
     "append": ["FILE", "OTHER"],
@@ -1628,9 +1627,6 @@ VERBS: dict[str, list[str]] = {
     "set": ["FILE", "key=value"],
     "compact": ["FILE"],
     "repair": ["FILE"],
-    "migrate": ["FILE", "--to", "1.1.0"],
-    "compress": ["FILE"],
-    "decompress": ["FILE"],
     "completions": ["bash"],
 }
 
@@ -1638,13 +1634,13 @@ VERBS: dict[str, list[str]] = {
 def ended(arguments: list[str]) -> str | None:
     """Run the command in this process; return what is wrong with how it ended, or None."""
     from ztensor.cli.exits import ExitCode
-    from ztensor.cli.main import app
+    from ztensor.cli.main import main
 
     out, err = io.TextIOWrapper(io.BytesIO()), io.TextIOWrapper(io.BytesIO())
     code: Any = 0
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            app(arguments)
+            main(arguments)
     except SystemExit as end:
         code = end.code
     except BaseException as error:  # noqa: BLE001  # the search is for any

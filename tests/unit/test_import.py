@@ -13,7 +13,7 @@ import ztensor
 
 HEAVY = [
     "numpy", "ml_dtypes", "torch", "jax", "scipy", "h5py", "onnx", "safetensors", "zstandard",
-    "crc32c", "xxhash", "cbor2", "rich", "typer", "click", "asyncio", "multiprocessing",
+    "crc32c", "xxhash", "cbor2", "tqdm", "asyncio", "multiprocessing",
 ]  # fmt: skip
 
 

@@ -149,6 +149,8 @@ def sweep(folder: str, targets: str) -> list[str]:
     Returns:
         The paths of those there were, whether they were of a dead process or not.
     """
+    from ztensor.source import removal  # not for a file that is read
+
     pattern = re.compile(rf"\.{targets}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
     names: list[str] = []
     with contextlib.suppress(OSError):
