@@ -10,7 +10,6 @@ import collections
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import UsageError
 from ztensor.frameworks import adapter, device_of, framework_of
 from ztensor.layout.lengths import known_length
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["iterate"]
 
 
-@public
 def iterate(
     source: Openable,
     framework: str = "numpy",
@@ -107,7 +105,6 @@ def _maker(framework: str, device: Any) -> Make:
     return make
 
 
-@public
 def _tensors(
     reader: Reader, keep: Callable[[str], bool] | None, make: Make, most: int, workers: int
 ) -> Iterator[tuple[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor.boundary import public
 from ztensor.opening import load_whole, reader_of_bytes
 from ztensor.options import LoadOptions, SaveOptions, WriteOptions, require_options
 from ztensor.reading.loading import load_all, load_files
@@ -24,7 +23,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def save_file(
     tensors: Mapping[str, object],
     filename: Target,
@@ -66,7 +64,6 @@ def save_file(
     return save_files(tensors, filename, metadata, compression, attributes=attributes, **options)
 
 
-@public
 def save(
     tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
@@ -90,7 +87,6 @@ def save(
     )
 
 
-@public
 def load_file(
     filename: Openable,
     copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
@@ -119,7 +115,6 @@ def load_file(
     return load_whole(filename, load_all, {"copy": copy}, **options)
 
 
-@public
 def load(
     data: Bytes, *, copy: bool = True, verify: bool | None = None, threads: int | None = None
 ) -> dict[str, Array | Any]:

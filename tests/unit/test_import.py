@@ -60,7 +60,7 @@ print("crc32c" in sys.modules)
 PUBLIC = [
     "ArgumentTypeError", "ArgumentValueError", "ClosedError", "ComponentMetadata",
     "ContainerError", "DigestMismatchError", "EncodingError", "FormatError", "LayoutError",
-    "InternalError", "LimitError", "Limits", "Location", "LogicalType", "ManifestError",
+    "LimitError", "Limits", "Location", "LogicalType", "ManifestError",
     "MissingDependencyError",
     "NotRepresentableError", "NotZTensorError", "ObjectNotFoundError", "ObjectSink", "Problem",
     "Reader", "Reason", "SourceError", "Tensor", "TensorMetadata", "TensorSlice",

@@ -7,7 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 
-from ztensor.boundary import public
 from ztensor.checkpoints.history import History, step_number
 from ztensor.checkpoints.interrupting import Interruption
 from ztensor.checkpoints.place import file_name, place_of
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Path, Storage
 
 
-@public
 class CheckpointManager(Shown, Hinted, History):
     """Saves the steps of a training run in a folder, removes old ones, and resumes from the last.
 

@@ -15,7 +15,7 @@ from ztensor.divided.place import REQUESTS, Place
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
 from ztensor.source import locking
 from ztensor.source.flushing import flush_file, flush_folder
-from ztensor.source.paths import path_text
+from ztensor.source.paths import absolute_path, path_text
 from ztensor.source.prefixes import listed, look
 from ztensor.source.reference import Remote, with_storage
 from ztensor.source.removal import OpenFolder, is_link, remove_object
@@ -184,7 +184,7 @@ class Folder:
     """
 
     def __init__(self, path: str) -> None:
-        self.name = os.path.abspath(path)
+        self.name = absolute_path(path)
 
     def entries(self) -> list[Entry]:
         """Return all names that are steps'.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.terminal import Terminal, let_go, message_of
-from ztensor.errors import InternalError, ManifestError, SourceError, ZTensorError
+from ztensor.errors import ManifestError, SourceError, ZTensorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -79,7 +79,7 @@ def in_order(
 
 def _tell(terminal: Terminal, error: Exception) -> None:
     details = []
-    if isinstance(error, InternalError) or not isinstance(error, (ZTensorError, MemoryError)):
+    if not isinstance(error, (ZTensorError, MemoryError)):
         details = ["this is a bug in ztensor, please report it with these lines:"]
         details += "".join(traceback.format_exception(error)).splitlines()
     terminal.error(error, details=details)

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.conformance.answer import Answer
 from ztensor.conformance.asking import ask
 from ztensor.conformance.judging import Outcome, Verdict, judge
@@ -67,7 +66,6 @@ def _counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
     return {outcome.value: found[outcome] for outcome in Outcome}
 
 
-@public
 def run_corpus(
     folder: Path,
     reader: Sequence[str] | Callable[[str], Answer] | None = None,

@@ -15,7 +15,6 @@ import re
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
-from ztensor.boundary import public
 from ztensor.contents import may_be_of_ours, open_file
 from ztensor.divided.place import ATTRIBUTE, REQUESTS, Place, is_part_name
 from ztensor.divided.root import is_root, open_root, parse_root
@@ -64,7 +63,6 @@ def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> l
         raise
 
 
-@public
 def compact(
     folder: Path,
     *,

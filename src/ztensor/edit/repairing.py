@@ -7,7 +7,6 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.contents import refuse_not_ours
 from ztensor.errors import (
     ArgumentValueError,
@@ -72,7 +71,6 @@ class RepairReport:
     tail_path: str | None = None
 
 
-@public
 def find(
     path: Path,
     *,
@@ -102,7 +100,6 @@ def find(
         source.close()
 
 
-@public
 def repair(
     path: Path,
     *,

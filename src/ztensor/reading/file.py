@@ -26,6 +26,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.layout.lengths import known_entries, known_length, roles_in_order
@@ -183,11 +184,8 @@ class FileObjects:
             SourceError: it cannot be read.
         """
         self.require_open()
-        try:
+        with foreign_bytes("the file", self.name):
             return tuple(self._account())
-        except ZTensorError as error:
-            error.locate(file=self.name)
-            raise
 
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
@@ -317,11 +315,8 @@ class FileObjects:
             SourceError: it could not be read there.
         """
         self.require_open()
-        try:
+        with foreign_bytes("the object", self.name):
             found = self.manifest.objects.get(name) if isinstance(name, str) else None
-        except ZTensorError as error:
-            error.locate(file=self.name)
-            raise
         if found is None:
             raise not_found(name, self.names, self.name)
         return found

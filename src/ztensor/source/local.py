@@ -19,7 +19,7 @@ from ztensor.locks import Lock
 from ztensor.source import locking
 from ztensor.source.base import Source, read_bytes, shrunk
 from ztensor.source.descriptor import Descriptor, OpenFile
-from ztensor.source.paths import is_url
+from ztensor.source.paths import absolute_path, is_url
 from ztensor.source.rights import Rights, rights_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,9 @@ class FileSource(OpenFile, Source):
     ) -> None:
         self.name = path
         # Another process, or this one later, may have another working directory.
-        self.path: str | None = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+        self.path: str | None = (
+            path if os.path.isabs(path) else os.path.join(absolute_path(""), path)
+        )
         try:
             opened = opener(_OPEN_FLAGS) if opener else Descriptor(os.open(path, _OPEN_FLAGS))
         except SourceError as error:  # of the opener

@@ -13,7 +13,6 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -114,7 +113,6 @@ class Remote(os.PathLike[str]):
         return Remote, (self.url, shown, self.cache)
 
 
-@public
 def remote(url: Path, storage: object = None, *, cache: Path | None = None) -> os.PathLike[str]:
     """Return a URL together with what opens its store: it is taken wherever a path is.
 

@@ -11,7 +11,8 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from ztensor.errors import ArgumentValueError, SourceError, describe
+from ztensor.arguments import require_choice
+from ztensor.errors import SourceError, describe
 from ztensor.locks import RLock
 from ztensor.source import locking, removal
 from ztensor.source.base import read_bytes
@@ -126,12 +127,7 @@ class FileSink(OpenFile, Gatherer):
     ) -> None:
         super().__init__()
         path = path_text(path)
-        if durable not in (True, False, "auto"):
-            raise ArgumentValueError(
-                "unknown value for durable",
-                expected="True, False or 'auto'",
-                found=describe(durable),
-            )
+        require_choice("durable", durable, (True, False, "auto"))
         self.name = path
         self._durable = durable
         self._lock = RLock()  # a signal handler may abort while an abort is under way

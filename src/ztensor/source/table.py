@@ -14,7 +14,7 @@ from ztensor.source.base import Opening
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
-from ztensor.source.paths import is_url, path_text
+from ztensor.source.paths import absolute_path, is_url, path_text
 from ztensor.source.reference import Remote, is_option_store, path_of_file_url
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def is_remote(path: str) -> bool:
 
 def absolute(path: str) -> str:
     """Return a path that means the same in another folder; a URL as it is."""
-    return path if is_remote(path) else os.path.abspath(path)
+    return path if is_remote(path) else absolute_path(path)
 
 
 def require_on_disk(path: str, name_it: str) -> None:

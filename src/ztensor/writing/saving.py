@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.arguments import require_choice, require_function
 from ztensor.digest import ALGORITHMS
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError, describe
+from ztensor.errors import ArgumentTypeError, NotRepresentableError, describe
 from ztensor.layout.elements import blocks, spell
 from ztensor.tensor import no_mapping
 from ztensor.writing.planning import attributes_given
@@ -45,12 +46,8 @@ def save_all(
         ArgumentValueError: an argument has an unknown value.
         SourceError: the file could not be written. What was there before still is.
     """
-    if deduplicate not in ("memory", "content", False):
-        raise ArgumentValueError(
-            "unknown value for deduplicate",
-            expected="'memory', 'content' or False",
-            found=describe(deduplicate),
-        )
+    require_choice("deduplicate", deduplicate, ("memory", "content", False))
+    require_function("progress", progress)
     if not hasattr(tensors, "items"):
         raise no_mapping(tensors, "arrays")
     total = done = 0

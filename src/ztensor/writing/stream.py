@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 _MOST_HELD_BYTES = 4 << 20
 
 
-@public
 class ObjectSink:
     """Takes one dense object's elements in pieces; made by `Writer.stream`.
 

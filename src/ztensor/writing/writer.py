@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 import ztensor
-from ztensor.boundary import public
 from ztensor.container import LATEST, emitter_of
 from ztensor.errors import UsageError, ZTensorError, describe
 from ztensor.interactive import Hinted
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 _SMALL_BYTES = 32 << 10
 
 
-@public
 class Writer(Output, Hinted):
     """Writes a zTensor file.
 

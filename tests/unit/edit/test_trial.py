@@ -230,22 +230,3 @@ def test_the_plan_of_a_split_is_what_it_does(file: Path, tmp_path: Path) -> None
 def test_a_size_that_is_none(file: Path, size: Any) -> None:
     with pytest.raises(ArgumentValueError):
         plan_split(file, max_shard_size=size)
-
-
-def test_an_old_set_stays_until_the_new_one_is_whole(file: Path) -> None:
-    """A split that is killed over an older one must not leave the old index beside new shards."""
-    old = {path: Path(path).read_bytes() for path in ztensor.split(file, max_shard_size="1MB")}
-    kept: list[bool] = []
-
-    def look(*_: int) -> None:
-        kept.append(all(Path(path).read_bytes() == data for path, data in old.items()))
-
-    ztensor.set_attributes(file, {"new": "1"})
-    for dry_run in (True, False):
-        options: Any = {"max_shard_size": "1MB", "dry_run": dry_run, "progress": look}
-        assert set(ztensor.split(file, **options)) == set(old)
-        if dry_run:
-            look()
-    assert len(kept) >= 2
-    assert all(kept)
-    assert not any(Path(path).read_bytes() == data for path, data in old.items())
