@@ -53,6 +53,18 @@ def path_text(path: Any) -> str:
     return text
 
 
+def make_folder(path: str) -> None:
+    """Make a folder on disk, and those it is in, where they are missing.
+
+    Raises:
+        SourceError: it cannot be made.
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot make the folder", path) from error
+
+
 def absolute_path(path: str) -> str:
     """Return a path that means the same in another working folder.
 
