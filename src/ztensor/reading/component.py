@@ -70,6 +70,7 @@ class Fetching:
         limits: likewise.
         verify: likewise.
         runs: what slices found out about compressed components.
+        checked: offset, length and digest of stored bytes that matched.
     """
 
     def __init__(
@@ -85,23 +86,11 @@ class Fetching:
         self.limits = limits
         self.verify = verify
         self.runs = RunCache()
-        self._checked: set[tuple[int, int, Digest]] = set()
-
-    def with_encodings(self, encodings: Mapping[str, Encoding]) -> Fetching:
-        """Return the same source with other encodings, nothing of it checked so far."""
-        return Fetching(self.source, encodings, self.limits, verify=self.verify)
+        self.checked: set[tuple[int, int, Digest]] = set()
 
     def of(self, component: Component) -> StoredComponent:
         """Return the way to one component's bytes."""
         return StoredComponent(self, component)
-
-    def was_checked(self, key: tuple[int, int, Digest]) -> bool:
-        """Return whether a digest over these stored bytes has matched before."""
-        return key in self._checked
-
-    def note_checked(self, key: tuple[int, int, Digest]) -> None:
-        """Note that it has."""
-        self._checked.add(key)
 
 
 class StoredComponent:
@@ -202,7 +191,7 @@ class StoredComponent:
             return False
         # Others may share the bytes and say something else of them.
         key = (component.offset, component.length, digest)
-        if once and self._shared.was_checked(key):
+        if once and key in self._shared.checked:
             return True
         hasher = digest.known.hasher()
         for piece in (self.stored() if stored is None else stored).pieces():
@@ -213,7 +202,7 @@ class StoredComponent:
             if not component.digest_may_cover_decoded or component.encoding == "raw":
                 raise
             return False
-        self._shared.note_checked(key)
+        self._shared.checked.add(key)
         return True
 
     def require_filled(self, memory: memoryview) -> None:

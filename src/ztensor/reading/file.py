@@ -291,7 +291,7 @@ class FileObjects:
         part = self._with(objects=objects)
         part._places = None
         if encodings is not None:
-            part.fetching = self.fetching.with_encodings(encodings)
+            part.fetching = Fetching(self.source, encodings, self.limits, verify=self.verify)
         return part
 
     def with_attributes(self, attributes: Mapping[str, object]) -> Self:
@@ -555,15 +555,13 @@ class FileObjects:
             array = typed_array(component, data)
             if isinstance(data, memoryview) and self.verify is None and is_copy(array, data):
                 stored.check(once=True)
-            if role == "data" and tensor_object.format == "dense":
-                packed = component.logical
-                if packed is not None and packed.elements_per_storage > 1:
-                    return array[: element_count(tensor_object.shape)]  # the rest is padding
-            if entries is not None and layout is not None and role == layout.main_role:
-                packed = component.logical
-                if packed is not None and packed.elements_per_storage > 1:
-                    return array[:entries]  # likewise
-            return array
+            packed = component.logical
+            is_main = layout is not None and role == layout.main_role
+            if not is_main or packed is None or packed.elements_per_storage == 1:
+                return array
+            if tensor_object.format == "dense":
+                entries = element_count(tensor_object.shape)
+            return array[:entries]  # the rest is padding
 
     # --- Their bytes ------------------------------------------------------------------------
 
@@ -582,17 +580,12 @@ class FileObjects:
         tensor_object = self.object(name)
         self._require_transparent(name, tensor_object)
         component = tensor_object.components[role]
-        chunks = self._chunks(name, role, component)
+        expected = self.decoded_length(name, role)
         is_looked_at = component.has_free_bools or component.has_checked_bools
-        if component.byte_order == "little" and not is_looked_at:
-            yield from chunks
-            return
         with self.located(name, role):
+            chunks = self.stored(component).checked_pieces(expected)
+            if component.byte_order == "little" and not is_looked_at:
+                yield from chunks
+                return
             for piece in whole_elements(component, chunks):
                 yield from blocks(typed_array(component, piece))
-
-    def _chunks(self, name: str, role: str, component: Component) -> Iterator[memoryview]:
-        """Yield a component's decoded bytes in the order they are stored in, its digest checked."""
-        expected = self.decoded_length(name, role)
-        with self.located(name, role):
-            yield from self.stored(component).checked_pieces(expected)
