@@ -24,7 +24,6 @@ from ztensor.encoding.base import (
 from ztensor.errors import (
     DigestMismatchError,
     EncodingError,
-    FormatError,
     Reason,
     UnsupportedError,
     describe,
@@ -390,43 +389,6 @@ class StoredComponent:
                 hasher.update(piece)
             yield piece
         self.require(hasher)
-
-    def require_listed(self, expected: int | None) -> None:
-        """Raise where the manifest lists runs that are not there.
-
-        Who reads over a network enters the stored bytes by that list alone.
-
-        Raises:
-            FormatError: so it is.
-        """
-        if self.component.encoding != "zstd" or expected is None:
-            return
-        from ztensor.encoding.zstd.listing import FRAME_FIELD, runs_of_field
-
-        listed = (self.component.extra or {}).get(FRAME_FIELD)
-        if listed is None:
-            return
-        encoding, stored = ENCODINGS["zstd"], self.stored()
-        limits = self._shared.limits
-        told = runs_of_field(listed, stored.length, expected)
-        found = None
-        if isinstance(encoding, EncodingInRuns):
-            found = encoding.find_runs(stored, expected, limits)
-        places = None if found is None else dict(zip(found.stored, found.decoded, strict=True))
-        if (
-            told is None
-            or places is None
-            or any(
-                places.get(at) != decoded
-                for at, decoded in zip(told.stored, told.decoded, strict=True)
-            )
-        ):
-            raise FormatError(
-                f"the field {FRAME_FIELD!r} does not list the frames that are there",
-                reason=Reason.FIELD_VALUE,
-                expected="every frame's length",
-                found=describe(listed),
-            )
 
     def read_box(self, wanted: Sequence[Indices], target: Array) -> bool:
         """Fill an array with a box, where the encoding reads boxes; say whether.

@@ -225,12 +225,7 @@ class StoredArray:
         mapped = None
         if self._elements.is_native and not self._copy and gives_view(key, len(self.shape)):
             mapped = self._mapped()
-        if mapped is not None:
-            try:
-                return mapped[key]
-            except (IndexError, TypeError, ValueError, OverflowError):
-                pass  # the way below says what is wrong with the key
-        return self.owned(key)
+        return self.owned(key) if mapped is None else mapped[key]
 
     def owned(self, key: Any) -> Any:
         """Return what indexing gives, as memory of its own.
