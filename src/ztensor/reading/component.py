@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
     Parts = PartReader | RunReader | StreamReader
 
+# Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
+# those aligned that are multiples of 8, so no flag would tell.
+COMPLEX_ALIGNMENT = 16
 _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
@@ -235,7 +238,8 @@ class StoredComponent:
             SourceError: the file is not what it was.
         """
         component = self.component
-        is_viewed = component.encoding == "raw" and is_viewable(component.type, component.offset)
+        is_odd = component.type == "complex128" and component.offset % COMPLEX_ALIGNMENT
+        is_viewed = component.encoding == "raw" and not is_odd
         whole = self._shared.source.view() if is_viewed else None
         if whole is not None:
             self._shared.source.require_unchanged()
@@ -456,15 +460,6 @@ def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[i
         for component in tensor_object.components.values():
             length = max(component.length, component.known_decoded_length or 0)
             yield _FAR_BYTES if file.source.prefers_long_reads else length
-
-
-def is_viewable(logical: str | None, offset: int) -> bool:
-    """Return whether elements may be views of a file there.
-
-    Frameworks read complex128 by instructions that kill the process at other addresses than
-    multiples of 16. NumPy calls those aligned that are multiples of 8, so no flag would tell.
-    """
-    return logical != "complex128" or offset % 16 == 0
 
 
 def digest_of(component: Component) -> Digest | None:

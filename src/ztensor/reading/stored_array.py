@@ -390,6 +390,8 @@ class StoredArray:
 
 def gives_view(key: Any, rank: int) -> bool:
     """Return whether NumPy gives a view for an index of an array, and not elements of it."""
+    if type(key) is slice:
+        return rank > 0
     integers, is_array = 0, False
     for part in key if isinstance(key, tuple) else (key,):
         if part is Ellipsis:
