@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
 from ztensor.options import WriteOptions, require_options
 from ztensor.torch import load_file, save_file
@@ -30,7 +29,6 @@ __all__ = ["register", "set_state", "state_of"]
 _OWN = ("random", "step", "scaler")
 
 
-@public
 def register(
     accelerator: Any,
     *,
@@ -82,7 +80,6 @@ def register(
     ]
 
 
-@public
 def state_of(accelerator: Any, **objects: Any) -> dict[str, Any]:
     """Return the whole state of a run as a tree; all processes call it.
 
@@ -113,7 +110,6 @@ def state_of(accelerator: Any, **objects: Any) -> dict[str, Any]:
     return tree
 
 
-@public
 def set_state(accelerator: Any, tree: dict[str, Any], **objects: Any) -> None:
     """Put a state back that `state_of` returned; all processes call it.
 

@@ -12,6 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ztensor.arguments import require_choice
 from ztensor.container.framing import (
     FOOTER_2_BYTES,
     MAGIC_1,
@@ -27,10 +28,9 @@ from ztensor.errors import (
     SourceError,
     SourceNotRegularError,
     UsageError,
-    ZTensorError,
     describe,
 )
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import Limits, caps_of
 from ztensor.model.later import LaterObjects
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
@@ -71,7 +71,8 @@ def open_file(
         limits: likewise.
         recover: likewise.
     """
-    caps = DEFAULT_LIMITS if limits is None else limits
+    require_choice("verify", verify, (None, True, False))
+    caps = caps_of(limits)
     for left in reversed(range(_TRIES)):
         opened = _source_of(path, mapped=mmap)
         if opened.prefers_long_reads:  # also what a format keeps and reads later goes through it
@@ -167,11 +168,7 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
             not_ours = error.with_traceback(None)
     from ztensor.foreign import project
 
-    try:
-        projection = project(source, limits)
-    except ZTensorError as error:
-        error.locate(file=source.name).forget_sections()
-        raise
+    projection = project(source, limits)
     if projection is None:
         if not_ours is None or not_ours.reason is Reason.NOT_ZTENSOR:
             raise _of_no_format(source) from not_ours

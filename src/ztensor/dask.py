@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentValueError,
     MissingDependencyError,
@@ -54,7 +53,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def from_file(
     source: Openable,
     name: str,

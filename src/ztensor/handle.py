@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, cast, overload
 
 import numpy as np
 
-from ztensor.boundary import public
-from ztensor.errors import ArgumentValueError, describe
+from ztensor.arguments import require_choice
+from ztensor.errors import describe
 from ztensor.frameworks import adapter, device_of, framework_of, read_values
 from ztensor.interactive import Shown
 from ztensor.opening import open as open_files
@@ -53,7 +53,6 @@ _SPELLINGS = {
 _KINDS = (("float8_", "F8_"), ("uint", "U"), ("int", "I"), ("float", "F"))
 
 
-@public
 class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
     """A file, or a set of shards, open for reading one tensor at a time.
 
@@ -134,10 +133,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
     ) -> None:
         require_options("safe_open", options, OpenOptions)
         home = framework_of(framework)
-        if backend not in _BACKENDS:
-            raise ArgumentValueError(
-                "unknown backend", expected="'mmap' or 'pread'", found=describe(backend)
-            )
+        require_choice("backend", backend, _BACKENDS)
         self.framework = home
         self._device = device_of(home, device)
         options.setdefault("mmap", _BACKENDS[backend])
@@ -228,7 +224,6 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         return HandleSlice(self.reader.get_slice(name), self.framework, self._device)
 
 
-@public
 class HandleSlice(Shown, Generic[Value]):
     """A lazy tensor of a handle: `handle.get_slice("w")[10:20, ::2]` gives the framework's values.
 

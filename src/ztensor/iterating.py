@@ -10,7 +10,6 @@ import collections
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import UsageError
 from ztensor.frameworks import adapter, device_of, framework_of
 from ztensor.layout.lengths import known_length
@@ -19,7 +18,8 @@ from ztensor.options import OpenOptions, require_options
 from ztensor.reading.names import keeps
 from ztensor.sharded.naming import parse_size
 from ztensor.tensor import Tensor
-from ztensor.threads import Crew, thread_count
+from ztensor.threads import thread_count
+from ztensor.threads.pool import Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["iterate"]
 
 
-@public
 def iterate(
     source: Openable,
     framework: str = "numpy",
@@ -106,7 +105,6 @@ def _maker(framework: str, device: Any) -> Make:
     return make
 
 
-@public
 def _tensors(
     reader: Reader, keep: Callable[[str], bool] | None, make: Make, most: int, workers: int
 ) -> Iterator[tuple[str, Any]]:

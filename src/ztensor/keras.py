@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
 from ztensor.options import SaveOptions, TreeOptions, require_options
 from ztensor.states import load_tree, save_tree
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["load_state", "save_state", "set_state", "state_of"]
 
 
-@public
 def state_of(model: Any) -> dict[str, Any]:
     """Return the state of a model as nested dicts of arrays, for `CheckpointManager.save`.
 
@@ -37,7 +35,6 @@ def state_of(model: Any) -> dict[str, Any]:
     return found
 
 
-@public
 def set_state(model: Any, state: dict[str, Any]) -> None:
     """Put a state back that `state_of` returned.
 
@@ -80,7 +77,6 @@ def set_state(model: Any, state: dict[str, Any]) -> None:
     model.set_state_tree(state)
 
 
-@public
 def save_state(
     model: Any,
     filename: Target,
@@ -107,7 +103,6 @@ def save_state(
     save_tree(state_of(model), filename, metadata, compression=compression, **options)
 
 
-@public
 def load_state(model: Any, filename: Openable, **options: Unpack[TreeOptions]) -> None:
     """Load the state of a model, checked, into it; see `set_state`.
 

@@ -16,7 +16,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ztensor.boundary import public
 from ztensor.contents import may_be_of_ours, open_file
 from ztensor.errors import (
     ArgumentTypeError,
@@ -57,7 +56,6 @@ _BASES = {
 }
 
 
-@public
 class TreeCheckpoints:
     """What `CheckpointIO` does; the class itself is made for the Lightning that is there.
 
@@ -197,7 +195,7 @@ def _class() -> type:
     if not bases:
         raise MissingDependencyError("ztensor.lightning needs Lightning: pip install lightning")
     words = {"__doc__": TreeCheckpoints.__doc__, "__module__": __name__}
-    return public(type("CheckpointIO", (TreeCheckpoints, *bases), words))
+    return type("CheckpointIO", (TreeCheckpoints, *bases), words)
 
 
 if TYPE_CHECKING:
@@ -212,7 +210,6 @@ else:
         return made
 
 
-@public
 def load_from_checkpoint(
     module: type[Module],
     path: Path,

@@ -6,7 +6,6 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ztensor.boundary import public, public_inside, turn
 from ztensor.contents import open_file
 from ztensor.errors import (
     ArgumentTypeError,
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     )
 
 
-@public
 class Reader(ObjectReader):
     """A zTensor file, or one of a known other format: a mapping from object names to arrays.
 
@@ -179,7 +177,6 @@ class Reader(ObjectReader):
     def read_torch(
         self, name: Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
     ) -> dict[str, TorchTensor]: ...
-    @public_inside
     def read_torch(
         self, name: str | Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
     ) -> TorchTensor | dict[str, TorchTensor]:
@@ -206,14 +203,9 @@ class Reader(ObjectReader):
             LimitError: a safety cap is exceeded, or the device's memory.
             SourceError: the bytes could not be read.
         """
-        try:
-            return read_values("torch", self, name, device=device, copy=copy)
-        except Exception as error:
-            turn(error)
-            raise
+        return read_values("torch", self, name, device=device, copy=copy)
 
 
-@public
 class ShardedReader(Reader):
     """Several files, open for reading as one mapping; `ztensor.open` gives it for a set.
 
@@ -354,7 +346,6 @@ def reader_over(objects: Objects) -> Reader:
     return reader
 
 
-@public
 def open(  # the name released libraries and users know
     path: Openable, mode: Literal["r"] = "r", **options: Unpack[OpenOptions]
 ) -> Reader:

@@ -7,7 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 
-from ztensor.boundary import public
 from ztensor.checkpoints.history import History, step_number
 from ztensor.checkpoints.interrupting import Interruption
 from ztensor.checkpoints.place import file_name, place_of
@@ -35,7 +34,7 @@ from ztensor.interactive import Hinted, Shown
 from ztensor.opening import open as open_files
 from ztensor.options import WriteOptions, require_options
 from ztensor.states import save_encoded, save_encoded_divided
-from ztensor.threads import Background
+from ztensor.threads.background import Background
 from ztensor.tree.encode import encode
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Path, Storage
 
 
-@public
 class CheckpointManager(Shown, Hinted, History):
     """Saves the steps of a training run in a folder, removes old ones, and resumes from the last.
 

@@ -29,6 +29,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.layout.elements import is_native, result_dtype, stored_form, typed_array
 from ztensor.model.dtype import element_count
 from ztensor.model.later import LaterObjects
@@ -316,7 +317,7 @@ class Assembler:
             )
 
 
-class _Located:
+class _Located(foreign_bytes):
     """Tells errors that pass in which file, tensor and chunk they are.
 
     Args:
@@ -327,20 +328,18 @@ class _Located:
     __slots__ = ("_assembler", "_chunk")
 
     def __init__(self, assembler: Assembler, chunk: Chunk) -> None:
+        super().__init__("the chunk")
         self._assembler = assembler
         self._chunk = chunk
 
-    def __enter__(self) -> None:
-        """Begin; nothing is done."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ZTensorError):
-            chunk = self._chunk
-            error.locate(
-                file=self._assembler.name_of_file(chunk),
-                object_name=self._assembler.table.names[chunk.tensor],
-            )
-            error.hint = error.hint or shown(chunk)
+    def locate(self, error: ZTensorError) -> None:
+        """Fill in where an error comes from."""
+        chunk = self._chunk
+        error.locate(
+            file=self._assembler.name_of_file(chunk),
+            object_name=self._assembler.table.names[chunk.tensor],
+        )
+        error.hint = error.hint or shown(chunk)
 
 
 def shown(chunk: Chunk) -> str:

@@ -15,7 +15,6 @@ import re
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
-from ztensor.boundary import public
 from ztensor.contents import may_be_of_ours, open_file
 from ztensor.divided.place import ATTRIBUTE, REQUESTS, Place, is_part_name
 from ztensor.divided.root import is_root, open_root, parse_root
@@ -30,7 +29,8 @@ from ztensor.errors import (
 from ztensor.source import locking
 from ztensor.source.reference import Remote
 from ztensor.source.removal import OpenFolder, remove_object
-from ztensor.threads import Pool, run_jobs, thread_count
+from ztensor.threads import run_jobs, thread_count
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -63,7 +63,6 @@ def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> l
         raise
 
 
-@public
 def compact(
     folder: Path,
     *,

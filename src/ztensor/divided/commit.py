@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.divided.cleaning import clean
 from ztensor.divided.part import let_go
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-@public
 def commit(
     folder: Path,
     records: Iterable[PartRecord],

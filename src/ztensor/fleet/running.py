@@ -8,7 +8,7 @@ import os
 import queue
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ztensor.boundary import public
+from ztensor.arguments import require_choice
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -49,10 +49,7 @@ def each(
     sent: Callable[[Any], Any] = lambda source: source,
 ) -> Iterator[tuple[_Source, _T | ZTensorError]]:
     """Check what was asked for, and return the results as they come; see `FleetOptions`."""
-    if on_error not in ("collect", "raise"):
-        raise ArgumentValueError(
-            "no such way to treat errors", expected="'collect' or 'raise'", found=describe(on_error)
-        )
+    require_choice("on_error", on_error, ("collect", "raise"))
     if workers is not None and (
         isinstance(workers, bool) or not isinstance(workers, int) or workers < 1
     ):
@@ -204,7 +201,6 @@ def _of_executor(error: Exception, source: Any, *, was_alone: bool = False) -> S
     return told
 
 
-@public
 def _told(
     done: Iterator[tuple[Any, Any]],
     on_error: OnError,

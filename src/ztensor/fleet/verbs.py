@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ztensor.analysis.identity import combined, tensor_hashes
 from ztensor.analysis.statistics import BINS, QUANTILES
 from ztensor.analysis.statistics import stats as stats_of
-from ztensor.boundary import public
 from ztensor.converting import convert
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
@@ -93,7 +92,6 @@ def _hash(
         return FileHash(combined(ids, reader.attributes if attributes else None), ids)
 
 
-@public
 def _convert(pair: tuple[Any, Any], **options: Any) -> ConversionReport:
     # A dry run finds no folder: it is made for all files, where they are written.
     how = How(threads=1, makes_folder=True)
@@ -119,7 +117,6 @@ def _patterns(patterns: Any) -> list[str] | None:
 # --- The functions -----------------------------------------------------------------------------
 
 
-@public
 def verify_files(
     sources: Iterable[_Source],
     *,
@@ -155,7 +152,6 @@ def verify_files(
     return each(_verify, sources, how, **options)
 
 
-@public
 def stats_files(
     sources: Iterable[_Source],
     *,
@@ -194,7 +190,6 @@ def stats_files(
     return each(_stats, sources, how, **options)
 
 
-@public
 def hash_files(
     sources: Iterable[_Source],
     *,
@@ -227,7 +222,6 @@ def hash_files(
     return each(_hash, sources, how, **options)
 
 
-@public
 def convert_files(
     sources: Iterable[_Source],
     folder: Path,

@@ -18,9 +18,9 @@ from ztensor.errors import (
     ObjectNotFoundError,
     Reason,
     UnsupportedError,
-    ZTensorError,
     describe,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.layout.lengths import known_entries, known_length, roles_in_order
@@ -155,11 +155,8 @@ class FileObjects(OpenedFile):
             SourceError: it could not be read there.
         """
         self.require_open()
-        try:
+        with foreign_bytes("the object", self.name):
             found = self.manifest.objects.get(name) if isinstance(name, str) else None
-        except ZTensorError as error:
-            error.locate(file=self.name)
-            raise
         if found is None:
             raise not_found(name, self.names, self.name)
         return found

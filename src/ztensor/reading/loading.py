@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from ztensor.arguments import require_function
 from ztensor.buffers import aligned
 from ztensor.errors import UnsupportedError
 from ztensor.model.later import LaterObjects
@@ -92,6 +93,7 @@ def load_files(
     Raises:
         ZTensorError: what opening a file or `load` raises.
     """
+    require_function("progress", progress)
     files = objects.parts()
     total, done = sum(file.nbytes for file in files), 0
     result: dict[str, Any] = {}

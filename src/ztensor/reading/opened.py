@@ -8,6 +8,7 @@ from ztensor.digest import ALGORITHMS, Sum
 from ztensor.digest import digest_of as digest_of_bytes
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import ClosedError, UsageError, ZTensorError
+from ztensor.guard import foreign_bytes
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.reading.component import Fetching
 from ztensor.source.base import Range
@@ -135,11 +136,8 @@ class OpenedFile:
             SourceError: it cannot be read.
         """
         self.require_open()
-        try:
+        with foreign_bytes("the file", self.name):
             return tuple(self._account())
-        except ZTensorError as error:
-            error.locate(file=self.name)
-            raise
 
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""

@@ -6,6 +6,7 @@ import bisect
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ZTensorError
+from ztensor.guard import foreign_bytes
 from ztensor.model.dtype import element_count
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ class Sums:
         if number not in self._found:
             self._found[number] = None
             try:
-                self._sums[number].check()
+                with foreign_bytes("the component"):
+                    self._sums[number].check()
             except ZTensorError as error:
                 self._found[number] = error
         return self._found[number]

@@ -10,6 +10,7 @@ import dataclasses
 import threading
 from typing import TYPE_CHECKING, Literal
 
+from ztensor.arguments import require_function
 from ztensor.buffers import new_bytes
 from ztensor.digest import require_match
 from ztensor.errors import (
@@ -23,6 +24,7 @@ from ztensor.errors import (
     describe,
     without_our_section,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
 from ztensor.layout import LAYOUTS
 from ztensor.layout.lengths import known_entries, roles_in_order
@@ -37,7 +39,8 @@ from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.sums import Sums, is_unheld
 from ztensor.reading.walking import ComponentWalk, require_listed
 from ztensor.source.base import PIECE_BYTES
-from ztensor.threads import WINDOWS, Pool, worth
+from ztensor.threads import WINDOWS, worth
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -177,7 +180,9 @@ class _Findings:
 def _of_attributes(file: FileObjects) -> _Findings:
     """Return what is wrong with attributes that a format stores as it stores objects."""
     findings = _Findings()
-    for name, error in file.faults().items():
+    with foreign_bytes("the file", file.name):
+        faults = file.faults()
+    for name, error in faults.items():
         path = ("attributes", name)
         reason = error.reason or Reason.FIELD_VALUE
         findings.problems.append(Problem(reason, _sentence(error), path, error.section))
@@ -212,6 +217,7 @@ def verify_file(
         ObjectNotFoundError: a name is not in the file.
         SourceError: the bytes could not be read.
     """
+    require_function("progress", progress)
     if isinstance(names, str):  # one name, not its letters
         names = [names]
     chosen = list(file.names) if names is None else list(dict.fromkeys(names))
@@ -344,7 +350,8 @@ class _Walk:
             self._call.report(rest)
         for role, watch in self._watches if self._is_whole else ():
             try:
-                watch.finish(self._counts)
+                with foreign_bytes("the object"):
+                    watch.finish(self._counts)
             except LayoutError as error:
                 findings.add(error, self._name, role)
         if self._is_whole and tensor_object.entries_once and not findings.problems:
@@ -361,7 +368,8 @@ class _Walk:
         has_digest_matched: bool | None = None
         try:
             has_digest_matched = self._check_digest(role, component)
-            self._look(role, component, digest_of_decoded=has_digest_matched is None)
+            with foreign_bytes("the component"):
+                self._look(role, component, digest_of_decoded=has_digest_matched is None)
         except (FormatError, UnsupportedError, LimitError) as error:
             findings.add(error, self._name, role)
             is_held = has_digest_matched is not None

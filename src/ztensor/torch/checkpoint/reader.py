@@ -26,7 +26,6 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import LoadItemType
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ObjectNotFoundError,
     Reason,
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Path, Storage
 
 
-@public
 class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch is untyped here
     """Read a checkpoint that `StorageWriter` wrote, for `torch.distributed.checkpoint.load`.
 
