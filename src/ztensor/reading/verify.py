@@ -37,7 +37,7 @@ from ztensor.reading.bulk import right_names
 from ztensor.reading.component import digest_of, lengths_of, require_declared
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.sums import Sums, is_unheld
-from ztensor.reading.walking import ComponentWalk
+from ztensor.reading.walking import ComponentWalk, require_listed
 from ztensor.source.base import PIECE_BYTES
 from ztensor.threads import WINDOWS, worth
 from ztensor.threads.pool import Pool
@@ -115,13 +115,7 @@ class _Staging(threading.local):
 
 
 class _Call:
-    """What the walks of one call share.
-
-    Args:
-        file: the file.
-        total: stored bytes to read.
-        progress: as `verify_file` takes it.
-    """
+    """What the walks of one call share; `total` is the stored bytes to read."""
 
     def __init__(self, file: FileObjects, total: int, progress: Progress | None) -> None:
         self.file = file
@@ -306,14 +300,7 @@ def _are_summed(sums: Sums, name: str, tensor_object: TensorObject, findings: _F
 
 
 class _Walk:
-    """Goes through all components of one object.
-
-    Args:
-        call: what the walks share.
-        overlaps: what is known of bytes that objects share.
-        name: the object's name.
-        tensor_object: the object.
-    """
+    """Goes through all components of one object."""
 
     def __init__(
         self, call: _Call, overlaps: Overlaps, name: str, tensor_object: TensorObject
@@ -430,7 +417,7 @@ class _Walk:
             require_declared(component, expected)
         walked = self._walked(role, component, expected, digest_of_decoded=digest_of_decoded)
         findings.checked += digest_of_decoded
-        self._file.stored(component).require_listed(expected)
+        require_listed(self._file, component, expected)
         if walked.bool_problem is not None:
             findings.add(walked.bool_problem, self._name, role)
         self._counts[role] = walked.count
