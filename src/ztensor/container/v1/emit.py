@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ztensor.container.entries import Around, emit_entries
 from ztensor.container.framing import MAGIC_1
-from ztensor.container.plain_rows import Around, emit_rows
 from ztensor.container.v1.commit import with_commit
 from ztensor.container.v1.object import WORDS_OF_1_1
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.model.dtype import STORAGE_TYPES
-from ztensor.model.manifest import TensorObject, WrittenObjects
+from ztensor.model.manifest import TensorObject
 from ztensor.model.rules import FORM_1
 from ztensor.wire import cbor
 from ztensor.wire.record import kind_of
@@ -33,7 +33,7 @@ class Emitter12:
     writes_decoded_length = True
 
     def __init__(self) -> None:
-        self._fragments: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+        self._arounds: dict[tuple[object, ...], Around] = {}
 
     def require_name(self, name: str) -> None:
         """Raise where no object can be called so: where it is no text in UTF-8."""
@@ -77,16 +77,7 @@ class Emitter12:
 
     def _emit_objects(self, objects: Mapping[str, TensorObject]) -> list[bytes]:
         names = sorted(objects)  # by code points, which is by UTF-8 bytes
-        if not isinstance(objects, WrittenObjects) or not objects.rows:
-            return cbor.map_parts((name, self._emit_object(objects[name])) for name in names)
-        return [*emit_rows(objects, names, self._around_row, self._emit_object)]
-
-    def _around_row(self, like: TensorObject) -> Around:
-        component = like.components["data"]
-        before, after = self._around(like.shape, component)
-        if component.digest is not None:
-            after += cbor.encode_text(component.digest)[: -len(component.digest)]
-        return Around(before, after)
+        return [*emit_entries(objects, names, self._around, self._emit_object)]
 
     def _emit_object(self, tensor_object: TensorObject) -> bytes:
         if tensor_object.format == "dense" and len(tensor_object.components) == 1:
@@ -98,45 +89,31 @@ class Emitter12:
                 and tensor_object.attributes is None
                 and tensor_object.extra is None
             ):
-                return self._emit_plain(tensor_object.shape, component)
+                return self._around(tensor_object).entry(component.offset, component.digest)
         return self._emit_any(tensor_object)
 
-    def _emit_plain(self, shape: tuple[int, ...], component: Component) -> bytes:
-        before, after = self._around(shape, component)
-        offset = cbor.encode_uint(component.offset)
-        if component.digest is None:
-            return before + offset + after
-        return before + offset + after + cbor.encode_text(component.digest)
+    def _around(self, plain: TensorObject) -> Around:
+        """Return what is around offset and digest of a plain object, made once for its kind.
 
-    def _around(self, shape: tuple[int, ...], component: Component) -> tuple[bytes, bytes]:
-        """Return what comes before and behind the offset of the commonest object.
-
-        It differs from its like in two places only, and checkpoints hold many tensors of few
-        shapes: everything around offset and digest is made once for each (1 us an object instead
-        of 15).
+        Checkpoints hold many tensors of few shapes (1 us an object instead of 15).
         """
-        has_digest = component.digest is not None
-        key = (shape, component.dtype, component.type, component.length, has_digest)
-        around = self._fragments.get(key)
+        component = plain.components["data"]
+        shown = None if component.digest is None else len(component.digest.encode())
+        key = (plain.shape, component.dtype, component.type, component.length, shown)
+        around = self._arounds.get(key)
         if around is None:
             mark = (1 << 64) - 1 - component.length  # an offset no real object can have
-            sample = dataclasses.replace(component, offset=mark, digest=None)
-            fields = list(self._component_fields(sample))
-            if has_digest:
-                fields.append(("digest", b""))
-            data = TensorObject(shape, "dense", {"data": sample})
-            whole = self._emit_any(data, plain_fields=fields)
+            sample = dataclasses.replace(component, offset=mark)
+            whole = self._emit_any(TensorObject(plain.shape, "dense", {"data": sample}))
             # The last one: the numbers of a shape can spell the same bytes.
-            before, _, after = whole.rpartition(cbor.encode_text("offset") + cbor.encode_uint(mark))
-            around = self._fragments[key] = before + cbor.encode_text("offset"), after
+            before, _, behind = whole.rpartition(
+                cbor.encode_text("offset") + cbor.encode_uint(mark)
+            )
+            between = behind[: len(behind) - (shown or 0)]
+            around = self._arounds[key] = Around(before + cbor.encode_text("offset"), between)
         return around
 
-    def _emit_any(
-        self,
-        tensor_object: TensorObject,
-        *,
-        plain_fields: list[tuple[str, bytes]] | None = None,
-    ) -> bytes:
+    def _emit_any(self, tensor_object: TensorObject) -> bytes:
         fields = [
             ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
             ("format", cbor.encode_text(tensor_object.format)),
@@ -148,7 +125,7 @@ class Emitter12:
             (
                 "components",
                 cbor.map_of(
-                    (role, cbor.map_of(plain_fields or self._component_fields(components[role])))
+                    (role, cbor.map_of(self._component_fields(components[role])))
                     for role in sorted(components)
                 ),
             )

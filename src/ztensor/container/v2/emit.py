@@ -6,8 +6,8 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING
 
+from ztensor.container.entries import Around, emit_entries
 from ztensor.container.framing import MAGIC_2, MANIFEST_2_MOST
-from ztensor.container.plain_rows import Around, emit_rows
 from ztensor.container.v2.layouts import check_layout, theirs
 from ztensor.container.v2.object import (
     DTYPES,
@@ -28,7 +28,7 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.model.manifest import TensorObject, WrittenObjects
+from ztensor.model.manifest import TensorObject
 from ztensor.model.rules import Form, align
 from ztensor.wire import cbor
 from ztensor.wire.record import kind_of
@@ -65,7 +65,7 @@ class Emitter:
     def __init__(self, form: Form = FORM_2) -> None:
         """Take what blobs are like; the manifest lies as they do."""
         self.form = form
-        self._fragments: dict[tuple[object, ...], Around] = {}
+        self._arounds: dict[tuple[object, ...], Around] = {}
 
     # --- What it can say --------------------------------------------------------------------
 
@@ -148,9 +148,7 @@ class Emitter:
 
     def _emit_objects(self, objects: Mapping[str, TensorObject]) -> list[bytes]:
         names = sorted(objects, key=cbor.key_order)
-        if isinstance(objects, WrittenObjects) and objects.rows:
-            return [*emit_rows(objects, names, self._around, self._emit_object)]
-        return cbor.map_parts((name, self._emit_object(objects[name])) for name in names)
+        return [*emit_entries(objects, names, self._around, self._emit_object)]
 
     def _emit_object(self, tensor_object: TensorObject) -> bytes:
         component = tensor_object.components.get("data")
@@ -166,26 +164,24 @@ class Emitter:
         )
         if component is None or not is_plain:
             return self._emit_any(tensor_object)
-        before, between, behind = self._around(tensor_object)
-        digest = (component.digest or "").encode("ascii")
-        return before + cbor.encode_uint(component.offset) + between + digest + behind
+        return self._around(tensor_object).entry(component.offset, component.digest)
 
-    def _around(self, like: TensorObject) -> Around:
-        """Return what is around offset and digest of a plain object, made once for its like."""
-        component = like.components["data"]
+    def _around(self, plain: TensorObject) -> Around:
+        """Return what is around offset and digest of a plain object, made once for its kind."""
+        component = plain.components["data"]
         shown = component.digest and (component.digest.partition(":")[0], len(component.digest))
-        key = (like.shape, component.dtype, component.type, component.length, shown)
-        around = self._fragments.get(key)
+        key = (plain.shape, component.dtype, component.type, component.length, shown)
+        around = self._arounds.get(key)
         if around is None:
             sample = dataclasses.replace(component, offset=0)
-            whole = self._emit_any(TensorObject(like.shape, "dense", {"data": sample}))
+            whole = self._emit_any(TensorObject(plain.shape, "dense", {"data": sample}))
             start = whole.index(cbor.encode_text("blob") + b"\x82") + 6
             before, rest = whole[:start], whole[start + 1 :]
             digest = (component.digest or "").encode("ascii")
             between, behind = rest, b""
             if digest:
                 between, _, behind = rest.partition(digest)
-            around = self._fragments[key] = Around(before, between, behind)
+            around = self._arounds[key] = Around(before, between, behind)
         return around
 
     def _emit_any(self, tensor_object: TensorObject) -> bytes:
