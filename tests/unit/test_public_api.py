@@ -232,12 +232,6 @@ def test_every_typed_dict_of_options_is_taken_by_a_function() -> None:
     assert kinds == taken
 
 
-def test_options_of_objects_are_those_of_the_methods_that_act_on_them() -> None:
-    for function, count in ((ztensor.Writer.write, 3), (ztensor.Writer.stream, 4)):
-        names = list(inspect.signature(function).parameters)[count:]
-        assert set(names) == set(ztensor.typing.ObjectOptions.__annotations__)
-
-
 # Values that are refused, which shows that they arrive; `durable` is seen by the disk alone.
 WRONG: dict[str, object] = {
     "alignment": 3, "attributes": 3, "cache": 3, "canonical": True, "checksum": "md9",
