@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.container.framing import MAGIC_1
-from ztensor.container.plain_rows import Around, emit_rows
+from ztensor.container.plain_rows import PlainEmitter
 from ztensor.container.v1.commit import with_commit
 from ztensor.container.v1.object import WORDS_OF_1_1
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.model.dtype import STORAGE_TYPES
-from ztensor.model.manifest import TensorObject, WrittenObjects
 from ztensor.model.rules import FORM_1
 from ztensor.wire import cbor
 from ztensor.wire.record import kind_of
@@ -19,7 +17,7 @@ from ztensor.wire.record import kind_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.model.manifest import Component, Manifest
+    from ztensor.model.manifest import Component, Manifest, TensorObject
 
 _SPELLED_IN_1_1 = {pair: word for word, pair in WORDS_OF_1_1.items()}
 
@@ -33,7 +31,7 @@ class Emitter12:
     writes_decoded_length = True
 
     def __init__(self) -> None:
-        self._fragments: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
+        self._objects = PlainEmitter(self._emit_object, cbor.encode_text("offset"))
 
     def require_name(self, name: str) -> None:
         """Raise where no object can be called so: where it is no text in UTF-8."""
@@ -71,72 +69,12 @@ class Emitter12:
         ]
         if manifest.attributes is not None:
             fields.append(("attributes", _encode_attributes(manifest.attributes, levels=1)))
-        fields.append(("objects", self._emit_objects(manifest.objects)))
+        names = sorted(manifest.objects)  # by code points, which is by UTF-8 bytes
+        fields.append(("objects", self._objects.emit_all(manifest.objects, names)))
         fields.extend(_unknown(manifest.extra))
         return with_commit(fields, manifest_offset, prev)
 
-    def _emit_objects(self, objects: Mapping[str, TensorObject]) -> list[bytes]:
-        names = sorted(objects)  # by code points, which is by UTF-8 bytes
-        if not isinstance(objects, WrittenObjects) or not objects.rows:
-            return cbor.map_parts((name, self._emit_object(objects[name])) for name in names)
-        return [*emit_rows(objects, names, self._around_row, self._emit_object)]
-
-    def _around_row(self, like: TensorObject) -> Around:
-        component = like.components["data"]
-        before, after = self._around(like.shape, component)
-        if component.digest is not None:
-            after += cbor.encode_text(component.digest)[: -len(component.digest)]
-        return Around(before, after)
-
     def _emit_object(self, tensor_object: TensorObject) -> bytes:
-        if tensor_object.format == "dense" and len(tensor_object.components) == 1:
-            component = tensor_object.components.get("data")
-            if (
-                component is not None
-                and component.encoding == "raw"
-                and component.extra is None
-                and tensor_object.attributes is None
-                and tensor_object.extra is None
-            ):
-                return self._emit_plain(tensor_object.shape, component)
-        return self._emit_any(tensor_object)
-
-    def _emit_plain(self, shape: tuple[int, ...], component: Component) -> bytes:
-        before, after = self._around(shape, component)
-        offset = cbor.encode_uint(component.offset)
-        if component.digest is None:
-            return before + offset + after
-        return before + offset + after + cbor.encode_text(component.digest)
-
-    def _around(self, shape: tuple[int, ...], component: Component) -> tuple[bytes, bytes]:
-        """Return what comes before and behind the offset of the commonest object.
-
-        It differs from its like in two places only, and checkpoints hold many tensors of few
-        shapes: everything around offset and digest is made once for each (1 us an object instead
-        of 15).
-        """
-        has_digest = component.digest is not None
-        key = (shape, component.dtype, component.type, component.length, has_digest)
-        around = self._fragments.get(key)
-        if around is None:
-            mark = (1 << 64) - 1 - component.length  # an offset no real object can have
-            sample = dataclasses.replace(component, offset=mark, digest=None)
-            fields = list(self._component_fields(sample))
-            if has_digest:
-                fields.append(("digest", b""))
-            data = TensorObject(shape, "dense", {"data": sample})
-            whole = self._emit_any(data, plain_fields=fields)
-            # The last one: the numbers of a shape can spell the same bytes.
-            before, _, after = whole.rpartition(cbor.encode_text("offset") + cbor.encode_uint(mark))
-            around = self._fragments[key] = before + cbor.encode_text("offset"), after
-        return around
-
-    def _emit_any(
-        self,
-        tensor_object: TensorObject,
-        *,
-        plain_fields: list[tuple[str, bytes]] | None = None,
-    ) -> bytes:
         fields = [
             ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
             ("format", cbor.encode_text(tensor_object.format)),
@@ -148,7 +86,7 @@ class Emitter12:
             (
                 "components",
                 cbor.map_of(
-                    (role, cbor.map_of(plain_fields or self._component_fields(components[role])))
+                    (role, cbor.map_of(self._component_fields(components[role])))
                     for role in sorted(components)
                 ),
             )
