@@ -187,12 +187,15 @@ LINES = '''
 
 import numpy as np
 
-from ztensor.foreign.base import ForeignEncoding, Projection
+from ztensor.encoding.base import Encoding
+from ztensor.foreign.base import Projection
 from ztensor.foreign.parts import ahead_of, parts_of
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 
-class Lines(ForeignEncoding):
+class Lines(Encoding):
+    name = "lines"
+
     def decode_into(self, stored, destination, limits):
         text = bytes(stored.read(0, stored.length))
         destination[:] = np.array(text.split(), np.float32).tobytes()
@@ -202,7 +205,7 @@ def project(source, budget):
     count = (source.size - 6) // 16
     data = Component("f32", 6, source.size - 6, encoding="lines", decoded_length=4 * count)
     objects = {"array": TensorObject((count,), "dense", {"data": data})}
-    return Projection(Manifest("", objects), {"lines": Lines("lines")}, tuple)
+    return Projection(Manifest("", objects), {"lines": Lines()}, tuple)
 
 
 def export(reader, sink, *, lose, progress=None, threads=None):

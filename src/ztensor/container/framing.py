@@ -106,13 +106,14 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
         return _locate_2(tail, file_size, limits)
     if file_size == 0:
         raise ContainerError("the file is empty", reason=Reason.TRUNCATED)
-    cut = any(magic.startswith(head) for magic in (MAGIC_1, MAGIC_0_1, MAGIC_2))
-    broken = not cut and head[:4] in (MAGIC_1[:4], MAGIC_2[:4])
+    message, reason = "not a zTensor file", Reason.NOT_ZTENSOR
+    if any(magic.startswith(head) for magic in (MAGIC_1, MAGIC_0_1, MAGIC_2)):
+        message, reason = "the header magic is cut", Reason.TRUNCATED
+    elif head[:4] in (MAGIC_1[:4], MAGIC_2[:4]):
+        message, reason = "the header magic is damaged", Reason.HEADER_MAGIC
     raise NotZTensorError(
-        "not a zTensor file" if not (cut or broken) else "the header magic is damaged",
-        reason=Reason.NOT_ZTENSOR
-        if not (cut or broken)
-        else (Reason.TRUNCATED if cut else Reason.HEADER_MAGIC),
+        message,
+        reason=reason,
         expected=f"{MAGIC_1!r}, {MAGIC_0_1!r} or {MAGIC_2!r} at offset 0",
         found=describe(head),
         section="1.2 section 4, File structure",
@@ -175,13 +176,7 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
     footer = _FOOTER_2.unpack_from(tail, len(tail) - FOOTER_2_BYTES)
     offset, length, digest, version, _, magic = footer
     if magic != MAGIC_2:
-        raise ContainerError(
-            "the footer magic is missing; the file is cut, or writing it was interrupted",
-            reason=Reason.FOOTER_MAGIC,
-            expected=f"{MAGIC_2!r} as the last 8 bytes",
-            found=describe(magic),
-            section=_SECTION_2,
-        )
+        raise footer_missing(magic, MAGIC_2, _SECTION_2)
     if version != 2:
         raise UnsupportedVersionError(
             "the container is of another version; a newer reader is needed",
@@ -197,14 +192,7 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
         raise _no_manifest_there(f"a multiple of {PAGE_2}, at least {PAGE_2}", footer)
     if offset + length > file_size - FOOTER_2_BYTES:
         raise _no_manifest_there("the manifest to end before the footer", footer)
-    if length > min(limits.manifest_bytes, MANIFEST_2_MOST):
-        raise LimitError(
-            "the manifest is larger than Limits.manifest_bytes, or than 1 GiB",
-            reason=Reason.LIMIT_MANIFEST,
-            expected=f"at most {min(limits.manifest_bytes, MANIFEST_2_MOST)} bytes",
-            found=f"{length}",
-            section=_SECTION_2,
-        )
+    _require_cap(length, min(limits.manifest_bytes, MANIFEST_2_MOST), _SECTION_2)
     return Frame(Container.V2, offset, length, file_size, digest)
 
 
@@ -218,14 +206,16 @@ def _no_manifest_there(expected: str, footer: tuple[int, ...]) -> ContainerError
     )
 
 
-def footer_missing(found: bytes) -> ContainerError:
-    """Return the error for a 1.x file that does not end with its footer magic."""
+def footer_missing(
+    found: bytes, magic: bytes = MAGIC_1, section: str = "1.2 section 5, step 2"
+) -> ContainerError:
+    """Return the error for a file that does not end with its footer magic."""
     return ContainerError(
         "the footer magic is missing; the file is cut, or writing it was interrupted",
         reason=Reason.FOOTER_MAGIC,
-        expected=f"{MAGIC_1!r} as the last 8 bytes",
+        expected=f"{magic!r} as the last 8 bytes",
         found=describe(found),
-        section="1.2 section 5, step 2",
+        section=section,
     )
 
 
@@ -236,6 +226,17 @@ def _require_size(file_size: int, least: int, section: str) -> None:
             reason=Reason.TRUNCATED,
             expected=f"at least {least} bytes",
             found=f"{file_size}",
+            section=section,
+        )
+
+
+def _require_cap(length: int, most: int, section: str) -> None:
+    if length > most:
+        raise LimitError(
+            "the manifest is larger than Limits.manifest_bytes, or than its version allows",
+            reason=Reason.LIMIT_MANIFEST,
+            expected=f"at most {most} bytes",
+            found=f"{length}",
             section=section,
         )
 
@@ -257,12 +258,5 @@ def _frame(
             found=f"{length}",
             section=section,
         )
-    if length > limits.manifest_bytes:
-        raise LimitError(
-            "the manifest is larger than Limits.manifest_bytes",
-            reason=Reason.LIMIT_MANIFEST,
-            expected=f"at most {limits.manifest_bytes} bytes",
-            found=f"{length}",
-            section=section,
-        )
+    _require_cap(length, limits.manifest_bytes, section)
     return Frame(container, file_size - tail_bytes - length, length, file_size)

@@ -176,6 +176,13 @@ class Quantized(PlainParts, abc.ABC):
         return self.dequantize(view)
 
 
+def component_problem(
+    reason: Reason, role: str, message: str, section: str, *field: str
+) -> Problem:
+    """Return a problem with a component, or with a field of it."""
+    return Problem(reason, message, ("components", role, *field), section, component=role)
+
+
 def width_of(component: Component) -> int | None:
     """Return bytes per storage element, or None where the storage type is unknown."""
     storage = component.storage
@@ -187,14 +194,10 @@ def check_components(
 ) -> list[Problem]:
     """Return problems of missing roles, and of byte lengths that are no whole elements."""
     components = tensor_object.components
+    found = ", ".join(map(describe, islice(components, _MOST_NAMED))) or "none"
     problems = [
-        Problem(
-            Reason.COMPONENT_MISSING,
-            f"expected a component {role!r}, found "
-            + (", ".join(map(describe, islice(components, _MOST_NAMED))) or "none"),
-            ("components", role),
-            section,
-            component=role,
+        component_problem(
+            Reason.COMPONENT_MISSING, role, f"expected a component {role!r}, found {found}", section
         )
         for role in required
         if role not in components
@@ -207,16 +210,9 @@ def check_components(
         if width is not None and logical is not None and logical.dtype == component.dtype:
             width *= logical.storage_per_element
         if width is not None and length is not None and length % width:
-            word = component.type or component.dtype
-            problems.append(
-                Problem(
-                    Reason.SIZE_MISMATCH,
-                    f"expected a multiple of {width} bytes for {describe(word)}, found {length}",
-                    ("components", role),
-                    section,
-                    component=role,
-                )
-            )
+            word = describe(component.type or component.dtype)
+            message = f"expected a multiple of {width} bytes for {word}, found {length}"
+            problems.append(component_problem(Reason.SIZE_MISMATCH, role, message, section))
         problems.extend(check_decoded_length(role, component))
     return problems
 
@@ -226,15 +222,9 @@ def check_decoded_length(role: str, component: Component) -> list[Problem]:
     declared = component.decoded_length
     if component.encoding != "raw" or declared is None or declared == component.length:
         return []
-    return [
-        Problem(
-            Reason.SIZE_MISMATCH,
-            f"expected {component.length}, the raw length, found {declared}",
-            ("components", role, "uncompressed_length"),
-            "1.2 section 1, Component",
-            component=role,
-        )
-    ]
+    message = f"expected {component.length}, the raw length, found {declared}"
+    section, field = "1.2 section 1, Component", "uncompressed_length"
+    return [component_problem(Reason.SIZE_MISMATCH, role, message, section, field)]
 
 
 def check_length(
@@ -244,15 +234,8 @@ def check_length(
     length = component.known_decoded_length
     if length is None or length == expected:
         return []
-    return [
-        Problem(
-            Reason.SIZE_MISMATCH,
-            f"expected {expected} bytes for {why}, found {length}",
-            ("components", role),
-            section,
-            component=role,
-        )
-    ]
+    message = f"expected {expected} bytes for {why}, found {length}"
+    return [component_problem(Reason.SIZE_MISMATCH, role, message, section)]
 
 
 def known_count(tensor_object: TensorObject, role: str, per_entry: int = 1) -> int | None:

@@ -16,7 +16,6 @@ import numpy as np
 
 from ztensor.buffers import aligned, new_bytes
 from ztensor.digest import ALGORITHMS
-from ztensor.encoding.base import EncodingOfSmall
 from ztensor.model.rules import align
 from ztensor.threads import run_jobs
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from ztensor.encoding import Encoding
     from ztensor.model.table import Bools
     from ztensor.reading.file import FileObjects
     from ztensor.reading.places import Place
@@ -166,7 +166,7 @@ def packed_jobs(
 
 def _packed(
     file: FileObjects, places: Iterable[tuple[str, Place | None]]
-) -> Iterator[tuple[EncodingOfSmall, Rows]]:
+) -> Iterator[tuple[Encoding, Rows]]:
     """Yield the small encoded tensors of each encoding that decodes many at once."""
     found: dict[str, list[tuple[str, Place]]] = {}
     most = min(_SMALL_BYTES, file.limits.decoded_bytes)
@@ -177,13 +177,13 @@ def _packed(
             found.setdefault(place.encoding, []).append((name, place))
     for word, some in found.items():
         encoding = file.encodings.get(word)
-        if isinstance(encoding, EncodingOfSmall) and len(some) >= _LEAST_PACKED:
+        if encoding is not None and encoding.decodes_many and len(some) >= _LEAST_PACKED:
             yield encoding, Rows.of(some)
 
 
 def _decode_run(
     file: FileObjects,
-    encoding: EncodingOfSmall,
+    encoding: Encoding,
     run: Rows,
     result: dict[str, Any],
     *,
@@ -204,7 +204,7 @@ def _decode_run(
 
 
 def _decoded(
-    file: FileObjects, encoding: EncodingOfSmall, run: Rows, targets: list[memoryview]
+    file: FileObjects, encoding: Encoding, run: Rows, targets: list[memoryview]
 ) -> list[bool]:
     """Decode a run; return which tensors passed, the memory of the others is undefined."""
     memory, starts = _read(file, run)
@@ -277,7 +277,7 @@ def right_names(
         stored = zip(starts.tolist(), ends, strict=True)
         note(run, _are_right(file, run, [memory[begin:end] for begin, end in stored]).tolist())
 
-    def check_packed(encoding: EncodingOfSmall, run: Rows) -> None:
+    def check_packed(encoding: Encoding, run: Rows) -> None:
         targets = [new_bytes(place.nbytes) for place in run.places]
         note(run, _decoded(file, encoding, run, targets))
 

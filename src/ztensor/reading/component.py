@@ -8,7 +8,7 @@ bytes, can they decode to the size they must, do they decode to exactly that.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from ztensor.buffers import empty_array
 from ztensor.digest import Digest, parse_digest, parse_strict_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.base import (
-    EncodingInBoxes,
-    EncodingInRuns,
-    EncodingWithTable,
     require_decodable,
 )
 from ztensor.errors import (
@@ -241,10 +238,7 @@ class StoredComponent:
     def has_sum(self) -> bool:
         """Return whether decoding all of it compares a checksum that its format has."""
         encoding = self._shared.encodings.get(self.component.encoding)
-        is_summed = getattr(encoding, "is_summed", None)
-        if is_summed is not None:  # an encoding that has a sum of some components
-            return bool(is_summed(self.component))
-        return bool(getattr(encoding, "has_sum", False))
+        return encoding is not None and encoding.is_summed(self.component)
 
     # --- Raw bytes --------------------------------------------------------------------------
 
@@ -364,18 +358,16 @@ class StoredComponent:
         else:
             require_decodable(expected, limits)
         require_declared(self.component, expected)
-        runs, in_runs = None, cast("EncodingInRuns", encoding)
-        is_large = expected >= LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads
-        if is_large and _has_runs(type(encoding)):
-            runs = in_runs.find_runs(stored, expected, limits)
-        if runs is None or not getattr(encoding, "runs_tell_length", False):
-            encoding.require_length(stored, expected, limits)
+        encoding.require_length(stored, expected, limits)
+        runs = None
+        if expected >= LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads:
+            runs = encoding.find_runs(stored, expected, limits)
         buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
         if runs is not None and len(runs.decoded) > 2:
             digest = None if covers_stored else digest_of(self.component)
             hasher = None if digest is None or digest.known is None else digest.known.hasher()
             return buffer, decoding_jobs(
-                in_runs, stored, runs, buffer.data, limits, hasher, self.require
+                encoding, stored, runs, buffer.data, limits, hasher, self.require
             )
 
         def decode() -> None:
@@ -467,7 +459,7 @@ class StoredComponent:
         encoding, stored = ENCODINGS["zstd"], self.stored()
         limits = self._shared.limits
         told = runs_of_field(listed, stored.length, expected)
-        found = cast("EncodingInRuns", encoding).find_runs(stored, expected, limits)
+        found = encoding.find_runs(stored, expected, limits)
         places = None if found is None else dict(zip(found.stored, found.decoded, strict=True))
         if (
             told is None
@@ -497,15 +489,11 @@ class StoredComponent:
         encoding = self._shared.encodings.get(self.component.encoding)
         if encoding is None or self.component.encoding in ENCODINGS:
             return False
-        if not _has_boxes(type(encoding)):
-            return False
         boxes = [one for one in wanted if isinstance(one, range) and one.step == 1]
         if len(boxes) < len(wanted):
             return False
         offsets = [one.start for one in boxes]
-        in_boxes = cast("EncodingInBoxes", encoding)
-        in_boxes.read_box(self.stored(), offsets, list(map(len, boxes)), target)
-        return True
+        return encoding.read_box(self.stored(), offsets, list(map(len, boxes)), target)
 
     def reading(self, needed: int, key: Hashable) -> ReadInto | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read.
@@ -528,25 +516,21 @@ class StoredComponent:
         if component.encoding == "raw":
             return PartReader(alone)
         encoding = self.encoding()
-        if not _has_runs(type(encoding)):
-            return None
-        in_runs = cast("EncodingInRuns", encoding)
         place: Hashable = component.encoding, component.offset, component.length, needed
         if component.encoding not in ENCODINGS:  # another format's may have no place of their own
             place = component.encoding, key, needed
         runs = None
-        if shared.source.prefers_long_reads and _has_table(type(encoding)):
-            tells = cast("EncodingWithTable", encoding).told_runs
-            told = component.extra or {}
-            runs = shared.runs.table(place, lambda: tells(alone, told, needed, shared.limits))
+        if shared.source.prefers_long_reads:
+            extra, listed = component.extra or {}, encoding.listed_runs
+            runs = shared.runs.table(place, lambda: listed(alone, extra, needed, shared.limits))
         if runs is not None:
             stored = alone  # else runs are looked for from the first to the last: all is read
         else:
-            find = in_runs.find_runs
+            find = encoding.find_runs
             runs = shared.runs.table(place, lambda: find(stored, needed, shared.limits))
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
-        return RunReader(in_runs, stored, runs, shared.limits, shared.runs, place)
+        return RunReader(encoding, stored, runs, shared.limits, shared.runs, place)
 
 
 def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:
@@ -555,21 +539,6 @@ def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[i
         for component in tensor_object.components.values():
             length = max(component.length, component.known_decoded_length or 0)
             yield _FAR_BYTES if file.source.prefers_long_reads else length
-
-
-@functools.cache
-def _has_runs(kind: type) -> bool:
-    return issubclass(kind, EncodingInRuns)  # 10 us: hence once for a kind, not for a row
-
-
-@functools.cache
-def _has_boxes(kind: type) -> bool:
-    return issubclass(kind, EncodingInBoxes)
-
-
-@functools.cache
-def _has_table(kind: type) -> bool:
-    return issubclass(kind, EncodingWithTable)
 
 
 def is_viewable(logical: str | None, offset: int) -> bool:

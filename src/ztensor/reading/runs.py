@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from ztensor.encoding.base import EncodingInRuns, Runs
+    from ztensor.encoding.base import Encoding, Runs
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.reading.selection import Indices
@@ -177,7 +177,7 @@ class RunReader:
 
     def __init__(
         self,
-        encoding: EncodingInRuns,
+        encoding: Encoding,
         stored: Range | _Read,
         runs: Runs,
         limits: Limits,

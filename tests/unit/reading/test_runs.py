@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.encoding.zstd import Zstd, codec
+from ztensor.encoding.zstd import Zstd
 from ztensor.numpy import save, save_file
 from ztensor.reading import runs
 
@@ -68,7 +68,7 @@ def test_rows_are_those_of_the_array(
 
 @pytest.mark.parametrize("frame_bytes", [300, 64 << 10])
 def test_rows_that_lie_in_two_frames(frame_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "RUN_BYTES", 1)
+    monkeypatch.setattr("ztensor.encoding.base.RUN_BYTES", 1)
     monkeypatch.setattr("ztensor.writing.frames._row_bytes", lambda *_: None)  # another's file
     monkeypatch.setattr("ztensor.encoding.zstd.FRAME_BYTES", frame_bytes)
     with ztensor.open(save({"w": W}, compression=1)) as reader:

@@ -16,7 +16,7 @@ import ztensor
 from tests.extent import examples
 from ztensor import Tensor
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.zstd import Zstd, codec
+from ztensor.encoding.zstd import Zstd
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -497,7 +497,7 @@ def small_frames(array: Any, size: int) -> bytes:
 @pytest.fixture
 def _every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """Find small frames one by one, too."""
-    monkeypatch.setattr(codec, "RUN_BYTES", 1)
+    monkeypatch.setattr("ztensor.encoding.base.RUN_BYTES", 1)
 
 
 @pytest.mark.usefixtures("_every_frame")
@@ -539,7 +539,7 @@ def test_only_the_frames_that_are_needed_are_decoded(monkeypatch: pytest.MonkeyP
 def test_small_frames_are_found_together() -> None:
     array = np.zeros(1000 * 250, np.uint8)
     stored = MemorySource(small_frames(array, 250))
-    together = -(-codec.RUN_BYTES // 250)
+    together = -(-4096 // 250)
     runs = Zstd().find_runs(Range(stored, 0, stored.size), array.nbytes, DEFAULT_LIMITS)
     assert runs is not None
     assert len(runs.decoded) == len(runs.stored) == -(-1000 // together) + 1

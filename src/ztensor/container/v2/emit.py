@@ -21,9 +21,8 @@ from ztensor.container.v2.object import (
     types_of,
     words_of,
 )
-from ztensor.digest import parse_strict_digest, xxh3
+from ztensor.digest import check_digest, xxh3
 from ztensor.errors import (
-    FormatError,
     LimitError,
     ManifestError,
     NotRepresentableError,
@@ -200,53 +199,35 @@ _WORD_OF_2 = encoding_of("raw").removesuffix("raw")
 
 def _require_component(role: str, component: Component) -> None:
     """Raise where 2.x cannot say what a component is."""
-    if component.dtype not in DTYPES and component.dtype != "bool":
-        raise NotRepresentableError(
+    dtype, logical, encoding = component.dtype, component.type, component.encoding
+
+    def refused(message: str, found: str, section: str, expected: str | None = None) -> Exception:
+        return NotRepresentableError(
+            message, component=role, expected=expected, found=found, section=section
+        )
+
+    if dtype not in DTYPES and dtype != "bool":
+        message = (
             "the storage type is unknown, and makes a file of 2.x unreadable; exclude the object "
-            "to write the others",
-            component=role,
-            expected=f"one of {', '.join(sorted(DTYPES))}",
-            found=describe(component.dtype),
-            section="2.1 appendix A",
+            "to write the others"
         )
-    logical = component.type
+        known = f"one of {', '.join(sorted(DTYPES))}"
+        raise refused(message, describe(dtype), "2.1 appendix A", known)
     if logical is not None and (
-        TYPES.get(logical, component.dtype) != component.dtype
-        or types_of(component.dtype, logical) != (component.dtype, logical)
+        TYPES.get(logical, dtype) != dtype or types_of(dtype, logical) != (dtype, logical)
     ):
-        raise NotRepresentableError(
-            "the logical type means something else in 2.x",
-            component=role,
-            found=f"{describe(logical)} on {component.dtype}",
-            section="2.1 appendix A",
-        )
-    if encoding_of(component.encoding.removeprefix(_WORD_OF_2)) != component.encoding and (
-        component.encoding != "raw"
-    ):
-        raise NotRepresentableError(
-            "2.x has no such encoding",
-            component=role,
-            found=describe(component.encoding),
-            section="2.1 section 5.3",
-        )
-    if component.encoding != "raw" and component.decoded_length is None:
-        raise NotRepresentableError(
-            "2.x says how long encoded data is once decoded, which nothing here tells",
-            component=role,
-            found=describe(component.encoding),
-            section="2.1 section 3.4",
-        )
+        message = "the logical type means something else in 2.x"
+        raise refused(message, f"{describe(logical)} on {dtype}", "2.1 appendix A")
+    if encoding != "raw":
+        if encoding_of(encoding.removeprefix(_WORD_OF_2)) != encoding:
+            raise refused("2.x has no such encoding", describe(encoding), "2.1 section 5.3")
+        if component.decoded_length is None:
+            message = "2.x says how long encoded data is once decoded, which nothing here tells"
+            raise refused(message, describe(encoding), "2.1 section 3.4")
     if component.digest is not None:
-        try:
-            parse_strict_digest(component.digest)
-        except FormatError as error:
-            raise NotRepresentableError(
-                "2.x spells digests otherwise",
-                component=role,
-                expected=error.expected,
-                found=describe(component.digest),
-                section="2.1 section 3.4",
-            ) from error
+        for problem in check_digest(component.digest, strict=True):
+            message = f"2.x spells digests otherwise: {problem.message}"
+            raise refused(message, describe(component.digest), "2.1 section 3.4")
 
 
 def _refused(problem: Problem) -> NotRepresentableError:

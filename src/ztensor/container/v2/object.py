@@ -57,7 +57,6 @@ PART = Record(
     drops_keys=True,
 )
 SECTION_NAMES = "2.1 section 3.5"
-SECTION_TYPES = "2.1 appendix A"
 MOST_RANK = 64
 MOST_NAME = 1024  # bytes
 
