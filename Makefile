@@ -28,7 +28,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test test-slow lint house test-pythons test-minimum honest budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test test-slow lint house test-pythons test-minimum budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -66,9 +66,6 @@ test-pythons: ## run the framework-free suite on every CPython found (PYTHONS="p
 
 test-minimum: ## run it with the oldest releases of the dependencies that pyproject.toml allows
 	$(PYTHON) tests/pythons.py --minimum $(PYTHON)
-
-honest: $(VENV)/real.stamp $(if $(strip $(TORCH)),$(VENV)/torch.stamp) ## print what is claimed of losses, checks and types, held by its tests
-	$(BIN)/python -m pytest --quiet $$($(BIN)/python tests/honest/table.py) $(PYTEST_ARGS)
 
 # SHAPES="--quick npz": small sizes, or some formats.
 budget: $(VENV)/dev.stamp ## measure memory and time of the worst known files of every format, 1 kB to 16 MB

@@ -8,7 +8,7 @@ its examples, `{{ overview }}` the list of verbs, `{{ exit codes }}` the table o
 `{{ other verbs }}` the sections of verbs without a line of their own. The first Python block of the
 page makes the files that the examples work on; each verb begins with these files anew.
 
-Examples print as on a terminal of 80 columns without colours. Four things are shown otherwise than
+Examples print as on a terminal of 80 columns. Four things are shown otherwise than
 they are printed, since they differ: seconds, as `0.00 s`, the folder, not at all, the address of a
 page, and the size of one, in tens of kilobytes, as each deflates a little better or worse.
 """
@@ -25,13 +25,13 @@ import shutil
 import tempfile
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from unittest import mock
 
-import typer.main  # noqa: TID253  # the page is about what it makes
-
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.main import VERBS, app, command_of
+from ztensor.cli.main import HELP, VERBS, find, main
+from ztensor.cli.options import OUTPUT
+from ztensor.cli.parsing import Command, load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,6 @@ _SECONDS = re.compile(r"\d+\.\d\d s\b")
 _PAGE = re.compile(r"(?<=html: )([\d.]+) kB written")
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]+/")
 _ENTRY = re.compile(r"(\S.*?)(?: {2,}(\S.*))?")
-# Every verb has them; the page says once what they do.
-_COMMON_OPTIONS = {"json", "quiet", "help"}
 
 
 class _Screen(io.TextIOWrapper):
@@ -78,7 +76,7 @@ class Help:
     def __init__(self, text: str) -> None:
         self.paragraphs: list[str] = []
         self.sections: dict[str, list[str]] = {}
-        for part in text.replace("\b\n", "").strip().split("\n\n"):
+        for part in text.strip().split("\n\n"):
             first, *rest = part.splitlines()
             if rest and all(line.startswith("  ") for line in rest):
                 self.sections[first.removesuffix(":")] = [line[2:] for line in rest]
@@ -97,8 +95,15 @@ class Help:
 
 def help_of(verb: str | None) -> Help:
     """Return the help of a verb, or of the whole command."""
-    command = typer.main.get_command(app) if verb is None else command_of(verb)
-    return Help(command.help or "")
+    return Help(HELP if verb is None else command_of(verb).help)
+
+
+def command_of(verb: str) -> Command:
+    """Return a verb of the list, loaded."""
+    found = find(verb)
+    if found is None:
+        raise ValueError(f"no verb: {verb}")
+    return load(verb, found.place)
 
 
 def run(command: str) -> tuple[str, int]:
@@ -114,12 +119,12 @@ def run(command: str) -> tuple[str, int]:
     out = screen if target is None else io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     with (
         mock.patch("ztensor.cli.terminal.PATIENCE_SECONDS", math.inf),  # no bar: it goes away
-        mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"}),
+        mock.patch.dict(os.environ, {"COLUMNS": "80"}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(screen),
     ):
         try:
-            typer.main.get_command(app).main(arguments, prog_name="ztensor")
+            main(arguments)
             code: object = 0
         except SystemExit as end:
             code = end.code
@@ -167,38 +172,14 @@ def examples(verb: str | None, folder: Path) -> str:
     return "\n".join(parts)
 
 
-def usage(verb: str) -> str:
-    """Return how a verb is called."""
-    words = [f"ztensor {verb} [OPTIONS]"]
-    for parameter in command_of(verb).params:
-        if parameter.param_type_name == "argument":
-            word = _word(parameter)
-            words.append(word if parameter.required else f"[{word}]")
-    return " ".join(words)
-
-
-def _word(argument: Any) -> str:
-    many = argument.nargs != 1 and " " not in argument.metavar
-    return f"{argument.metavar}{'...' if many else ''}"
-
-
 def parameters(verb: str) -> str:
     """Return a table of arguments and options."""
     rows = []
-    parameter: Any  # typer's own classes have the help, and no public name
-    for parameter in command_of(verb).params:
-        if parameter.name in _COMMON_OPTIONS:
+    for option in command_of(verb).options:
+        if option in OUTPUT:  # every verb has them; the page says once what they do
             continue
-        if parameter.param_type_name == "argument":
-            spelled = _code(_word(parameter))
-        else:
-            words = [*sorted(parameter.opts, key=len, reverse=True), *parameter.secondary_opts]
-            metavar = f" {parameter.metavar}" if parameter.metavar else ""
-            spelled = ", ".join(_code(f"{word}{metavar}") for word in words)
-        text = parameter.help or ""
-        if parameter.show_default and parameter.default not in (None, False, True):
-            text += f" By default `{parameter.default}`."
-        rows.append((spelled, text))
+        words = [option.usage.strip("[]")] if option.is_argument else option.spellings
+        rows.append((", ".join(map(_code, words)), option.help))
     return _table(("argument or option", ""), rows) if rows else ""
 
 
@@ -232,7 +213,8 @@ def prose_and_entries(lines: list[str]) -> tuple[str, list[tuple[str, str]]]:
 def section(verb: str, folder: Path) -> str:
     """Return all the page has of a verb but its heading."""
     about = help_of(verb)
-    parts = [f"```text\n{usage(verb)}\n```\n", *(f"{text}\n" for text in about.paragraphs)]
+    parts = [f"```text\n{command_of(verb).usage}\n```\n"]
+    parts += [f"{text}\n" for text in about.paragraphs]
     table = parameters(verb)
     if table:
         parts.append(table)

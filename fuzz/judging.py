@@ -133,7 +133,7 @@ class Judge:
         try:
             return ("opened" if target.run(data, whole=whole) else "refused"), None
         except ZTensorError as error:
-            if error.reason == "limit_memory":  # which the edge of the library makes of it
+            if error.reason == "limit_memory":  # which the guard makes of it
                 return error.reason, error
             refusal = promise.refusal_of(error, "open")
             return refusal.reason, error if _is_of_memory(error) else None

@@ -5,10 +5,10 @@
     python fuzz/run.py --seconds 60 --seed 7 --formats gguf,onnx
     python fuzz/run.py --seed 7 --case gguf:12345 one case again, with its traceback
 
-An escape is what no bytes may cause: an exception outside the family, or what the edge of the
-library made of one (`InternalError`), a warning, a broken promise, a dead or hanging process. A
-case is over budget that takes more time or memory than listing or refusing so many bytes may. Each
-is saved with what it takes to repeat it, and the run ends with status 1.
+An escape is what no bytes may cause: an exception outside the family, or what the guard made of one
+(`Reason.UNFORESEEN`), a warning, a broken promise, a dead or hanging process. A case is over budget
+that takes more time or memory than listing or refusing so many bytes may. Each is saved with what
+it takes to repeat it, and the run ends with status 1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and the table of claims at the end of a run.
+"""Hypothesis profiles, and what holds for every run.
 
 The profile is short by default and long where whole tables are asked for: `tests/extent.py`.
 """
@@ -18,7 +18,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.extent import IS_FULL
-from tests.honest.table import Outcomes
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -32,8 +31,6 @@ COMMON = settings(
 )
 settings.register_profile("ztensor", COMMON, max_examples=1000 if IS_FULL else 20)
 settings.load_profile("ztensor")
-
-OUTCOMES = Outcomes()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,16 +55,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(
             f"`ids=shown` of tests/naming.py names it without address: {strange}"
         )
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note what each test came to."""
-    if report.when == "call" or report.outcome != "passed":
-        OUTCOMES.add(report.nodeid, report.outcome)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what came of the claims, where the tests of all ran."""
-    if lines := OUTCOMES.lines():
-        terminalreporter.section("what is said, and held")
-        terminalreporter.write("\n".join(lines) + "\n")

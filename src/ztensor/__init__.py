@@ -1,7 +1,7 @@
 """zTensor: keep tensors in files - dense, sparse and quantized - mapped, checked, never executed.
 
 `ztensor.open` gives a mapping from names to arrays; `ztensor.numpy` has `save_file` and
-`load_file`; `ztensor.Writer` writes piece by piece. Every error is a `ztensor.ZTensorError`.
+`load_file`; `ztensor.Writer` writes piece by piece. Errors of files are `ztensor.ZTensorError`s.
 """
 
 from __future__ import annotations
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
         DigestMismatchError,
         EncodingError,
         FormatError,
-        InternalError,
         LayoutError,
         LimitError,
         ManifestError,
@@ -111,7 +110,7 @@ _HOMES = {
     ),
     "ztensor.errors": (
         "ArgumentTypeError ArgumentValueError ClosedError ContainerError DigestMismatchError "
-        "EncodingError FormatError InternalError LayoutError LimitError ManifestError "
+        "EncodingError FormatError LayoutError LimitError ManifestError "
         "MissingDependencyError NotRepresentableError NotZTensorError ObjectNotFoundError Reason "
         "SourceError UnsupportedError UnsupportedVersionError UsageError ZTensorError"
     ),
@@ -168,7 +167,6 @@ __all__ = [
     "FormatError",
     "Histogram",
     "Insight",
-    "InternalError",
     "LayoutError",
     "LazyTree",
     "LimitError",

@@ -13,12 +13,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
+from ztensor.options import WriteOptions, require_options
 from ztensor.torch import load_file, save_file
 from ztensor.torch.randomness import random_state, set_random_state
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from ztensor.source.sink import Durable
 
 __all__ = ["register", "set_state", "state_of"]
@@ -27,13 +29,12 @@ __all__ = ["register", "set_state", "state_of"]
 _OWN = ("random", "step", "scaler")
 
 
-@public
 def register(
     accelerator: Any,
     *,
     compression: bool | int | str = False,
-    checksum: str | bool | None = True,
     durable: Durable = "auto",
+    **options: Unpack[WriteOptions],
 ) -> list[Any]:
     """Have `accelerator.save_state` write weights as `model.zt`, and `load_state` read them.
 
@@ -43,9 +44,9 @@ def register(
 
     Args:
         accelerator: an `accelerate.Accelerator`.
-        compression: as for `ztensor.torch.save_file`, like the next two.
-        checksum: which digests are stored.
-        durable: whether files are flushed to disk.
+        compression: as for `ztensor.torch.save_file`.
+        durable: see `ztensor.typing.SaveOptions`.
+        options: see `ztensor.typing.WriteOptions`.
 
     Returns:
         Two handles of Accelerate; their `remove()` takes the hooks away.
@@ -54,17 +55,14 @@ def register(
         ArgumentTypeError: it is no accelerator.
         MissingDependencyError: Accelerate is not installed.
     """
+    require_options("register", options, WriteOptions)
     _require_accelerator(accelerator)
-    options: dict[str, Any] = {
-        "compression": compression,
-        "checksum": checksum,
-        "durable": durable,
-    }
 
     def save(models: list[Any], weights: list[Any], output_dir: str) -> None:
         if accelerator.is_main_process:
             for number, state in enumerate(weights):
-                save_file(state, _path(output_dir, number), {"format": "pt"}, **options)
+                path = _path(output_dir, number)
+                save_file(state, path, {"format": "pt"}, compression, durable=durable, **options)
         del models
         weights.clear()  # what is left here, Accelerate writes
 
@@ -82,7 +80,6 @@ def register(
     ]
 
 
-@public
 def state_of(accelerator: Any, **objects: Any) -> dict[str, Any]:
     """Return the whole state of a run as a tree; all processes call it.
 
@@ -113,7 +110,6 @@ def state_of(accelerator: Any, **objects: Any) -> dict[str, Any]:
     return tree
 
 
-@public
 def set_state(accelerator: Any, tree: dict[str, Any], **objects: Any) -> None:
     """Put a state back that `state_of` returned; all processes call it.
 

@@ -12,6 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ztensor.arguments import require_choice
 from ztensor.container.framing import (
     FOOTER_2_BYTES,
     MAGIC_1,
@@ -27,10 +28,9 @@ from ztensor.errors import (
     SourceError,
     SourceNotRegularError,
     UsageError,
-    ZTensorError,
     describe,
 )
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import Limits, caps_of
 from ztensor.model.later import LaterObjects
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from ztensor.source.base import Source
 
 _HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
-_RETRY_SECONDS = 0.1
+_TRIES = 20  # to read what is being written; 0.1 s in all
+_RETRY_SECONDS = 0.005
 
 
 def open_file(
@@ -60,7 +61,6 @@ def open_file(
     mmap: bool = True,
     limits: Limits | None = None,
     recover: bool = False,
-    at_once: Source | None = None,
 ) -> FileObjects:
     """Return the objects of one file; see `ztensor.Reader` for arguments and errors.
 
@@ -70,63 +70,61 @@ def open_file(
         mmap: likewise.
         limits: likewise.
         recover: likewise.
-        at_once: the file, where it was opened a moment ago.
     """
-    caps = DEFAULT_LIMITS if limits is None else limits
-    until = None
-    while True:
-        opened = _source_of(path, mapped=mmap) if at_once is None else at_once
-        at_once = None
+    require_choice("verify", verify, (None, True, False))
+    caps = caps_of(limits)
+    for left in reversed(range(_TRIES)):
+        opened = _source_of(path, mapped=mmap)
         if opened.prefers_long_reads:  # also what a format keeps and reads later goes through it
             opened = _ahead(opened)
         try:
             frame, manifest, how = _contents(opened, caps)
             if frame is not None and frame.container is Container.V2:
                 _expect_commits(opened, frame)
-            if not (isinstance(opened, FileSource) and opened.is_touched()):
-                break
-            # The last write of a commit came between opening the file and reading what it
+            # The last write of a commit may have come between opening the file and reading what it
             # says: what was opened is its new state, but looks like one changed since.
-            until = time.monotonic() + _RETRY_SECONDS if until is None else until
-            if time.monotonic() > until:
+            if not left or not (isinstance(opened, FileSource) and opened.is_touched()):
                 break
-            opened.close()
         except FormatError as error:
             # A commit being written right now is a torn end for a moment.
-            until = time.monotonic() + _RETRY_SECONDS if until is None else until
-            if time.monotonic() > until or not _is_being_written(opened):
+            if not left or not _is_being_written(opened):
                 frame, manifest = _recovered(opened, error, caps, recover=recover)
                 how = {}
                 break
-            opened.close()
-            time.sleep(_RETRY_SECONDS / 20)
         except SourceError as error:
             # A change that was given up, or took less room than it had made, was cut off between
             # looking at the file and reading it.
-            opened.close()
-            until = time.monotonic() + _RETRY_SECONDS if until is None else until
             is_cut = error.reason is Reason.SOURCE_CHANGED and isinstance(opened, FileSource)
-            if not is_cut or time.monotonic() > until:
+            if not left or not is_cut:
+                opened.close()
                 raise
         except BaseException:
             opened.close()
             raise
-    opened = how.pop("source", None) or opened
+        opened.close()
+        time.sleep(_RETRY_SECONDS)
+    reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    source = _joined(how.pop("source", opened), manifest, caps)
+    return FileObjects(
+        source, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
+    )
+
+
+def _joined(source: Source, manifest: Manifest, limits: Limits) -> Source:
+    """Return what all components of a file lie in, and say where, for sources that read ahead."""
     if manifest.shards:
         from ztensor.reading.shards import join_shards  # few files have any
 
-        opened = join_shards(opened.exact(), manifest.shards, caps)
-    if opened.prefers_long_reads:
-        opened = _ahead(opened)
-        objects = manifest.objects
-        if isinstance(objects, LaterObjects):
-            opened.expect(lambda: extents_of(*objects.extents()), is_patient=True)
-        else:
-            opened.expect(functools.partial(component_extents, manifest))
-    reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
-    return FileObjects(
-        opened, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
-    )
+        source = join_shards(source.exact(), manifest.shards, limits)
+    if not source.prefers_long_reads:
+        return source
+    ahead = _ahead(source)
+    objects = manifest.objects
+    if isinstance(objects, LaterObjects):
+        ahead.expect(lambda: extents_of(*objects.extents()), is_patient=True)
+    else:
+        ahead.expect(functools.partial(component_extents, manifest))
+    return ahead
 
 
 def _source_of(path: Any, *, mapped: bool) -> Source:
@@ -170,11 +168,7 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
             not_ours = error.with_traceback(None)
     from ztensor.foreign import project
 
-    try:
-        projection = project(source, limits)
-    except ZTensorError as error:
-        error.locate(file=source.name).forget_sections()
-        raise
+    projection = project(source, limits)
     if projection is None:
         if not_ours is None or not_ours.reason is Reason.NOT_ZTENSOR:
             raise _of_no_format(source) from not_ours

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentValueError,
     MissingDependencyError,
@@ -54,7 +53,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def from_file(
     source: Openable,
     name: str,
@@ -82,7 +80,7 @@ def from_file(
             together.
         verify: as for `ztensor.open`: a part of an object is only held to its digest with True,
             which reads all of the object once in each process.
-        storage: as for `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
         ObjectNotFoundError: no object of that name.

@@ -10,7 +10,6 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor import transformers as ours
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
@@ -40,7 +39,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def from_pretrained(
     folder: Path,
     cls: Any,
@@ -111,7 +109,6 @@ def from_pretrained(
     return _model(place, cls, **how)
 
 
-@public
 def save_pretrained(
     model: Any,
     folder: Path,

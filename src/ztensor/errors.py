@@ -1,9 +1,9 @@
 """Every exception and every reason code of the library; imports nothing of ours.
 
 The family says whose fault a failure is: the file's (`FormatError`), this installation's
-(`UnsupportedError`), a safety cap's (`LimitError`), the disk's (`SourceError`), the caller's
-(`UsageError`) or ours (`InternalError`). The reason code says which rule; tests assert the code,
-people read the message.
+(`UnsupportedError`), a safety cap's (`LimitError`), the disk's (`SourceError`) or the caller's
+(`UsageError`); a bug of ours raises what it raises. The reason code says which rule; tests assert
+the code, people read the message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ __all__ = [
     "DigestMismatchError",
     "EncodingError",
     "FormatError",
-    "InternalError",
     "LayoutError",
     "LimitError",
     "ManifestError",
@@ -105,6 +104,8 @@ class Reason(enum.StrEnum):
     SHARD_FILE = "shard_file"
     # Pickles of other formats.
     PICKLE_CALL = "pickle_call"
+    # Bytes that broke a parser, though no rule above names what is wrong with them.
+    UNFORESEEN = "unforeseen"
     # Well-formed, but unknown to this release or this machine.
     UNKNOWN_VERSION = "unknown_version"
     UNKNOWN_DTYPE = "unknown_dtype"
@@ -134,8 +135,6 @@ class Reason(enum.StrEnum):
     ARGUMENT = "argument"
     NOT_REPRESENTABLE = "not_representable"
     DUPLICATE_WRITE = "duplicate_write"
-    # Nobody but us.
-    INTERNAL = "internal"
 
 
 def describe(value: object, limit: int = 80) -> str:
@@ -558,12 +557,3 @@ class BufferExportError(UsageError, BufferError):
     """The array cannot be handed to another library by DLPack or as a buffer."""
 
     _default_reason = Reason.NOT_REPRESENTABLE
-
-
-# --- Us -------------------------------------------------------------------------------------
-
-
-class InternalError(ZTensorError, RuntimeError):
-    """A bug of this library; `__cause__` is what was raised. Please report it."""
-
-    _default_reason = Reason.INTERNAL

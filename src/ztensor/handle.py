@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, cast, overload
 
 import numpy as np
 
-from ztensor.boundary import public
-from ztensor.errors import ArgumentValueError, describe
+from ztensor.arguments import require_choice
+from ztensor.errors import describe
 from ztensor.frameworks import adapter, device_of, framework_of, read_values
 from ztensor.interactive import Shown
 from ztensor.opening import open as open_files
+from ztensor.options import OpenOptions, require_options
 from ztensor.reading.loading import load_all, load_files
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from typing_extensions import TypeVar
 
     from ztensor.layout.base import Array
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
         JaxArray,
         JaxDevice,
         Openable,
-        Path,
-        Storage,
         TorchDevice,
         TorchTensor,
     )
@@ -52,7 +53,6 @@ _SPELLINGS = {
 _KINDS = (("float8_", "F8_"), ("uint", "U"), ("int", "I"), ("float", "F"))
 
 
-@public
 class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
     """A file, or a set of shards, open for reading one tensor at a time.
 
@@ -66,10 +66,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         device: where they go: for torch a name, a number or a `torch.device`; for JAX a name or a
             `jax.Device`, where "cpu" leaves it to JAX as safetensors does; for NumPy only "cpu".
         backend: "mmap" maps the file, and gives views of it where it can; "pread" reads it.
-        verify: None checks digests on copying reads, True also before a view is first handed
-            out, False never.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        options: see `ztensor.typing.OpenOptions`; `mmap` goes before `backend`.
 
     Attributes:
         reader: the reader below, with all that it offers.
@@ -93,9 +90,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         device: Literal["cpu"] | None = "cpu",
         *,
         backend: Literal["mmap", "pread"] = "mmap",
-        verify: bool | None = None,
-        storage: Storage | None = None,
-        cache: Path | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -105,9 +100,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         device: TorchDevice | None = "cpu",
         *,
         backend: Literal["mmap", "pread"] = "mmap",
-        verify: bool | None = None,
-        storage: Storage | None = None,
-        cache: Path | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -117,9 +110,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         device: JaxDevice | None = "cpu",
         *,
         backend: Literal["mmap", "pread"] = "mmap",
-        verify: bool | None = None,
-        storage: Storage | None = None,
-        cache: Path | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -129,9 +120,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         device: TorchDevice | JaxDevice | None = "cpu",
         *,
         backend: str = "mmap",
-        verify: bool | None = None,
-        storage: Storage | None = None,
-        cache: Path | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None: ...
     def __init__(
         self,
@@ -140,20 +129,15 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         device: TorchDevice | JaxDevice | None = "cpu",
         *,
         backend: str = "mmap",
-        verify: bool | None = None,
-        storage: Storage | None = None,
-        cache: Path | None = None,
+        **options: Unpack[OpenOptions],
     ) -> None:
+        require_options("safe_open", options, OpenOptions)
         home = framework_of(framework)
-        if backend not in _BACKENDS:
-            raise ArgumentValueError(
-                "unknown backend", expected="'mmap' or 'pread'", found=describe(backend)
-            )
+        require_choice("backend", backend, _BACKENDS)
         self.framework = home
         self._device = device_of(home, device)
-        self.reader = open_files(
-            filename, verify=verify, mmap=_BACKENDS[backend], storage=storage, cache=cache
-        )
+        options.setdefault("mmap", _BACKENDS[backend])
+        self.reader = open_files(filename, **options)
 
     def __enter__(self) -> Self:
         """Return the handle itself."""
@@ -240,7 +224,6 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         return HandleSlice(self.reader.get_slice(name), self.framework, self._device)
 
 
-@public
 class HandleSlice(Shown, Generic[Value]):
     """A lazy tensor of a handle: `handle.get_slice("w")[10:20, ::2]` gives the framework's values.
 

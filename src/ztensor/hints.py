@@ -29,7 +29,7 @@ HINTS: dict[str, dict[str, str]] = {
             "state",
         ),
         "File": "ztensor.open reads a file, ztensor.Writer writes one",
-        "SafetensorError": "every error of this library is a ztensor.ZTensorError",
+        "SafetensorError": "ztensor.ZTensorError is the base of the errors of this library",
         "verify": "a reader has it: ztensor.open(path).verify()",
     },
     "ObjectReader": {

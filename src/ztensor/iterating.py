@@ -10,31 +10,31 @@ import collections
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import UsageError
 from ztensor.frameworks import adapter, device_of, framework_of
 from ztensor.layout.lengths import known_length
 from ztensor.opening import open as open_files
+from ztensor.options import OpenOptions, require_options
 from ztensor.reading.names import keeps
 from ztensor.sharded.naming import parse_size
 from ztensor.tensor import Tensor
-from ztensor.threads import Crew, thread_count
+from ztensor.threads import thread_count
+from ztensor.threads.pool import Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
+    from typing import Unpack
 
-    from ztensor.limits import Limits
     from ztensor.opening import Reader
     from ztensor.reading.file import FileObjects
-    from ztensor.typing import JaxDevice, Openable, Path, Storage, TorchDevice
+    from ztensor.typing import JaxDevice, Openable, TorchDevice
 
     Make = Callable[[Any], Any]
 
 __all__ = ["iterate"]
 
 
-@public
 def iterate(
     source: Openable,
     framework: str = "numpy",
@@ -43,10 +43,7 @@ def iterate(
     only: str | Iterable[str] | None = None,
     ahead: int | str = "256MiB",
     threads: int | None = None,
-    verify: bool | None = None,
-    limits: Limits | None = None,
-    storage: Storage | None = None,
-    cache: Path | None = None,
+    **options: Unpack[OpenOptions],
 ) -> Iterator[tuple[str, Any]]:
     """Go through all tensors of a model in the order they lie in, few of them in memory at a time.
 
@@ -67,10 +64,7 @@ def iterate(
             to 96 MiB of stored bytes are in memory beside that.
         threads: how many read and decompress; 1 also where bytes come over a network, which brings
             several parts at once by itself.
-        verify: False checks no digests.
-        limits: safety caps; `ztensor.Limits()` by default.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        cache: a folder that keeps what is read of a URL; see `ztensor.Reader`.
+        options: see `ztensor.typing.OpenOptions`.
 
     Returns:
         An iterator of pairs of a name and a tensor; quantized objects, and for NumPy sparse ones,
@@ -84,12 +78,13 @@ def iterate(
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
+    require_options("iterate", options, OpenOptions)
     home = framework_of(framework)
     make = _maker(home, device_of(home, device))
     most = parse_size(ahead)
     workers = thread_count(threads)
     keep = None if only is None else keeps([only] if isinstance(only, str) else only)
-    reader = open_files(source, verify=verify, limits=limits, storage=storage, cache=cache)
+    reader = open_files(source, **options)
     return _tensors(reader, keep, make, most, workers)
 
 
@@ -110,7 +105,6 @@ def _maker(framework: str, device: Any) -> Make:
     return make
 
 
-@public
 def _tensors(
     reader: Reader, keep: Callable[[str], bool] | None, make: Make, most: int, workers: int
 ) -> Iterator[tuple[str, Any]]:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
+from ztensor.options import SaveOptions, TreeOptions, require_options
 from ztensor.states import load_tree, save_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from typing import Unpack
 
     from ztensor.typing import Openable, Target
 
 __all__ = ["load_state", "save_state", "set_state", "state_of"]
 
 
-@public
 def state_of(model: Any) -> dict[str, Any]:
     """Return the state of a model as nested dicts of arrays, for `CheckpointManager.save`.
 
@@ -35,7 +35,6 @@ def state_of(model: Any) -> dict[str, Any]:
     return found
 
 
-@public
 def set_state(model: Any, state: dict[str, Any]) -> None:
     """Put a state back that `state_of` returned.
 
@@ -78,31 +77,39 @@ def set_state(model: Any, state: dict[str, Any]) -> None:
     model.set_state_tree(state)
 
 
-@public
-def save_state(model: Any, filename: Target, **options: Any) -> None:
+def save_state(
+    model: Any,
+    filename: Target,
+    metadata: Mapping[str, object] | None = None,
+    *,
+    compression: bool | int | str = False,
+    **options: Unpack[SaveOptions],
+) -> None:
     """Save the state of a model; see `state_of`.
 
     Args:
         model: a `keras.Model` that was built.
         filename: the file.
-        options: those of `ztensor.save_tree`.
+        metadata: as for `ztensor.save_tree`.
+        compression: likewise.
+        options: see `ztensor.typing.SaveOptions`.
 
     Raises:
         ArgumentTypeError: it is no model of Keras.
         MissingDependencyError: Keras is not installed.
         SourceError: the file could not be written. What was there before still is.
     """
-    save_tree(state_of(model), filename, **options)
+    require_options("save_state", options, SaveOptions)
+    save_tree(state_of(model), filename, metadata, compression=compression, **options)
 
 
-@public
-def load_state(model: Any, filename: Openable, **options: Any) -> None:
+def load_state(model: Any, filename: Openable, **options: Unpack[TreeOptions]) -> None:
     """Load the state of a model, checked, into it; see `set_state`.
 
     Args:
         model: a `keras.Model` that was built.
         filename: the file.
-        options: those of `ztensor.load_tree`, without `copy`.
+        options: see `ztensor.typing.TreeOptions`; `copy` is always True.
 
     Raises:
         ArgumentTypeError: it is no model of Keras, or the file no state.
@@ -110,6 +117,7 @@ def load_state(model: Any, filename: Openable, **options: Any) -> None:
         MissingDependencyError: Keras is not installed.
         ZTensorError: what `ztensor.load_tree` raises.
     """
+    require_options("load_state", options, TreeOptions)
     _model(model)
     options["copy"] = True  # Keras copies it into the model's own memory: so it is checked
     set_state(model, load_tree(filename, **options))

@@ -16,7 +16,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ztensor.boundary import public
 from ztensor.contents import may_be_of_ours, open_file
 from ztensor.errors import (
     ArgumentTypeError,
@@ -28,6 +27,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.options import WriteOptions, require_options
 from ztensor.source.paths import path_text
 from ztensor.source.reference import with_storage
 from ztensor.source.removal import remove_file, remove_object
@@ -38,7 +38,7 @@ from ztensor.tree.encode import encode
 from ztensor.tree.stored import split_tree
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from typing import BinaryIO, Unpack
 
     from ztensor.source.reference import Remote
     from ztensor.source.sink import Durable
@@ -56,7 +56,6 @@ _BASES = {
 }
 
 
-@public
 class TreeCheckpoints:
     """What `CheckpointIO` does; the class itself is made for the Lightning that is there.
 
@@ -65,26 +64,23 @@ class TreeCheckpoints:
     set `FILE_EXTENSION = ".zt"` on it for another name.
 
     Args:
-        compression: as for `ztensor.save_tree`, like the next two.
-        checksum: which digests are stored.
+        compression: as for `ztensor.save_tree`.
         durable: True has a checkpoint on disk before `ModelCheckpoint` removes an older one; "auto"
             only where one is replaced; False leaves it to the system.
-        storage: how the store of a URL is opened; see `ztensor.remote`.
+        storage: see `ztensor.typing.OpenOptions`.
+        options: see `ztensor.typing.WriteOptions`.
     """
 
     def __init__(
         self,
         *,
         compression: bool | int | str = False,
-        checksum: str | bool | None = True,
         durable: Durable = True,
         storage: Storage | None = None,
+        **options: Unpack[WriteOptions],
     ) -> None:
-        self._options: dict[str, Any] = {
-            "compression": compression,
-            "checksum": checksum,
-            "durable": durable,
-        }
+        require_options("CheckpointIO", options, WriteOptions)
+        self._options: dict[str, Any] = {"compression": compression, "durable": durable, **options}
         self._storage = storage
 
     def save_checkpoint(
@@ -199,7 +195,7 @@ def _class() -> type:
     if not bases:
         raise MissingDependencyError("ztensor.lightning needs Lightning: pip install lightning")
     words = {"__doc__": TreeCheckpoints.__doc__, "__module__": __name__}
-    return public(type("CheckpointIO", (TreeCheckpoints, *bases), words))
+    return type("CheckpointIO", (TreeCheckpoints, *bases), words)
 
 
 if TYPE_CHECKING:
@@ -214,7 +210,6 @@ else:
         return made
 
 
-@public
 def load_from_checkpoint(
     module: type[Module],
     path: Path,
@@ -232,7 +227,7 @@ def load_from_checkpoint(
         module: a class, a `LightningModule` or a `LightningDataModule`.
         path: a path or URL.
         device: where tensors go that were not on the CPU when they were saved.
-        storage: how the store of a URL is opened; see `ztensor.remote`.
+        storage: see `ztensor.typing.OpenOptions`.
         arguments: others of `load_from_checkpoint`, such as `strict`, and those of the class.
 
     Raises:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ztensor.arguments import require_kind
 from ztensor.errors import LimitError, Reason, describe
 
 if TYPE_CHECKING:
@@ -44,6 +45,18 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+def caps_of(limits: Limits | None) -> Limits:
+    """Return the caps in force: those that the caller gave, or the default ones.
+
+    Raises:
+        ArgumentTypeError: the caller gave something else.
+    """
+    if limits is None:
+        return DEFAULT_LIMITS
+    require_kind("limits", limits, Limits, "a ztensor.Limits")
+    return limits
 
 
 _BYTES_PER_STEP = 64  # of the floor: a million steps, about a second of Python

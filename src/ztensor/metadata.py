@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.interactive import Keyed, Shown
 from ztensor.layout import LAYOUTS
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from ztensor.model.table import Table
 
 
-@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class ComponentMetadata(Keyed, Mapping[str, Any]):
     """Where one component lies and what it holds; also answers as a mapping.

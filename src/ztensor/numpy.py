@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor.boundary import public
 from ztensor.opening import load_whole, reader_of_bytes
 from ztensor.options import LoadOptions, SaveOptions, WriteOptions, require_options
 from ztensor.reading.loading import load_all, load_files
-from ztensor.sharded.saving import save_files
-from ztensor.writing.saving import saved_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +23,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def save_file(
     tensors: Mapping[str, object],
     filename: Target,
@@ -63,10 +59,11 @@ def save_file(
         SourceError: the file could not be written. The old file is still there.
     """
     require_options("save_file", options, SaveOptions)
+    from ztensor.sharded.saving import save_files  # a program that only loads needs no writer
+
     return save_files(tensors, filename, metadata, compression, attributes=attributes, **options)
 
 
-@public
 def save(
     tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
@@ -78,6 +75,8 @@ def save(
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     require_options("save", options, WriteOptions)
+    from ztensor.writing.saving import saved_bytes
+
     return saved_bytes(
         tensors,
         metadata,
@@ -88,7 +87,6 @@ def save(
     )
 
 
-@public
 def load_file(
     filename: Openable,
     copy: bool = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
@@ -117,7 +115,6 @@ def load_file(
     return load_whole(filename, load_all, {"copy": copy}, **options)
 
 
-@public
 def load(
     data: Bytes, *, copy: bool = True, verify: bool | None = None, threads: int | None = None
 ) -> dict[str, Array | Any]:

@@ -6,14 +6,12 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ztensor.boundary import public, public_inside, turn
 from ztensor.contents import open_file
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     SourceNotFoundError,
     SourcePermissionError,
-    ZTensorError,
     describe,
 )
 from ztensor.frameworks import read_values
@@ -22,9 +20,9 @@ from ztensor.options import OpenOptions, require_options
 from ztensor.reading.loading import load_files
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import DIVIDED, ROOT, is_set
-from ztensor.source.paths import is_url, path_text
+from ztensor.source.paths import path_text
 from ztensor.source.reference import Remote, path_of_file_url, with_storage
-from ztensor.source.table import is_remote, source_of
+from ztensor.source.table import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from ztensor.reading.objects import Objects
     from ztensor.reading.verify import VerifyReport
     from ztensor.sharded.objects import ShardedObjects
-    from ztensor.source.base import Source
     from ztensor.typing import (
         Bytes,
         JaxArray,
@@ -50,7 +47,6 @@ if TYPE_CHECKING:
     )
 
 
-@public
 class Reader(ObjectReader):
     """A zTensor file, or one of a known other format: a mapping from object names to arrays.
 
@@ -181,7 +177,6 @@ class Reader(ObjectReader):
     def read_torch(
         self, name: Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
     ) -> dict[str, TorchTensor]: ...
-    @public_inside
     def read_torch(
         self, name: str | Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
     ) -> TorchTensor | dict[str, TorchTensor]:
@@ -208,14 +203,9 @@ class Reader(ObjectReader):
             LimitError: a safety cap is exceeded, or the device's memory.
             SourceError: the bytes could not be read.
         """
-        try:
-            return read_values("torch", self, name, device=device, copy=copy)
-        except Exception as error:
-            turn(error)
-            raise
+        return read_values("torch", self, name, device=device, copy=copy)
 
 
-@public
 class ShardedReader(Reader):
     """Several files, open for reading as one mapping; `ztensor.open` gives it for a set.
 
@@ -356,20 +346,6 @@ def reader_over(objects: Objects) -> Reader:
     return reader
 
 
-def _opened_at_once(path: Any, **how: Unpack[FileOptions]) -> Source | None:
-    """Return a file on disk that is called as nothing else that is opened; else None.
-
-    Most paths are of one. Tried first, no other question to the system is needed.
-    """
-    if type(path) is not str or path.endswith((ROOT, ".json", ".gguf")) or is_url(path):
-        return None
-    try:
-        return source_of(path, mapped=how.get("mmap", True))
-    except ZTensorError:  # who looks for what else it may be says so, too
-        return None
-
-
-@public
 def open(  # the name released libraries and users know
     path: Openable, mode: Literal["r"] = "r", **options: Unpack[OpenOptions]
 ) -> Reader:
@@ -400,9 +376,6 @@ def _whatever(
 ) -> Objects:
     """Return the objects of a file, a set of files or a divided checkpoint; see `open`."""
     path = with_storage(path, storage, cache)
-    opened = _opened_at_once(path, **how)
-    if opened is not None:
-        return open_file(path, at_once=opened, **how)
     found = _divided_if_meant(path, **how)
     if found is not None:
         return found
@@ -431,9 +404,8 @@ def _one_file(
 ) -> FileObjects:
     """Return the objects of a file, or of a divided checkpoint; see `Reader`."""
     path = with_storage(path, storage, cache)
-    opened = _opened_at_once(path, **how)
-    found = None if opened is not None else _divided_if_meant(path, **how)
-    return open_file(path, at_once=opened, **how) if found is None else found
+    found = _divided_if_meant(path, **how)
+    return open_file(path, **how) if found is None else found
 
 
 def _several_files(

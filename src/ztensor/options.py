@@ -12,6 +12,7 @@ from ztensor.errors import ArgumentTypeError, near_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from concurrent.futures import Executor
 
     from ztensor.limits import Limits
     from ztensor.source.sink import Durable
@@ -270,6 +271,28 @@ class TreeOptions(LoadOptions, total=False):
     only: str | Iterable[str] | None
     into: Any
     types: Iterable[type]
+
+
+class FleetOptions(TypedDict, total=False):
+    """How many files are gone through. For the functions of `ztensor.fleet`.
+
+    Attributes:
+        executor: what does the work: any `concurrent.futures.Executor`. None (default) does it
+            here, one file for each result that is asked for. It is not shut down.
+        workers: how many files the executor does at a time, where it does not say: it gets at most
+            four times as many files ahead.
+        on_error: `"collect"` (default) gives a file's error in the place of its report; `"raise"`
+            raises the first, and drops what has not begun.
+        storage: as in `OpenOptions`, for URLs; it is sent to the workers.
+        progress: called with the files that are done and those there are; where the sources have no
+            length, with those that were begun.
+    """
+
+    executor: Executor | None
+    workers: int | None
+    on_error: Literal["collect", "raise"]
+    storage: Storage | None
+    progress: Progress | None
 
 
 # --- What functions do with them --------------------------------------------------------------

@@ -6,7 +6,6 @@ import copy as copying
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, SourceNotFoundError, UsageError, describe
 from ztensor.model_folder import ModelFolder
 from ztensor.options import ModelOptions, require_options
@@ -28,7 +27,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def from_pretrained(
     model: Any,
     folder: Path,
@@ -101,7 +99,6 @@ def from_pretrained(
     return model if is_trainable else model.eval()
 
 
-@public
 def save_pretrained(
     model: Any,
     folder: Path,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import BufferExportError, describe
 
 if TYPE_CHECKING:
@@ -123,7 +122,6 @@ def to_dlpack(
     return capsule
 
 
-@public
 class DLPackExporter:
     """What exports its array by DLPack: `_exported` gives the array, on the CPU."""
 

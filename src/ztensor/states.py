@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
-from ztensor.boundary import public
+from ztensor.arguments import require_kind
 from ztensor.divided import PartWriter, commit
 from ztensor.divided.nested import attributes_of
 from ztensor.divided.opened import DividedObjects
@@ -27,6 +27,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import FRAMEWORKS, tree_adapter
+from ztensor.guard import foreign_bytes
 from ztensor.interactive import Keyed, Shown
 from ztensor.limits import Budget
 from ztensor.model.formats import written_as
@@ -37,6 +38,7 @@ from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.names import keeps
 from ztensor.reading.overlaps import lie_apart
+from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.saving import save_files
 from ztensor.source.paths import is_path, path_text
 from ztensor.tree.decode import LeafAt, decode
@@ -56,7 +58,6 @@ if TYPE_CHECKING:
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import Reader
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.reader import ObjectReader
     from ztensor.source.sink import Durable
     from ztensor.tree.encode import Encoded
     from ztensor.typing import Openable, Progress, Target
@@ -72,7 +73,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def save_tree(
     tree: object,
     filename: Target,
@@ -194,7 +194,6 @@ def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, 
     return flat(_decoded(reader, lambda leaf: leaf).tree, containers=containers)
 
 
-@public
 def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
     """Load a nested state that `save_tree` saved.
 
@@ -220,7 +219,6 @@ def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
     return loaded_tree(filename, None, **options)
 
 
-@public
 def open_tree(filename: Openable, **options: Unpack[OpenOptions]) -> LazyTree:
     """Open a file that `save_tree` saved, and read its leaves when they are asked for.
 
@@ -389,7 +387,6 @@ class _Homes:
         return makers.get(kind) or MAKERS.get(kind)
 
 
-@public
 class LazyTree(Shown, Keyed, Mapping[str, Any]):
     """The values of a saved tree by their keys joined by dots; leaves are read when asked for.
 
@@ -407,6 +404,7 @@ class LazyTree(Shown, Keyed, Mapping[str, Any]):
     """
 
     def __init__(self, reader: Reader) -> None:
+        require_kind("reader", reader, ObjectReader, "a ztensor.Reader")
         self._reader = reader
         self._values = tree_values(reader)
         self.attributes, _ = split_tree(reader.attributes)
@@ -501,7 +499,8 @@ def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any
             told = attributes_of(reader.objects.root, {})[ATTRIBUTE]
         if told is None:
             raise _no_tree(parts)
-        shape, stored = shape_of(told, budget)
+        with foreign_bytes("the tree"):
+            shape, stored = shape_of(told, budget)
         return decode(shape, budget, leaf, stored=stored, **options)
     except ZTensorError as error:
         raise error.locate(file=reader.name) from error.__cause__

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.checkpoints import CheckpointManager
 from ztensor.errors import (
     ArgumentTypeError,
@@ -41,7 +40,6 @@ _MARK = "unpacked.txt"
 _SAYS = "ztensor.trainer.unpack made this folder of a step, and writes it anew for another.\n"
 
 
-@public
 class SavesSteps:
     """What `CheckpointCallback` does; the class itself is derived from that of transformers.
 
@@ -145,12 +143,11 @@ else:
                 "ztensor.trainer needs transformers: pip install transformers"
             ) from error
         words = {"__doc__": SavesSteps.__doc__, "__module__": __name__}
-        kind = public(type(name, (SavesSteps, TrainerCallback), words))
+        kind = type(name, (SavesSteps, TrainerCallback), words)
         globals()[name] = kind
         return kind
 
 
-@public
 def unpack(
     source: CheckpointManager | Path, folder: Path, *, step: int | None = None
 ) -> str | None:

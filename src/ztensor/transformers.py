@@ -14,7 +14,6 @@ import inspect
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -49,7 +48,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def from_pretrained(
     folder: Path,
     cls: Any,
@@ -150,7 +148,6 @@ def from_pretrained(
     return (model, report) if output_loading_info else model
 
 
-@public
 def save_pretrained(
     model: Any,
     folder: Path,

@@ -120,30 +120,6 @@ def test_an_index_is_read_lean(tmp_path: Path) -> None:
     assert peak <= 4 * len(text) + (2 << 20)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"metadata":{"weight_map":{"x":"y"}},"weight_map":{"a":"b"}}',
-        '{"metadata":{"weight_map":{"x":"y"}},"weight\\u005fmap":{"a":"b"}}',
-        '{"metadata":{"a":"\\"weight_map\\":{"},"weight_map":{"a":"b"}}',
-        '{"weight_map":{"a":"b"},"metadata":{"x":"}"}}',
-        '{"weight_map":{"a}":"b","c":"{d"}}',
-        '{"weight_map":{}}',
-        '{"weight_map" : { "a" : "b" , "c":"b" } , "x":[1,{}]}',
-        '{"weight_map":{"a\\n":"b"}}',
-    ],
-)
-def test_both_readers_of_an_index_agree(text: str) -> None:
-    expected = json.loads(text)
-    assert index.parse_index(text) == expected
-
-
-@pytest.mark.parametrize("text", ['{"weight_map":{"a":"b",}}', '{"weight_map":{"a":"b" "c":"d"}}'])
-def test_a_broken_map_is_no_index(text: str) -> None:
-    with pytest.raises(ztensor.FormatError):
-        index.parse_index(text)
-
-
 def test_what_a_message_shows_is_not_spelled_out_first() -> None:
     """Attack: a shape of a million dimensions, whose text took six times its memory."""
     value = [[0] * 200_000] * 3

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import subprocess
 import sys
-import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ from ztensor.encoding import ENCODINGS
 from ztensor.errors import ArgumentValueError, DigestMismatchError, LimitError, Reason
 from ztensor.layout.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
 from ztensor.testing.builder import draft, stored
-from ztensor.threads import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -345,36 +343,6 @@ def test_windows_of_all_threads_together(tmp_path: Path, verb: str) -> None:
         timeout=300,
     )
     assert int(run.stdout) < 240  # one window, and what is decoded at a time
-
-
-def test_a_window_waits_for_others_and_never_for_itself() -> None:
-    """Two streams of one thread, or one left half read, must not wait for ever for memory."""
-    turns = Turns(100)
-    order = []
-    is_held, may_go = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with turns.whole(), turns.lent(80):
-            with turns.lent(80):  # it has some: others could wait for this
-                order.append("both")
-            is_held.set()
-            may_go.wait(30)
-            order.append("given back")
-
-    def wait() -> None:
-        with turns.lent(80, is_whole=True):
-            order.append("next")
-
-    first, second = threading.Thread(target=hold), threading.Thread(target=wait)
-    first.start()
-    assert is_held.wait(30)
-    with turns.lent(80):  # outside of `whole` nothing is counted, and nobody waits
-        order.append("apart")
-    second.start()
-    may_go.set()
-    first.join(30)
-    second.join(30)
-    assert order == ["both", "apart", "given back", "next"]
 
 
 @pytest.mark.slow

@@ -219,12 +219,13 @@ def test_every_file_is_covered() -> None:
 ELSEWHERE = {
     Reason.LIMIT_COST: "tests/attacks/test_budget_manifests.py",
     Reason.LIMIT_MANIFEST: "tests/unit/container/test_framing.py",
-    Reason.LIMIT_MEMORY: "tests/unit/test_boundary.py",
-    Reason.LIMIT_STACK: "tests/unit/test_boundary.py",
+    Reason.LIMIT_MEMORY: "tests/unit/test_guard.py",
+    Reason.LIMIT_STACK: "tests/unit/test_guard.py",
     Reason.MANIFEST_DIGEST: "tests/unit/container/test_v1.py",
     Reason.PICKLE_CALL: "tests/unit/foreign/test_pickle_reader.py",
     Reason.QUANTIZATION: "tests/unit/layout/test_quantization.py",
     Reason.SHARD_INDEX: "tests/unit/test_sharded.py",
+    Reason.UNFORESEEN: "tests/unit/test_guard.py",
     Reason.UNKNOWN_LAYOUT: "tests/unit/test_tensor.py",
     Reason.UNKNOWN_TYPE: "tests/unit/test_tensor.py",
 }
@@ -235,7 +236,7 @@ def test_every_rule_of_the_file_has_a_case() -> None:
     of_files = set(Reason) - {
         reason
         for reason in Reason
-        if reason.name.startswith(("SOURCE_", "MISSING_", "INTERNAL"))
+        if reason.name.startswith(("SOURCE_", "MISSING_"))
         or reason
         in (
             Reason.OBJECT_NOT_FOUND,

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
-import ztensor
 from tests.interop import formats
 from tests.interop.format_files import FORMATS, DeflatedNpz, Format, Held, Npy, Npz, missing
 from tests.interop.formats import COLUMNS, Sample
 from tests.interop.frameworks import Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 TABLE = re.search(r"^```text\n(format +read equal .*?\n)```$", PAGE.read_text("utf-8"), re.M | re.S)
@@ -82,17 +80,6 @@ def test_the_page_shows_what_the_command_prints(
     monkeypatch.setattr(formats, "COLUMNS", {column: given(column) for column in COLUMNS})
     assert formats.main() == 0
     assert capsys.readouterr().out == table()
-
-
-def test_a_missing_library_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Unknown(Npy):
-        libraries = ("no_such_library",)
-
-    monkeypatch.setattr(formats, "FORMATS", (Unknown(),))
-    assert formats.main() == 0
-    assert "left out, not installed: no_such_library: npy" in capsys.readouterr().out
 
 
 # --- Faults ---------------------------------------------------------------------------------
@@ -168,42 +155,6 @@ def test_a_fault_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert says in printed(format_, column, monkeypatch, capsys)
-
-
-def test_a_wrong_slice_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Careless:
-        def __init__(self, array: Any) -> None:
-            self.array = array
-
-        def __getitem__(self, key: Any) -> Any:
-            part = np.array(self.array[key])
-            part.reshape(-1)[:1].view(np.uint8)[:1] ^= 1
-            return part
-
-    def get_slice(reader: ztensor.Reader, name: str) -> Careless:
-        return Careless(reader[name])
-
-    monkeypatch.setattr(ztensor.Reader, "get_slice", get_slice)
-    assert "] is different" in printed(Npy(), "slices", monkeypatch, capsys)
-
-
-def test_an_unnoticed_cut_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(formats, "noticed", lambda path: set())
-    assert "was cut to" in printed(Npz(), "verify", monkeypatch, capsys)
-
-
-def test_another_exception_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def load_file(path: Path, **options: object) -> Mapping[str, Any]:
-        raise KeyError(path.name)
-
-    monkeypatch.setattr("ztensor.numpy.load_file", load_file)
-    assert "raises KeyError" in printed(Npz(), "hostile", monkeypatch, capsys)
 
 
 def printed(

@@ -72,31 +72,3 @@ class Careless(NumPy):
         array = super().load(path)
         array.view(np.uint8)[-1] ^= 1
         return array
-
-
-class Greedy(NumPy):
-    """One that has no such elements, and loads them all the same."""
-
-    layouts = ("dense",)
-
-    def make(self, of: frameworks.Sample) -> Any:
-        raise TypeError
-
-
-@pytest.mark.parametrize(
-    ("framework", "says"),
-    [(Careless(), "numpy gives other bits"), (Greedy(), "no such elements, and they were loaded")],
-    ids=["other bits", "no refusal"],
-)
-def test_a_fault_is_told(
-    framework: Framework,
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(frameworks, "FRAMEWORKS", (framework,))
-    monkeypatch.setattr(frameworks, "TYPES", {"f32": "float32"})
-    assert frameworks.main() == 1
-    printed = capsys.readouterr().out
-    assert re.search(r"^f32 +!", printed, re.MULTILINE)
-    assert says in printed

@@ -227,20 +227,3 @@ def test_any_bytes_walk_to_whole_frames_or_a_refusal(data: bytes) -> None:
     except REFUSALS:
         return
     assert stops[-1] == len(data) > 0
-
-
-@settings(max_examples=50, deadline=None)
-@given(content=contents, level=st.sampled_from([-3, 1, 3]), frame_bytes=st.integers(1, 5000))
-def test_encoding_in_slices_gives_the_same_bytes(
-    content: bytes, level: int, frame_bytes: int
-) -> None:
-    view = memoryview(content)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "FRAME_BYTES", frame_bytes)
-        whole = b"".join(ENCODING.encode(view, level=level))
-        at = len(content) // frame_bytes // 2 * frame_bytes
-        parts = [view[:at], view[at:]] if at else [view]
-        assert whole == b"".join(
-            piece for part in parts for piece in ENCODING.encode(part, level=level)
-        )
-    assert decode_into(Memory(whole, is_copying=True), len(content)) == content

@@ -65,7 +65,7 @@ def check(path: Path, package: str, member: str) -> Row:
         with ztensor.open(path) as reader:
             _check_reader(reader, path, row)
     except ztensor.ZTensorError as error:
-        if isinstance(error, ztensor.InternalError) or row.format:
+        if error.reason is ztensor.Reason.UNFORESEEN or row.format:
             row.faults.append(f"{type(error).__name__}: {error}")
         row.reason, row.message = str(error.reason or ""), error.message
         row.format = row.format or "refused"

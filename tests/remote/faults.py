@@ -297,7 +297,7 @@ def attempt(scene: Scene, fault: str, operation: str) -> Outcome:
     except ZTensorError as error:
         reason = error.reason.value if error.reason is not None else ""
         text = type(error).__name__ + (f" {reason}" if reason else "")
-        if isinstance(error, ztensor.InternalError):
+        if error.reason is ztensor.Reason.UNFORESEEN:
             wrong = f"an error that is no answer: {error}"
         if "testing" in str(error) or "X-Amz" in str(error):
             wrong = f"the error tells a secret: {error}"

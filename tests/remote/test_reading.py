@@ -387,19 +387,16 @@ def test_verbs(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import typer.main
-
-    from ztensor.cli.main import app
+    from ztensor.cli.main import main
 
     s3.put(bucket, "m.zt", (models / "m.zt").read_bytes())
     options = ",".join(f"{key}={value}" for key, value in s3.storage().items())
     monkeypatch.setenv("ZTENSOR_STORAGE", options)
     url = f"s3://{bucket}/m.zt"
-    command = typer.main.get_command(app)
     for verb in ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot"):
         words = {"show": [url, "norm.0"], "diff": [url, url], "plot": [url, "norm.0"]}
         with pytest.raises(SystemExit) as end:
-            command.main([verb, *words.get(verb, [url])], prog_name="ztensor")
+            main([verb, *words.get(verb, [url])])
         printed = capsys.readouterr()
         assert end.value.code == 0, printed
     monkeypatch.setenv("ZTENSOR_STORAGE", "nonsense")

@@ -74,9 +74,7 @@ def test_a_run(s3: S3Server, bucket: str) -> None:
 def test_the_command(
     s3: S3Server, bucket: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import typer.main
-
-    from ztensor.cli.main import app
+    from ztensor.cli.main import main
 
     with manager_of(s3, bucket, keep=None) as manager:
         for step in (1, 2, 3):
@@ -87,9 +85,7 @@ def test_the_command(
 
     def run(*words: str) -> Any:
         with pytest.raises(SystemExit) as end:
-            typer.main.get_command(app).main(
-                ["ckpt", words[0], f"s3://{bucket}/runs/a", *words[1:], "--json"], "ztensor"
-            )
+            main(["ckpt", words[0], f"s3://{bucket}/runs/a", *words[1:], "--json"])
         return int(end.value.code or 0), json.loads(capsys.readouterr().out)
 
     code, told = run("ls")

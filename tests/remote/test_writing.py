@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import typer.main
 
 import ztensor
-from ztensor.cli.main import app
+from ztensor.cli.main import main
 from ztensor.errors import SourceError, UsageError
 from ztensor.numpy import load_file, save_file
 from ztensor.source import upload
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from tests.remote.s3_server import S3Server
 
 MIB = 1 << 20
-COMMAND = typer.main.get_command(app)
 RNG = np.random.default_rng(16)
 MODEL = {
     "embed": RNG.normal(size=(400, 512)).astype(np.float32),
@@ -64,7 +62,7 @@ def require_set(url: str, s3: S3Server, model: dict[str, np.ndarray] = MODEL) ->
 def run(arguments: list[str]) -> int:
     """Run the command in this process, and return how it ended."""
     try:
-        COMMAND.main(arguments, prog_name="ztensor")
+        main(arguments)
     except SystemExit as end:
         return int(end.code or 0)
     return 0
@@ -232,9 +230,7 @@ EDITS = {
     "set": lambda url, file: ["set", url, "key=1"],
     "compact": lambda url, file: ["compact", url],
     "repair": lambda url, file: ["repair", url, "--in-place"],
-    "compress": lambda url, file: ["compress", url],
-    "decompress": lambda url, file: ["decompress", url],
-    "migrate": lambda url, file: ["migrate", url, "--version", "1.1.0"],
+    "convert": lambda url, file: ["convert", url, "--in-place", "--version", "1.1.0"],
 }
 
 
@@ -265,10 +261,10 @@ def test_verbs_write_to_urls(
     save_file(MODEL, f"{at}/m.zt")
     for arguments in (
         ["convert", f"{at}/m.zt", f"{at}/c.safetensors"],
-        ["export", f"{at}/m.zt", f"{at}/e.npz"],
-        ["compress", f"{at}/m.zt", "-o", f"{at}/small.zt"],
+        ["convert", f"{at}/m.zt", f"{at}/e.npz"],
+        ["convert", f"{at}/m.zt", f"{at}/small.zt", "--compression", "zstd"],
         ["merge", f"{at}/m.zt", "-o", f"{at}/merged.zt"],
-        ["migrate", f"{at}/m.zt", "-o", f"{at}/old.zt", "--version", "1.1.0"],
+        ["convert", f"{at}/m.zt", f"{at}/old.zt", "--version", "1.1.0"],
         ["split", f"{at}/m.zt", "--into", f"{at}/parts", "--max-shard-size", "1MB"],
     ):
         assert run(arguments) == 0, (arguments, capsys.readouterr())

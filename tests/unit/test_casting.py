@@ -343,17 +343,3 @@ def test_the_source_is_as_it_was(source: Path, tmp_path: Path) -> None:
         ztensor.convert(reader, tmp_path / "n.zt", dtype="float16", dequantize=True)
         assert {name: reader.metadata(name) for name in reader} == before
         assert reader["float32"].tobytes() == WEIGHT.tobytes()
-
-
-@pytest.mark.slow
-def test_pieces_of_any_size_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors = {name: make() for name, make in QUANTIZED.items()}
-    save_file({**tensors, "w": WEIGHT}, tmp_path / "a.zt", compression=True)
-    made = set()
-    for number, piece in enumerate((97, 10_000, 1 << 30)):
-        monkeypatch.setattr("ztensor.casting._PIECE_BYTES", piece)
-        monkeypatch.setattr("ztensor.encoding.zstd.codec.CHUNK_BYTES", max(piece, 7) & 0xFFFFFF | 1)
-        path = tmp_path / f"{number}.zt"
-        ztensor.convert(tmp_path / "a.zt", path, dequantize=True, dtype="bfloat16")
-        made.add(path.read_bytes())
-    assert len(made) == 1

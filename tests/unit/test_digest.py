@@ -6,13 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from ztensor import digest
 from ztensor.digest import (
     ALGORITHMS,
     Digest,
     check_digest,
     digest_of,
-    early_crc32c,
     parse_digest,
     require_match,
     require_writable,
@@ -175,16 +173,3 @@ def test_a_match_ignores_case_and_a_mismatch_says_both() -> None:
     error = caught.value
     assert error.reason is Reason.DIGEST_MISMATCH
     assert (error.algorithm, error.expected, error.actual) == ("crc32c", "e3069283", "e3069284")
-
-
-@pytest.mark.parametrize("data", [b"", b"123456789", bytes(999)])
-def test_an_early_crc32c_needs_no_library(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = digest_of(ALGORITHMS["crc32c"], [data])
-    assert early_crc32c(data) == expected
-    monkeypatch.delitem(sys.modules, "crc32c", raising=False)
-    monkeypatch.setattr(digest, "_early_bytes_left", len(data))
-    assert early_crc32c(data) == expected
-    assert "crc32c" not in sys.modules
-    # What follows is more than importing the library takes: then it is hashed by that.
-    monkeypatch.setattr(digest, "crc32c", lambda: lambda *_: 0xAB)
-    assert early_crc32c(b"1") == "crc32c:0x000000AB"

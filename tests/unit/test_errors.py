@@ -17,7 +17,6 @@ from ztensor.errors import (
     DigestMismatchError,
     EncodingError,
     FormatError,
-    InternalError,
     LayoutError,
     LimitError,
     ManifestError,
@@ -66,7 +65,6 @@ TREE: dict[type[ZTensorError], tuple[type[ZTensorError] | None, tuple[type[Excep
     ClosedError: (UsageError, (RuntimeError,)),
     NotRepresentableError: (UsageError, (ValueError, TypeError, RuntimeError)),
     BufferExportError: (UsageError, (BufferError, RuntimeError)),
-    InternalError: (ZTensorError, (RuntimeError,)),
 }
 KINDS = list(TREE)
 
@@ -95,7 +93,7 @@ def test_the_table_above_is_the_whole_family() -> None:
     "kind", [k for k in KINDS if k is not ZTensorError], ids=lambda kind: kind.__name__
 )
 def test_every_class_lays_the_fault_at_one_door(kind: type[ZTensorError]) -> None:
-    doors = (FormatError, UnsupportedError, LimitError, SourceError, UsageError, InternalError)
+    doors = (FormatError, UnsupportedError, LimitError, SourceError, UsageError)
     assert sum(issubclass(kind, door) for door in doors) == 1
 
 
@@ -119,7 +117,6 @@ def test_reason_codes_are_their_names() -> None:
         (ClosedError, Reason.CLOSED),
         (NotRepresentableError, Reason.NOT_REPRESENTABLE),
         (BufferExportError, Reason.NOT_REPRESENTABLE),
-        (InternalError, Reason.INTERNAL),
     ],
 )
 def test_a_class_with_one_rule_knows_its_code(kind: type[ZTensorError], reason: Reason) -> None:

@@ -225,7 +225,7 @@ def test_a_file_that_kills_its_worker_alone_has_the_only_error(tmp_path: Path) -
     for source in sources:
         Path(source).write_bytes(bytes(len(source)))
     with fleet.Processes(2) as executor:
-        pairs = list(each(size_unless_deadly, sources, {}, executor, 2, "collect", None, None))
+        pairs = list(each(size_unless_deadly, sources, {}, executor=executor, workers=2))
         assert sorted(source for source, _ in pairs) == sorted(sources)
         found = dict(pairs)
         error = found.pop(sources[2])

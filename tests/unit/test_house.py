@@ -66,31 +66,11 @@ def test_the_committed_figures_are_all_figures() -> None:
     assert tuple(json.loads(house.COMMITTED.read_text())) == house.FIGURES
 
 
-def test_a_move_to_the_target_tree_changes_no_figure(package: Path) -> None:
-    _, before = house.measure_tree(package)
-    (package / "foreign").mkdir()
-    (package / "formats" / "npz.py").rename(package / "foreign" / "npz.py")
-    assert house.measure_tree(package)[1] == before
-
-
 @pytest.mark.parametrize(("change", "status"), [(0, 0), (1, 0), (-1, 1)])
 def test_a_figure_above_the_committed_one_fails(package: Path, change: int, status: int) -> None:
     committed = package / "house.json"
     committed.write_text(json.dumps(EXPECTED | {"code": EXPECTED["code"] + change}))
     assert house.main([str(package), "--committed", str(committed)]) == status
-
-
-def test_written_figures_are_the_present_ones(package: Path) -> None:
-    committed = package / "house.json"
-    assert house.main([str(package), "--committed", str(committed), "--write"]) == 0
-    assert json.loads(committed.read_text()) == EXPECTED
-
-
-def test_an_unknown_committed_figure_is_an_error(package: Path) -> None:
-    committed = package / "house.json"
-    committed.write_text('{"elegance": 1}')
-    with pytest.raises(SystemExit):
-        house.main([str(package), "--committed", str(committed)])
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import ztensor
 
 HEAVY = [
     "numpy", "ml_dtypes", "torch", "jax", "scipy", "h5py", "onnx", "safetensors", "zstandard",
-    "crc32c", "xxhash", "cbor2", "rich", "typer", "click", "asyncio", "multiprocessing",
+    "crc32c", "xxhash", "cbor2", "tqdm", "asyncio", "multiprocessing",
 ]  # fmt: skip
 
 
@@ -60,7 +60,7 @@ print("crc32c" in sys.modules)
 PUBLIC = [
     "ArgumentTypeError", "ArgumentValueError", "ClosedError", "ComponentMetadata",
     "ContainerError", "DigestMismatchError", "EncodingError", "FormatError", "LayoutError",
-    "InternalError", "LimitError", "Limits", "Location", "LogicalType", "ManifestError",
+    "LimitError", "Limits", "Location", "LogicalType", "ManifestError",
     "MissingDependencyError",
     "NotRepresentableError", "NotZTensorError", "ObjectNotFoundError", "ObjectSink", "Problem",
     "Reader", "Reason", "SourceError", "Tensor", "TensorMetadata", "TensorSlice",

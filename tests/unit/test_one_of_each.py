@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 import pytest
-import typer.main
 
 import ztensor
 from tests.unit.cli import conftest as command
-from ztensor.cli.main import VERBS, Verb, app, command_of
+from ztensor.cli.main import VERBS, Verb
+from ztensor.cli.parsing import load
 from ztensor.digest import ALGORITHMS, Algorithm
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.raw import Raw
@@ -59,7 +59,7 @@ def loaded() -> None:
     """Have the help of verbs, made of the tables when they are loaded, without what is added."""
     for verbs in VERBS.values():
         for name in verbs:
-            command_of(name)
+            load(name)
 
 
 def ls(run: command.Run, path: Path) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def test_a_foreign_format(
     assert run("verify", path).code == 0
     assert ls(run, path)["shape"] == [30]
     assert run("convert", path, tmp_path / "back.zt").code == 0
-    assert run("export", tmp_path / "back.zt", "--to", "lines", "--force").code == 0
+    assert run("convert", tmp_path / "back.zt", tmp_path / "back.lines", "--force").code == 0
     assert (tmp_path / "back.lines").read_bytes() == path.read_bytes()
     ended = run("convert", path, tmp_path / "w.other")
     assert ".lines" in ended.err  # among the suffixes that say what is written
@@ -375,15 +375,19 @@ def test_a_framework(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 COUNT = '''
 """`ztensor count`."""
 
-from ztensor.cli.options import FileArgument
+from argparse import Namespace
+
+from ztensor.cli.options import FILE
 from ztensor.cli.terminal import Terminal
 
+OPTIONS = (FILE,)
 
-def count(terminal: Terminal, file: FileArgument) -> None:
+
+def count(terminal: Terminal, options: Namespace) -> None:
     """Count the objects of a file."""
     import ztensor
 
-    with ztensor.open(file) as reader:
+    with ztensor.open(options.file) as reader:
         terminal.line(str(len(reader)))
 '''
 
@@ -394,7 +398,6 @@ def test_a_verb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Ru
     monkeypatch.setitem(
         VERBS["Write new files"], "count", Verb("Count the objects of a file.", "count_verb:count")
     )
-    monkeypatch.setattr(command, "COMMAND", typer.main.get_command(app))  # made when it begins
     save_file({"a": W, "b": W}, tmp_path / "w.zt")
     ended = run("count", tmp_path / "w.zt")
     assert (ended.code, ended.out) == (0, "2\n")

@@ -18,9 +18,7 @@ from ztensor.errors import (
     UnsupportedVersionError,
     ZTensorError,
 )
-from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
-from ztensor.reading.listing import END_BYTES, read_manifest
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
 from ztensor.source.table import source_of
@@ -96,33 +94,6 @@ class Counting(MemorySource):
         super().read_into(offset, destination)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_opening_reads_head_and_end_and_nothing_else(version: str) -> None:
-    data = save({"w": np.zeros(1_000_000)}, version=version)
-    source = Counting(data)
-    frame, manifest = read_manifest(source, DEFAULT_LIMITS)
-    assert list(manifest.objects) == ["w"]
-    assert frame.manifest_length < END_BYTES
-    assert source.reads == [(0, 8), (len(data) - END_BYTES, END_BYTES)]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("prefers_long_reads", [False, True])
-def test_a_manifest_that_is_not_in_the_end_is_read_by_itself(
-    version: str, prefers_long_reads: bool
-) -> None:
-    """Over a network the source brings more than it is asked for, so the end is asked for alone."""
-    tensors = {f"{number}" * 20: np.zeros(8) for number in range(5 if prefers_long_reads else 99)}
-    data = save(tensors, version=version)
-    source = Counting(data)
-    source.prefers_long_reads = prefers_long_reads
-    frame, manifest = read_manifest(source, DEFAULT_LIMITS)
-    assert set(manifest.objects) == set(tensors)
-    end = 40 if prefers_long_reads else END_BYTES
-    whole = frame.manifest_offset, frame.manifest_length
-    assert source.reads == [(0, 8), (len(data) - end, end), whole]
-
-
 @pytest.mark.parametrize(
     ("data", "kind", "reason"),
     [
@@ -191,26 +162,6 @@ def test_a_path_with_other_letters(tmp_path: Path) -> None:
         pytest.skip("this system's names hold no such letters")
     with ztensor.open(path) as reader:
         assert os.path.samefile(reader.name, path)
-
-
-def test_a_commit_that_ends_while_a_file_is_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its last write changes no length: the file must not look changed since it was opened."""
-    path = tmp_path / "m.zt"
-    path.write_bytes(save({"w": np.arange(3)}))
-    calls: list[Any] = []
-
-    def after_the_last_write(source: Any, limits: Any) -> Any:
-        if not calls:
-            os.utime(path, ns=(1, 1))
-        calls.append(source)
-        return read_manifest(source, limits)
-
-    monkeypatch.setattr("ztensor.contents.read_manifest", after_the_last_write)
-    with ztensor.open(path) as reader:
-        assert reader["w"].tolist() == [0, 1, 2]
-    assert len(calls) == 2
 
 
 # --- Modes, as other libraries have them ------------------------------------------------------

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import io
 import re
+import sys
 import types
 import typing
 from pathlib import Path
@@ -197,8 +198,17 @@ def test_every_field_says_its_type(kind: Any) -> None:
 
 # --- Options ----------------------------------------------------------------------------------
 
+
+def called(function: Any) -> Any:
+    """Return what is called where a function is an overload."""
+    thing: Any = sys.modules[function.__module__]
+    for name in function.__qualname__.split("."):
+        thing = getattr(thing, name)
+    return thing
+
+
 TAKERS = {
-    f"{name} {kind}": (function, getattr(ztensor.typing, kind))
+    f"{name} {kind}": (called(function), getattr(ztensor.typing, kind))
     for name, functions in SIGNATURES.items()
     for function in functions
     for parameter in inspect.signature(function).parameters.values()

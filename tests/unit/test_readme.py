@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
-from ztensor.cli.main import app
+from ztensor.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -71,7 +70,7 @@ def printed(command: str, last_code: object, patch: pytest.MonkeyPatch) -> tuple
             runpy.run_path(str(ROOT / arguments[0]), run_name="__main__")
             return screen.text, 0
         try:
-            typer.main.get_command(app).main(arguments, prog_name="ztensor")
+            main(arguments)
         except SystemExit as end:
             return screen.text, end.code
     raise AssertionError("a command ends with an exit code")

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.real import checking, healthy, libraries
+from tests.real import checking, healthy
 from tests.real.archives import joined, packages, read_pins
 from tests.real.checking import check
-from tests.real.page import page, text
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -60,12 +59,6 @@ def test_what_a_library_reads_otherwise_is_a_fault(
     assert check(path, "package", "a.npz").faults[0].startswith(fault)
 
 
-def test_what_the_library_has_not_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "theirs", lambda *_: iter([("a", A), ("text", None)]))
-    faults = check(path, "package", "a.npz").faults
-    assert faults[0] == "'b' is read here, and the library has none"
-
-
 def test_a_copy_that_differs_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     convert = ztensor.convert
 
@@ -94,12 +87,6 @@ def test_what_is_not_the_same_in_its_own_format_is_a_fault(
     ]
 
 
-def test_rows_that_differ_are_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ztensor.Reader, "get_slice", lambda *_: A + 7)
-    faults = check(path, "package", "a.npz").faults
-    assert faults == ["rows of 'a' differ", "rows of 'b' differ"]
-
-
 def test_a_damaged_file_is_a_fault(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[data.index(A.tobytes())] ^= 1
@@ -116,16 +103,6 @@ def test_a_refused_file_says_why(tmp_path: Path) -> None:
     assert (row.reason, row.faults) == ("not_representable", [])
 
 
-def test_the_tables(path: Path) -> None:
-    package = packages()[0]
-    rows = [check(path, package.name, "folder/a.npz")]
-    archives = {package.name: path}
-    known = {package.name: package}
-    for tables in (text(rows, known, archives), page(rows, known, archives), page(rows, {}, {})):
-        assert "npz" in tables
-        assert "<U1" in tables
-
-
 def test_everything_is_pinned() -> None:
     known, pins = {package.name for package in packages()}, read_pins()
     assert set(pins.archives) == known
@@ -136,10 +113,6 @@ def test_everything_is_pinned() -> None:
     assert len({entry["format"] for entry in read}) >= 9
     assert len({package.program for package in packages()}) >= 13
     assert all(package in known for parts in joined().values() for package, _ in parts)
-
-
-def test_every_format_has_its_library() -> None:
-    assert set(libraries.READERS) == set(libraries.LIBRARIES)
 
 
 def test_what_fires_in_a_checkpoint(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from ztensor.errors import (
 from ztensor.numpy import load_file, save, save_file
 from ztensor.opening import ShardedReader
 from ztensor.reading.portable import stored_object
-from ztensor.sharded.naming import index_path, plan_shards, shard_paths
+from ztensor.sharded.naming import plan_shards, shard_paths
 from ztensor.source.sink import FileSink
 
 if TYPE_CHECKING:
@@ -145,17 +145,6 @@ def test_arrays_outlive_the_set(model: Path) -> None:
     array[0] = 9  # a page of its own
     assert array.tolist() == [9, *[3] * 999]
     assert load_file(model)["layer.3"][0] == 3
-
-
-def test_a_file_is_opened_when_it_is_needed(model: Path) -> None:
-    with ztensor.open(model) as reader:
-        assert isinstance(reader, ShardedReader)
-        assert reader.objects._opened == {}
-        assert len(reader) == 9
-        assert reader["layer.3"][0] == 3
-        assert list(reader.objects._opened) == [str(shards(model)[1])]
-        assert reader["layer.2"][0] == 2
-        assert len(reader.objects._opened) == 1
 
 
 def test_threads_share_a_set(model: Path) -> None:
@@ -918,29 +907,6 @@ def test_a_save_that_fails_leaves_what_was_there(over: bool, tmp_path: Path) -> 
     assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == before
 
 
-@pytest.mark.parametrize("over", [False, True], ids=["new", "over another"])
-def test_an_index_that_cannot_be_written(
-    over: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "model.zt"
-    if over:
-        save_file(tensors(), path, max_shard_size="10KB")
-    before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
-
-    commit = FileSink.commit
-
-    def full(sink: FileSink) -> None:
-        if sink.name.endswith(".json"):
-            raise SourceError("no space", errno=errno.ENOSPC, file=sink.name)
-        commit(sink)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(FileSink, "commit", full)
-        with pytest.raises(SourceError, match="no space"):
-            save_file(tensors(100), path, max_shard_size="10KB")
-    assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == before
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_index_that_is_in_place_though_its_flush_failed(
     number: int, model: Path, monkeypatch: pytest.MonkeyPatch
@@ -963,20 +929,6 @@ def test_an_index_that_is_in_place_though_its_flush_failed(
     save_file(tensors(200), model, max_shard_size="10KB")
     assert equal(load_file(model.parent), tensors(200))
     assert len(os.listdir(model.parent)) == 5
-
-
-def test_what_replaces_shards_is_flushed(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flushed = []
-    fsync = os.fsync
-
-    def watched(file: int) -> None:
-        flushed.append(file)
-        fsync(file)
-
-    monkeypatch.setattr(os, "fsync", watched)
-    save_file(tensors(100), model, max_shard_size="5GB")
-    assert len(flushed) >= 1
-    assert os.listdir(model.parent) == ["model.zt"]
 
 
 def test_a_folder_in_the_way(tmp_path: Path) -> None:
@@ -1024,15 +976,6 @@ def test_a_mapping_that_makes_its_arrays(model: Path, tmp_path: Path) -> None:
 )
 def test_plans(objects: Any, limit: int, expected: Any) -> None:
     assert plan_shards(objects, limit) == expected
-
-
-def test_names() -> None:
-    assert shard_paths("a/model.zt", 2) == [
-        "a/model-00001-of-00002.zt",
-        "a/model-00002-of-00002.zt",
-    ]
-    assert shard_paths("model", 1) == ["model-00001-of-00001.zt"]
-    assert index_path("a/model.zt") == "a/model.zt.index.json"
 
 
 # --- Changing sets --------------------------------------------------------------------------

@@ -158,6 +158,19 @@ def test_a_value_that_is_in_a_tree_twice_is_stored_once(
     assert found["a"] is found["b"][0]
 
 
+@pytest.mark.parametrize("copy", [True, False])
+def test_equal_leaves_are_stored_once_where_that_is_asked_and_come_back_apart(
+    tmp_path: Path, copy: bool
+) -> None:
+    state = {"a": np.arange(4096.0), "b": np.arange(4096.0)}
+    for name, deduplicate in (("apart", False), ("once", "content")):
+        ztensor.save_tree(state, tmp_path / f"{name}.zt", deduplicate=deduplicate)  # type: ignore[arg-type]
+    assert (tmp_path / "once.zt").stat().st_size < 40_000 < (tmp_path / "apart.zt").stat().st_size
+    found = ztensor.load_tree(tmp_path / "once.zt", copy=copy)
+    found["a"][0] = 7
+    assert_alike(found["b"], state["b"])
+
+
 def test_a_buffer_comes_back_from_files_steps_and_checkpoints(tmp_path: Path) -> None:
     path = tmp_path / "state.zt"
     state = {"losses": io.BytesIO(b"1 2"), "w": np.ones(2)}

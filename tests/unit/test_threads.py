@@ -12,33 +12,11 @@ import pytest
 
 import ztensor
 import ztensor.numpy
-from ztensor.threads import thread_count, worth
+from ztensor.threads import thread_count
 
 pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
-
-
-@pytest.mark.parametrize(
-    ("lengths", "count"),
-    [
-        ([], 1),
-        ([MIB - 1], 1),
-        ([MIB, MIB], 2),
-        ([3 * MIB + 5], 3),
-        ([MIB] * 9, 4),
-        ([1 << 40, 1], 4),
-    ],
-)
-def test_a_thread_is_worth_a_mebibyte(lengths: list[int], count: int) -> None:
-    assert worth(4, lengths) == count
-    assert worth(1, lengths) == 1
-
-
-def test_no_more_is_counted_than_needed() -> None:
-    lengths = iter([MIB] * 100)
-    assert worth(2, lengths) == 2
-    assert len(list(lengths)) == 98
 
 
 SAVED: dict[str, Any] = {

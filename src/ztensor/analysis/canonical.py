@@ -6,7 +6,6 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from ztensor.analysis.streaming import opened
-from ztensor.boundary import public
 from ztensor.container import Container
 from ztensor.container.framing import FOOTER_2_BYTES
 from ztensor.container.v2.emit import FORM_2
@@ -26,7 +25,6 @@ _PAGE = FORM_2.alignment
 _MOST = 8  # reasons that are told
 
 
-@public
 def canonical_problems(source: Readable) -> list[str]:
     """Return why a file is not in the canonical form of 2.x; nothing where it is.
 

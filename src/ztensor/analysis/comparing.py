@@ -24,7 +24,6 @@ from ztensor.analysis.streaming import (
     share_out,
 )
 from ztensor.analysis.tally import Rules, ValueDiff, compare_numbers
-from ztensor.boundary import public
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
@@ -147,7 +146,6 @@ def has_same_values(found: TensorDiff) -> bool:
     return found.compared in ("digest", "bytes") and "values" not in found.differences
 
 
-@public
 def diff(
     a: Readable,
     b: Readable,

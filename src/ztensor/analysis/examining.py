@@ -16,7 +16,6 @@ from ztensor.analysis.insight import (
     seen,
 )
 from ztensor.analysis.streaming import opened
-from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Progress, Readable
 
 
-@public
 def examine(
     source: Readable,
     other: Readable | None = None,

@@ -10,7 +10,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ztensor.analysis.streaming import opened
-from ztensor.boundary import public
 from ztensor.container.v2.content import emit_content
 from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
@@ -19,7 +18,8 @@ from ztensor.locks import Lock
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object
-from ztensor.threads import WINDOWS, Pool, thread_count, worth
+from ztensor.threads import WINDOWS, thread_count, worth
+from ztensor.threads.pool import Pool
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ _WORD = "ztensor content 1"
 _PLAIN_LAYOUTS = frozenset({"dense", "sparse_csr", "sparse_coo"})
 
 
-@public
 def content_hash(
     source: Readable,
     *,
@@ -74,7 +73,6 @@ def content_hash(
         return combined(ids, reader.attributes if attributes else None)
 
 
-@public
 def tensor_hashes(
     source: Readable,
     names: Iterable[str] | None = None,
@@ -109,7 +107,6 @@ def tensor_hashes(
         return _ids(reader, list(chosen), attributes=attributes, threads=threads, progress=progress)
 
 
-@public
 def content_digest(source: Readable, algorithm: str = "xxh3") -> str:
     """Return the id that the 2.x format defines for what a file holds: `algorithm:hex`.
 

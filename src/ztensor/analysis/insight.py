@@ -15,7 +15,6 @@ from ztensor.analysis.findings import Finding, Looked, findings_of
 from ztensor.analysis.parameters import parameter_count
 from ztensor.analysis.roles import Role, is_buffer, is_optimizer_state, natural_key, roles_of
 from ztensor.analysis.statistics import Asked, TensorStats, survey
-from ztensor.boundary import public
 from ztensor.errors import without_secrets
 from ztensor.interactive import Shown
 from ztensor.model.showing import counted, short_repr, shown_name, visible
@@ -91,7 +90,6 @@ class Pair:
         return None if values is None else values.relative
 
 
-@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class Insight(Shown):
     """What `examine` saw.

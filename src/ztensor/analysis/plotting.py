@@ -15,7 +15,6 @@ from xml.sax.saxutils import escape
 
 from ztensor.analysis.spreads import Scale
 from ztensor.analysis.statistics import BINS, TensorStats, stats
-from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, MissingDependencyError, describe
 from ztensor.model.showing import short_repr
 from ztensor.source.paths import path_text
@@ -73,7 +72,6 @@ class _Line:
     to_y: float
 
 
-@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class Picture:
     """Histograms of several objects, side by side; a notebook shows it as it is.
@@ -172,7 +170,6 @@ def require_picture(path: str) -> None:
         )
 
 
-@public
 def plot(
     source: Readable,
     names: str | Iterable[str] | None = None,

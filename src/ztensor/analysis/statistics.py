@@ -28,7 +28,6 @@ from ztensor.analysis.streaming import (
     share_out,
 )
 from ztensor.analysis.sums import Moments
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -63,7 +62,6 @@ BINS = 64
 _MOST_TILES = 4096
 
 
-@public
 class StatsReport(Shown, dict[str, "TensorStats"]):
     """Names to statistics: a dict that shows itself in a line."""
 
@@ -77,7 +75,6 @@ class StatsReport(Shown, dict[str, "TensorStats"]):
         return short_repr("StatsReport", facts, ".items()")
 
 
-@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorStats(Shown):
     """What the values of one object are like.
@@ -167,7 +164,6 @@ class TensorStats(Shown):
         return cls(name, **sums, **moments.as_fields())
 
 
-@public
 def stats(
     source: Readable,
     names: str | Iterable[str] | None = None,

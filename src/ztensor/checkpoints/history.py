@@ -7,7 +7,6 @@ import logging
 import operator
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.checkpoints.listing import Listing
 from ztensor.checkpoints.place import Prefix, file_name, judged
 from ztensor.checkpoints.rules import mode_of, ranked
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ztensor")
 
 
-@public
 @dataclasses.dataclass(frozen=True)
 class Restored(Shown):
     """A step that was read back.
@@ -61,7 +59,6 @@ class Restored(Shown):
     skipped: tuple[tuple[int, ZTensorError], ...] = ()
 
 
-@public
 class History:
     """The steps of a run; `ztensor.CheckpointManager` adds to them.
 

@@ -7,7 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 
-from ztensor.boundary import public
 from ztensor.checkpoints.history import History, step_number
 from ztensor.checkpoints.interrupting import Interruption
 from ztensor.checkpoints.place import file_name, place_of
@@ -20,6 +19,7 @@ from ztensor.checkpoints.step import (
     told_by,
     why_not_a_step,
 )
+from ztensor.container import LATEST
 from ztensor.divided.root import STEP
 from ztensor.edit import set_attributes
 from ztensor.errors import (
@@ -32,12 +32,14 @@ from ztensor.errors import (
 )
 from ztensor.interactive import Hinted, Shown
 from ztensor.opening import open as open_files
+from ztensor.options import WriteOptions, require_options
 from ztensor.states import save_encoded, save_encoded_divided
-from ztensor.threads import Background
+from ztensor.threads.background import Background
 from ztensor.tree.encode import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
 
     from ztensor.checkpoints.rules import Mode
     from ztensor.source.sink import Durable
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Path, Storage
 
 
-@public
 class CheckpointManager(Shown, Hinted, History):
     """Saves the steps of a training run in a folder, removes old ones, and resumes from the last.
 
@@ -76,15 +77,14 @@ class CheckpointManager(Shown, Hinted, History):
             on from an older one, are removed after it is saved. False refuses to save.
         on_signal: a signal, such as `"SIGTERM"`, after which the next step is saved whatever its
             number is, and `interrupted` is true.
-        compression: as for `ztensor.save_tree`, like the next two.
-        checksum: which digests are stored.
-        version: the version of the format.
-        storage: how the store of a URL is opened; see `ztensor.remote`.
+        compression: as for `ztensor.save_tree`.
+        storage: see `ztensor.typing.OpenOptions`.
+        options: see `ztensor.typing.WriteOptions`.
 
     Raises:
         ArgumentTypeError: an argument is of a type that cannot be.
         ArgumentValueError: a count is not positive, there is no such signal, or `increments` is
-            given with a `checksum` or `version` of its own.
+            given with a `checksum`, a `version` or another of `WriteOptions`.
         UsageError: `on_signal` is given in another thread than the main one.
     """
 
@@ -102,10 +102,10 @@ class CheckpointManager(Shown, Hinted, History):
         overwrite_newer: bool = False,
         on_signal: str | None = None,
         compression: bool | int | str = False,
-        checksum: str | bool | None = True,
-        version: str = "1.2.0",
         storage: Storage | None = None,
+        **options: Unpack[WriteOptions],
     ) -> None:
+        require_options("CheckpointManager", options, WriteOptions)
         super().__init__(place_of(where, storage), rules_of(keep, keep_best, keep_every))
         self._every = None if every is None else positive(every, "every")
         self._background = background
@@ -113,14 +113,15 @@ class CheckpointManager(Shown, Hinted, History):
         self._options: dict[str, Any] = {
             "durable": durable,
             "compression": compression,
-            "checksum": checksum,
-            "version": version,
+            **options,
         }
-        if increments and (checksum is not True or version != "1.2.0"):
+        defaults = ("checksum", True), ("version", LATEST)
+        own = {name: value for name, value in options.items() if (name, value) not in defaults}
+        if increments and own:
             raise ArgumentValueError(
                 "increments have digests and a version of their own",
                 expected="the default checksum and version",
-                found=describe((checksum, version), 60),
+                found=describe(own, 60),
             )
         self._increments = increments
         self._staging = Staging()

@@ -15,13 +15,12 @@ from ztensor.divided.place import REQUESTS, Place
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
 from ztensor.source import locking
 from ztensor.source.flushing import flush_file, flush_folder
-from ztensor.source.paths import path_text
+from ztensor.source.paths import absolute_path, path_text
 from ztensor.source.prefixes import listed, look
 from ztensor.source.reference import Remote, with_storage
 from ztensor.source.removal import OpenFolder, is_link, remove_object
-from ztensor.source.sink import sweep
 from ztensor.source.table import remote_of
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -185,7 +184,7 @@ class Folder:
     """
 
     def __init__(self, path: str) -> None:
-        self.name = os.path.abspath(path)
+        self.name = absolute_path(path)
 
     def entries(self) -> list[Entry]:
         """Return all names that are steps'.
@@ -262,7 +261,7 @@ class Folder:
                 flush_folder(os.path.dirname(path))
         except OSError as error:
             raise _cannot_make(error, self.name) from error
-        sweep(self.name, NAMES)
+        locking.sweep(self.name, NAMES)
 
     def clear(self, before: int) -> None:
         """Remove folders of older steps that have no root and that nobody writes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ztensor.arguments import require_choice
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 
 if TYPE_CHECKING:
@@ -108,12 +109,7 @@ def mode_of(given: Any) -> Mode:
     Raises:
         ArgumentValueError: it is neither.
     """
-    if given not in ("min", "max"):
-        raise ArgumentValueError(
-            "which end of a metric is best is unknown",
-            expected="'min' or 'max'",
-            found=describe(given, 40),
-        )
+    require_choice("mode", given, ("min", "max"))
     return given  # type: ignore[no-any-return]
 
 

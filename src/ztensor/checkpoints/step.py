@@ -6,7 +6,6 @@ import dataclasses
 import errno
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
-from ztensor.boundary import public
 from ztensor.divided.root import STEP
 from ztensor.errors import (
     ArgumentTypeError,
@@ -47,7 +46,6 @@ class NotAStepError(Exception):
         self.is_another = is_another
 
 
-@public
 @dataclasses.dataclass(frozen=True)
 class Checkpoint(Shown):
     """What a folder has of a step.

@@ -28,13 +28,13 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.layout.elements import is_native, result_dtype, stored_form, typed_array
 from ztensor.model.dtype import element_count
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.reading.component import Fetching
-from ztensor.reading.runs import PartReader
-from ztensor.reading.selection import picked, plan
+from ztensor.reading.stored_array import Elements, fill
 from ztensor.source.at_once import AtOnce
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ztensor.encoding import Stored
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
-    from ztensor.reading.component import ReadInto
+    from ztensor.reading.component import Parts
     from ztensor.source.joined import JoinedSource
 
     # Gives the object a row tells of whose encoding is `WHOLE_OBJECT`.
@@ -222,24 +222,15 @@ class Assembler:
         Raises:
             ZTensorError: what `read_box` raises.
         """
-        at_once = gathered
-        if at_once is None and self.source.prefers_long_reads:
-            at_once = AtOnce(self.source)
-        seen = []
+        at_once = AtOnce(self.source) if gathered is None else gathered
         for chunk in self.table.touching(tensor, offsets, sizes):
             common = overlap(chunk.offsets, chunk.sizes, offsets, sizes)
             with self.located(chunk):
                 _Part(self, chunk, common, target[common.in_target]).read(at_once)
             if see is not None:
-                if at_once is None:
-                    see(chunk, common, target)
-                else:
-                    seen.append((chunk, common))
-        if at_once is not None and gathered is None:
+                at_once.later(functools.partial(see, chunk, common, target))
+        if gathered is None:
             at_once.end()
-        for chunk, common in seen:
-            if see is not None:
-                see(chunk, common, target)
 
     def arrays(self, names: Iterable[str]) -> dict[str, Array]:
         """Return the tensors among some that lie in several chunks, read by few requests.
@@ -325,7 +316,7 @@ class Assembler:
             )
 
 
-class _Located:
+class _Located(foreign_bytes):
     """Tells errors that pass in which file, tensor and chunk they are.
 
     Args:
@@ -336,20 +327,18 @@ class _Located:
     __slots__ = ("_assembler", "_chunk")
 
     def __init__(self, assembler: Assembler, chunk: Chunk) -> None:
+        super().__init__("the chunk")
         self._assembler = assembler
         self._chunk = chunk
 
-    def __enter__(self) -> None:
-        """Begin; nothing is done."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ZTensorError):
-            chunk = self._chunk
-            error.locate(
-                file=self._assembler.name_of_file(chunk),
-                object_name=self._assembler.table.names[chunk.tensor],
-            )
-            error.hint = error.hint or shown(chunk)
+    def locate(self, error: ZTensorError) -> None:
+        """Fill in where an error comes from."""
+        chunk = self._chunk
+        error.locate(
+            file=self._assembler.name_of_file(chunk),
+            object_name=self._assembler.table.names[chunk.tensor],
+        )
+        error.hint = error.hint or shown(chunk)
 
 
 def shown(chunk: Chunk) -> str:
@@ -374,8 +363,8 @@ class _Part:
         self._target = target
         self._stored = assembler.fetching.of(assembler.component(chunk))
 
-    def read(self, at_once: AtOnce | None) -> None:
-        """Fill the target, or ask `at_once` for it."""
+    def read(self, at_once: AtOnce) -> None:
+        """Ask for what fills the target."""
         component = self._stored.component
         in_place = is_native(component)
         is_whole = self._common.sizes == self._chunk.sizes
@@ -384,7 +373,7 @@ class _Part:
         if is_whole and in_place and component.encoding == "raw":
             self._read_raw(at_once)
         elif is_whole and in_place and self._target.flags.c_contiguous:
-            self._stored.decode_into(self._target.reshape(-1).view(np.uint8).data)
+            self._stored.decoded(self._target.nbytes, self._target.reshape(-1).view(np.uint8))
         else:
             reading = None
             if in_place and not is_whole:
@@ -407,10 +396,10 @@ class _Part:
         array = typed_array(component, data)[: element_count(self._chunk.sizes)]
         return array.reshape(self._chunk.sizes)
 
-    def _read_raw(self, at_once: AtOnce | None) -> None:
+    def _read_raw(self, at_once: AtOnce) -> None:
         """Read all of a raw chunk."""
         target = self._target
-        if at_once is None:
+        if not self._assembler.source.prefers_long_reads:
             self._stored.fill_pieces(pieces_of(target))
             return
         is_run = target.flags.c_contiguous
@@ -426,37 +415,30 @@ class _Part:
 
         at_once.later(end)
 
-    def _read_part(self, reading: ReadInto, at_once: AtOnce | None) -> None:
+    def _read_part(self, reading: Parts, at_once: AtOnce) -> None:
         """Read some of the decoded bytes."""
-        if at_once is not None and isinstance(reading, PartReader):
-            reading = reading.by(at_once)
-        else:
-            at_once = None
-        target, width = self._target, self._target.dtype.itemsize
-        wanted = [range(part.start, part.stop) for part in self._common.source]
-        for piece in plan(self._chunk.sizes, wanted, width):
-            part = target[piece.target]
-            if piece.window is None and (at_once is None or part.flags.c_contiguous):
-                for start, memory in pieces_of(part):
-                    reading(piece.start * width + start, memory)
-                continue
-            count = part.size if piece.window is None else element_count(piece.window)
-            window = empty_array((count,), target.dtype)
-            lead, length = piece.lead, piece.stop - piece.start
-            held = window[lead : lead + length].view(np.uint8).data
-            reading(piece.start * width, held)
-            put = functools.partial(_put, part, window, piece.window, piece.picks)
-            if at_once is None:
-                put()
-            else:
-                at_once.later(put)
+        elements = Elements.of(self._stored.component)
+        for place in _blocks(self._target):
+            part = self._target[place]
+            is_run = part.flags.c_contiguous
+            block = part if is_run else empty_array(part.shape, part.dtype)
+            wanted = [
+                range(one.start, one.stop)[within]
+                for one, within in itertools.zip_longest(
+                    self._common.source, place, fillvalue=slice(None)
+                )
+            ]
+            fill(reading, elements, self._chunk.sizes, wanted, block, at_once)
+            if not is_run:
+                at_once.later(functools.partial(np.copyto, part, block))
 
 
-def _put(target: Array, window: Array, shape: tuple[int, ...] | None, picks: Any) -> None:
-    if shape is None:
-        target[...] = window.reshape(target.shape)
-    else:
-        target[...] = picked(window.reshape(shape), picks)
+def _blocks(target: Array) -> Iterator[tuple[slice, ...]]:
+    """Yield the parts of an array to fill one after the other: all of it where it is a run."""
+    most = target.nbytes if target.flags.c_contiguous else BLOCK_BYTES
+    blocks = Blocks(target.shape, target.itemsize, most)
+    for start, stop in itertools.pairwise(blocks.ends()):
+        yield blocks.place(start, stop)
 
 
 class DividedEncoding(Encoding):

@@ -3,44 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ztensor.cli.changing import changing, counted, left_behind
-from ztensor.cli.choosing import chosen
-from ztensor.cli.options import (
-    ChangedFileArgument,
-    ChecksumOption,
-    Choice,
-    CompressOption,
-    Editing,
-)
+from ztensor.cli.choosing import chosen, name_filter
+from ztensor.cli.options import CHANGED_FILE, CHECKSUM, CHOICE, COMPRESS, EDITING, Option
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import UsageError
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from ztensor.opening import Reader
 
+OPTIONS = (
+    CHANGED_FILE,
+    Option(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="Files of any known format, indexes or folders.",
+    ),
+    Option("--name", metavar="NAME", help="Name for the new object, if INPUT has only one."),
+    COMPRESS,
+    CHECKSUM,
+    *CHOICE,
+    *EDITING,
+)
 
-def append(
-    terminal: Terminal,
-    file: ChangedFileArgument,
-    inputs: Annotated[
-        list[str],
-        typer.Argument(metavar="INPUT", help="Files of any known format, indexes or folders."),
-    ],
-    *,
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Name for the new object, if INPUT has only one."),
-    ] = None,
-    choice: Choice,
-    compress: CompressOption = False,
-    checksum: ChecksumOption = "",
-    how: Editing,
-) -> None:
+
+def append(terminal: Terminal, options: Namespace) -> None:
     """Add objects of other files, of any format.
 
     Either everything is added or, if a name is taken or an input is damaged, nothing. The time
@@ -82,27 +75,28 @@ def append(
     """
     from ztensor.edit import names_in
 
+    keep, compress = name_filter(options), options.compress or None
     with contextlib.ExitStack() as stack:
-        readers = [stack.enter_context(open_file(path)) for path in inputs]
+        readers = [stack.enter_context(open_file(path)) for path in options.inputs]
         sources = [names_in(reader) for reader in readers]
-        names = chosen(sources, choice)
-        if name is not None and (len(readers) > 1 or len(names) != 1):
+        names = chosen(sources, options)
+        if options.name is not None and (len(readers) > 1 or len(names) != 1):
             raise UsageError("--name needs one INPUT with one object")
         with (
-            changing(terminal, file, how, checksum=checksum or True) as changes,
-            terminal.progress(f"append to {file}") as progress,
+            changing(terminal, options) as changes,
+            terminal.progress(f"append to {options.file}") as progress,
         ):
             changes.facts["unrepresented"] = [
                 one
-                for path, reader in zip(inputs, readers, strict=True)
+                for path, reader in zip(options.inputs, readers, strict=True)
                 for one in left_behind(terminal, path, reader)
             ]
             report = counted(progress, sum(map(_nbytes, readers)))
             for reader, source in zip(readers, sources, strict=True):
-                for own in filter(choice.keep, source):
-                    new, old = own if name is None else name, source[own]
+                for own in filter(keep, source):
+                    new = own if options.name is None else options.name
                     changes.editor.copy(
-                        new, reader, old, compress=compress or None, progress=report
+                        new, reader, source[own], compress=compress, progress=report
                     )
                     changes.added(new)
 

@@ -11,15 +11,16 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor.cli import options as shared
 from ztensor.cli.spelling import as_json, count_text, shape_text, size_text
-from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
 from ztensor.model.account import UNREAD
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Callable, Iterable, Iterator
 
-    from ztensor.cli.options import Editing
     from ztensor.cli.terminal import Progress
     from ztensor.edit import Editor
     from ztensor.metadata import TensorMetadata
@@ -100,9 +101,7 @@ def _object_text(found: TensorMetadata) -> str:
 
 
 @contextlib.contextmanager
-def changing(
-    terminal: Terminal, file: str, how: Editing, *, checksum: str | bool = True
-) -> Iterator[Changes]:
+def changing(terminal: Terminal, options: Namespace) -> Iterator[Changes]:
     """Open a file for changes; at the end commit them at once, and tell what was done.
 
     Raises:
@@ -111,19 +110,22 @@ def changing(
     from ztensor.edit import Editor
 
     quiet_library()
+    file, dry_run = options.file, options.dry_run
     require_one_file(file)
+    how = {**shared.changing(options), "atomic": options.atomic}
+    checksum = getattr(options, "checksum", None) or True
     with terminal.progress(f"copy {file}") as progress:
-        editor = Editor(file, checksum=checksum, progress=progress, **how.arguments)
+        editor = Editor(file, checksum=checksum, progress=progress, **how)
     with editor:
         changes = Changes(editor)
         yield changes
         nbytes = editor.finish()
     if editor.rewritten_from is not None:
-        would = "would be" if how.dry_run else "was"
+        would = "would be" if dry_run else "was"
         older = f"its version {editor.rewritten_from} cannot be changed in place"
         terminal.note(f"{file}: {older}; it {would} rewritten as 1.2.0")
-    _tell(terminal, file, changes, nbytes, dry_run=how.dry_run)
-    if not how.dry_run:
+    _tell(terminal, file, changes, nbytes, dry_run=dry_run)
+    if not dry_run:
         _hint_at_dead_bytes(terminal, file)
 
 
@@ -165,7 +167,7 @@ def _tell(terminal: Terminal, file: str, changes: Changes, nbytes: int, *, dry_r
         verbs = dict.fromkeys(change.verb for change in changes.made)
         done = [_done_text(verb, changes.made) for verb in verbs] or ["nothing to change"]
         total = f"{count_text(count, 'object')}, {size_text(nbytes)}"
-        terminal.line(f"{file}: ", Styled(", ".join(done), "green"), f"; {total}")
+        terminal.line(f"{file}: {', '.join(done)}; {total}")
     terminal.result(
         {
             "file": file,
@@ -292,7 +294,7 @@ def require_target(path: str, *, force: bool) -> None:
         error = UsageError("a zTensor file would have another format's name", file=path)
         error.hint = "call it .zt"
         if FORMATS[kind].is_written:
-            error.hint += f"; `ztensor export` makes {kind} of it"
+            error.hint += f"; `ztensor convert` makes {kind} of it"
         raise error
 
 

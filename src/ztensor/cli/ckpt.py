@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import DryRunOption
+from ztensor.cli.options import DRY_RUN, Option
 from ztensor.cli.spelling import count_text, size_text
-from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json
 from ztensor.errors import ArgumentValueError, SourceNotFoundError, UsageError, describe
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Sequence
 
     from ztensor import Checkpoint, CheckpointManager
 
-Action = Literal["ls", "verify", "prune"]
+OPTIONS = (
+    Option("action", choices=("ls", "verify", "prune"), help="What to do."),
+    Option("folder", metavar="DIR", help="The folder of a run, or its URL in a store."),
+    Option(
+        "--keep",
+        metavar="N",
+        type=int,
+        help="Keep so many of the newest steps; by default 1.",
+    ),
+    Option(
+        "--keep-best",
+        action="append",
+        metavar="METRIC:N:min|max",
+        help="And so many of the best; may be repeated.",
+    ),
+    Option("--keep-every", metavar="N", type=int, help="And the steps that this divides."),
+    Option("--damaged", is_flag=True, help="Remove damaged steps, too."),
+    DRY_RUN,
+)
 
 _COLUMNS = (
     Column("step", numeric=True),
@@ -29,37 +46,7 @@ _COLUMNS = (
 )
 
 
-def ckpt(
-    terminal: Terminal,
-    action: Annotated[
-        Action,
-        typer.Argument(metavar="ls|verify|prune", help="What to do.", show_default=False),
-    ],
-    folder: Annotated[
-        str, typer.Argument(metavar="DIR", help="The folder of a run, or its URL in a store.")
-    ],
-    *,
-    keep: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Keep so many of the newest steps; by default 1.", show_default=False
-        ),
-    ] = None,
-    keep_best: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="METRIC:N:min|max",
-            help="And so many of the best; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    keep_every: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="And the steps that this divides.", show_default=False),
-    ] = None,
-    damaged: Annotated[bool, typer.Option("--damaged", help="Remove damaged steps, too.")] = False,
-    dry_run: DryRunOption = False,
-) -> None:
+def ckpt(terminal: Terminal, options: Namespace) -> None:
     """List, check or remove the steps of a training run.
 
     DIR has files that `ztensor.CheckpointManager` saved, such as step-00000100.zt. `ls` opens each
@@ -102,35 +89,47 @@ def ckpt(
     from ztensor import CheckpointManager
     from ztensor.source.table import is_remote
 
+    folder = options.folder
     if not is_remote(folder) and not os.path.isdir(folder):
         raise SourceNotFoundError("there is no folder of that name", file=folder)
-    rules: dict[str, Any] = {"keep": None}
-    given = keep is not None or keep_best or keep_every is not None
-    if action == "prune":
-        if not given and not damaged:
-            raise UsageError(
-                "prune needs to be told what stays: --keep, --keep-best or --keep-every; "
-                "or --damaged, to remove only that"
-            )
-        if given:
-            best = [_best(text) for text in keep_best or ()]
-            newest = 1 if keep is None else keep
-            rules = {"keep": newest, "keep_best": best, "keep_every": keep_every}
-    elif given or damaged or dry_run:
-        raise UsageError(f"{action} removes nothing; these options are for prune")
-    with CheckpointManager(folder, **rules) as manager:
+    with CheckpointManager(folder, **_rules(options)) as manager:
         if not manager.newest(0)[0]:
             raise SourceNotFoundError(
                 "no step of a training run is there",
                 file=folder,
                 expected="files such as step-00000100.zt, which ztensor.CheckpointManager saves",
             )
-        if action == "prune":
-            _prune(terminal, folder, manager, damaged=damaged, dry_run=dry_run)
-        else:
-            steps = manager.checkpoints() if action == "ls" else manager.verify()
-            (_list if action == "ls" else _tell)(terminal, folder, steps)
-            _finish(terminal, folder, steps)
+        if options.action == "prune":
+            _prune(terminal, manager, options)
+            return
+        steps = manager.checkpoints() if options.action == "ls" else manager.verify()
+    (_list if options.action == "ls" else _tell)(terminal, folder, steps)
+    _finish(terminal, folder, steps)
+
+
+def _rules(options: Namespace) -> dict[str, Any]:
+    """Return what a `CheckpointManager` takes that says which steps stay.
+
+    Raises:
+        UsageError: nothing says so, or the verb removes nothing.
+    """
+    is_given = options.keep is not None or options.keep_best or options.keep_every is not None
+    if options.action != "prune":
+        if is_given or options.damaged or options.dry_run:
+            raise UsageError(f"{options.action} removes nothing; these options are for prune")
+        return {"keep": None}
+    if is_given:
+        return {
+            "keep": 1 if options.keep is None else options.keep,
+            "keep_best": [_best(text) for text in options.keep_best],
+            "keep_every": options.keep_every,
+        }
+    if not options.damaged:
+        raise UsageError(
+            "prune needs to be told what stays: --keep, --keep-best or --keep-every; "
+            "or --damaged, to remove only that"
+        )
+    return {"keep": None}
 
 
 def _best(text: str) -> tuple[str, int, str]:
@@ -158,7 +157,7 @@ def _list(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
             for one in steps
         ],
     )
-    terminal.line(Styled(f"{folder}: {count_text(len(steps), 'step')}", "bold"))
+    terminal.line(f"{folder}: {count_text(len(steps), 'step')}")
 
 
 def _state(one: Checkpoint) -> str:
@@ -170,11 +169,11 @@ def _state(one: Checkpoint) -> str:
 def _tell(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
     for one in steps:
         if one.problem is None:
-            word = Styled("ok", "green") if one.is_checked else Styled("unchecked", "yellow")
-            terminal.line(f"step {one.step}: ", word, f", {size_text(one.nbytes)}")
+            word = "ok" if one.is_checked else "unchecked"
+            terminal.line(f"step {one.step}: {word}, {size_text(one.nbytes)}")
         else:
-            word = Styled("DAMAGED" if one.is_damaged else "not read", "bold red")
-            terminal.problem(f"step {one.step}: ", word, f"; {one.problem.told()}")
+            word = "DAMAGED" if one.is_damaged else "not read"
+            terminal.problem(f"step {one.step}: {word}; {one.problem.told()}")
     counts = {
         "ok": sum(one.is_checked for one in steps),
         "unchecked": sum(one.problem is None and not one.is_checked for one in steps),
@@ -182,7 +181,7 @@ def _tell(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
         "not read": sum(one.problem is not None and not one.is_damaged for one in steps),
     }
     facts = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n)
-    terminal.line(Styled(f"{folder}: {count_text(len(steps), 'step')}: {facts}", "bold"))
+    terminal.line(f"{folder}: {count_text(len(steps), 'step')}: {facts}")
 
 
 def _finish(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
@@ -210,14 +209,10 @@ def _finish(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> Non
     )
 
 
-def _prune(
-    terminal: Terminal, folder: str, manager: CheckpointManager, *, damaged: bool, dry_run: bool
-) -> None:
-    removed = manager.prune(damaged=damaged, dry_run=dry_run)
+def _prune(terminal: Terminal, manager: CheckpointManager, options: Namespace) -> None:
+    removed = manager.prune(damaged=options.damaged, dry_run=options.dry_run)
     for step in removed:
-        terminal.line(f"step {step}: ", "would be removed" if dry_run else "removed")
-    terminal.line(
-        Styled(f"{folder}: {count_text(len(removed), 'step')}", "bold"),
-        Styled(" to remove; nothing is changed" if dry_run else " removed", "bold"),
-    )
-    terminal.result({"folder": folder, "dry_run": dry_run, "removed": removed})
+        terminal.line(f"step {step}: {'would be removed' if options.dry_run else 'removed'}")
+    done = "to remove; nothing is changed" if options.dry_run else "removed"
+    terminal.line(f"{options.folder}: {count_text(len(removed), 'step')} {done}")
+    terminal.result({"folder": options.folder, "dry_run": options.dry_run, "removed": removed})

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ztensor.cli.changing import is_divided_folder, quiet_library, require_one_file, size_of
-from ztensor.cli.options import CanonicalOption, ChangedFileArgument, Changing
+from ztensor.cli.options import CANONICAL, CHANGED_FILE, CHANGING, Option, changing, number
 from ztensor.cli.spelling import count_text, size_text
-from ztensor.cli.terminal import Styled, Terminal
+from ztensor.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+OPTIONS = (
+    CHANGED_FILE,
+    CANONICAL,
+    Option(
+        "--older-than",
+        metavar="HOURS",
+        type=number(0, kind=float),
+        default=24.0,
+        help="Of a divided checkpoint in a store: leave younger files; by default 24.",
+    ),
+    *CHANGING,
+)
 
 
-def compact(
-    terminal: Terminal,
-    file: ChangedFileArgument,
-    *,
-    canonical: CanonicalOption = False,
-    older_than: Annotated[
-        float,
-        typer.Option(
-            metavar="HOURS",
-            min=0.0,
-            help="Of a divided checkpoint in a store: leave younger files.",
-        ),
-    ] = 24.0,
-    how: Changing,
-) -> None:
+def compact(terminal: Terminal, options: Namespace) -> None:
     """Free the bytes of what was removed or replaced.
 
     The file is written anew without dead bytes and replaces the old one atomically, so there must
@@ -60,37 +60,40 @@ def compact(
     from ztensor.edit import compact as compact_file
 
     quiet_library()
+    file, dry_run = options.file, options.dry_run
     if is_divided_folder(file):
-        _compact_folder(terminal, file, older_than, how)
+        _compact_folder(terminal, options)
         return
     require_one_file(file)
+    how = changing(options)
     with terminal.progress(file) as progress:
-        freed = compact_file(file, canonical=canonical, progress=progress, **how.arguments)
+        freed = compact_file(file, canonical=options.canonical, progress=progress, **how)
     now = size_of(file)
-    before, after = (now, now - freed) if how.dry_run else (now + freed, now)
+    before, after = (now, now - freed) if dry_run else (now + freed, now)
     sizes = f"{size_text(before)} -> {size_text(after)}"
     amount = size_text(max(freed, 0))  # our commit record may be more than there was to free
-    if how.dry_run:
+    if dry_run:
         terminal.line(f"{file}: unchanged; compacting would free {amount}, {sizes}")
     else:
-        terminal.line(f"{file}: ", Styled(f"{amount} freed", "green"), f", {sizes}")
+        terminal.line(f"{file}: {amount} freed, {sizes}")
     terminal.result(
         {
             "file": file,
-            "dry_run": how.dry_run,
+            "dry_run": dry_run,
             "freed_nbytes": freed,
             "nbytes": {"before": before, "after": after},
         }
     )
 
 
-def _compact_folder(terminal: Terminal, folder: str, older_than: float, how: Changing) -> None:
+def _compact_folder(terminal: Terminal, options: Namespace) -> None:
     """Remove what saves that died left in the folder of a divided checkpoint."""
     from ztensor.divided import compact as collect
 
-    gone = collect(folder, older_than=older_than, dry_run=how.dry_run)
-    would = "would be removed" if how.dry_run else "removed"
-    terminal.line(f"{folder}: ", Styled(f"{count_text(len(gone), 'file')} {would}", "green"))
+    folder, dry_run = options.file, options.dry_run
+    gone = collect(folder, older_than=options.older_than, dry_run=dry_run)
+    would = "would be removed" if dry_run else "removed"
+    terminal.line(f"{folder}: {count_text(len(gone), 'file')} {would}")
     for name in gone:
         terminal.line(f"  {name}")
-    terminal.result({"file": folder, "dry_run": how.dry_run, "removed": gone})
+    terminal.result({"file": folder, "dry_run": dry_run, "removed": gone})

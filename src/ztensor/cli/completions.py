@@ -1,25 +1,39 @@
-"""`ztensor completions`: what teaches a shell to complete this command."""
+"""`ztensor completions`: what teaches a shell to complete this command, and what it then asks."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import argparse
+import os
+import re
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from ztensor.cli.options import Option
+from ztensor.cli.parsing import load
 from ztensor.cli.terminal import Terminal
+from ztensor.cli.verb import open_file
+from ztensor.errors import MissingDependencyError, ZTensorError
 
-Shell = Literal["bash", "zsh", "fish", "powershell"]
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterable
+
+OPTIONS = (
+    Option(
+        "shell",
+        choices=("bash", "zsh", "fish", "powershell"),
+        metavar="SHELL",
+        help="bash, zsh, fish or powershell.",
+    ),
+)
+
+_MOST_NAMES = 200
 
 
-def completions(
-    terminal: Terminal,
-    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh, fish or powershell.")],
-) -> None:
+def completions(terminal: Terminal, options: Namespace) -> None:
     """Print a script that completes verbs, options and names.
 
-    `ztensor --install-completion` installs the script. This verb prints it, for packages and for
-    those who manage such files themselves. Names of objects are completed from the file on the
-    command line.
+    Names of objects are completed from the file on the command line. It needs
+    `pip install 'pyztensor[completion]'`, also when the script runs.
 
     Output:
       The script.
@@ -37,11 +51,44 @@ def completions(
       $ ztensor completions bash > ztensor.bash
         a file that bash reads with `source`
     """
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]
-
-    script = get_completion_script(
-        prog_name="ztensor", complete_var="_ZTENSOR_COMPLETE", shell=shell
-    )
-    for line in script.splitlines():
+    try:
+        from argcomplete.shell_integration import shellcode
+    except ImportError as error:
+        raise MissingDependencyError(
+            "completion needs argcomplete: pip install 'pyztensor[completion]'"
+        ) from error
+    script = shellcode(["ztensor"], shell=options.shell)
+    for line in script.expandtabs(4).splitlines():
         terminal.line(line)
-    terminal.result({"shell": shell, "script": script})
+    terminal.result({"shell": options.shell, "script": script})
+
+
+def complete(verbs: Iterable[tuple[str, str, str]]) -> None:
+    """Answer the shell that asks how a command line goes on, and end the process.
+
+    Args:
+        verbs: name, summary and place of each.
+    """
+    import argcomplete
+
+    parser = argparse.ArgumentParser(prog="ztensor", allow_abbrev=False)
+    parsers = parser.add_subparsers()
+    typed = os.environ.get("COMP_LINE", "").split()[1:2]
+    for name, summary, place in verbs:
+        one = parsers.add_parser(name, help=summary, allow_abbrev=False)
+        for option in load(name, place).options if [name] == typed else ():
+            action: Any = option.add_to(one)
+            if option.is_name:
+                action.completer = _names
+    argcomplete.autocomplete(parser)
+
+
+def _names(prefix: str, parsed_args: Namespace, **_others: Any) -> list[str]:
+    """Return names of the objects in FILE; only such as no shell reads anything into."""
+    try:
+        with open_file(parsed_args.file) as reader:
+            names = [name for name in reader if name.startswith(prefix)]
+    except ZTensorError:
+        return []
+    plain = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
+    return [name for name in names if plain.fullmatch(name)][:_MOST_NAMES]

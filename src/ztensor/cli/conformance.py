@@ -2,50 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ztensor.cli.exits import ExitCode
+from ztensor.cli.options import Option, number
 from ztensor.cli.spelling import count_text
-from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.terminal import Column, Terminal
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from ztensor.conformance import ConformanceReport, Verdict
+
+OPTIONS = (
+    Option(
+        "folders",
+        nargs="+",
+        metavar="DIR",
+        help="Folders with a corpus.json and the files it names.",
+    ),
+    Option(
+        "--reader",
+        metavar="CMD",
+        help="The command to try, called with a path behind it; by default this library.",
+    ),
+    Option(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=30.0,
+        help="What one call may take; by default 30.",
+    ),
+    Option("--memory", metavar="MIB", type=number(1), help="What one call may have, on Linux."),
+    Option("--jobs", "-j", metavar="N", type=number(1), default=1, help="Calls at a time."),
+)
 
 _MOST_SHOWN = 20
 
 
-def conformance(
-    terminal: Terminal,
-    folders: Annotated[
-        list[str],
-        typer.Argument(metavar="DIR", help="Folders with a corpus.json and the files it names."),
-    ],
-    *,
-    reader: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CMD",
-            help="The command to try, called with a path behind it; by default this library.",
-            show_default=False,
-        ),
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", help="What one call may take.")
-    ] = 30.0,
-    memory: Annotated[
-        int | None,
-        typer.Option(
-            metavar="MIB", min=1, help="What one call may have, on Linux.", show_default=False
-        ),
-    ] = None,
-    jobs: Annotated[
-        int, typer.Option("--jobs", "-j", metavar="N", min=1, help="Calls at a time.")
-    ] = 1,
-) -> None:
+def conformance(terminal: Terminal, options: Namespace) -> None:
     """Try a reader of .zt files on a corpus of right and wrong ones.
 
     The corpora are the folders tests/corpus and tests/corpus2 of the sources. CMD is split into
@@ -81,18 +79,18 @@ def conformance(
     from ztensor.conformance import ConformanceReport, run_corpus
     from ztensor.source.table import require_on_disk
 
-    for folder in folders:
+    for folder in options.folders:
         require_on_disk(folder, "a corpus is a folder here: download it")
-    command = None if reader is None else shlex.split(reader, posix=os.name == "posix")
+    command, memory = options.reader, options.memory
     verdicts: list[Verdict] = []
-    for folder in folders:
+    for folder in options.folders:
         with terminal.progress(os.path.basename(os.path.normpath(folder))) as progress:
             report = run_corpus(
                 folder,
-                command,
-                seconds=seconds,
+                None if command is None else shlex.split(command, posix=os.name == "posix"),
+                seconds=options.timeout,
                 memory=None if memory is None else memory << 20,
-                jobs=jobs,
+                jobs=options.jobs,
                 progress=progress,
             )
         verdicts += report.verdicts
@@ -106,14 +104,7 @@ def conformance(
             "counts": report.counts,
             "sections": report.sections,
             "failures": [
-                {
-                    "path": one.path,
-                    "section": one.section,
-                    "expect": one.expect,
-                    "outcome": one.outcome.value,
-                    "why": one.why,
-                }
-                for one in report.failures
+                {**dataclasses.asdict(one), "outcome": one.outcome.value} for one in report.failures
             ],
         }
     )
@@ -135,9 +126,9 @@ def _show(terminal: Terminal, report: ConformanceReport) -> None:
         ],
     )
     for one in report.failures[:_MOST_SHOWN]:
-        terminal.problem(Styled(one.outcome.value, "bold red"), f"  {one.path}: {one.why}")
+        terminal.problem(f"{one.outcome.value}  {one.path}: {one.why}")
     left = len(report.failures) - _MOST_SHOWN
     if left > 0:
         terminal.problem(f"and {left:,} more; --json has all of them")
     files = count_text(len(report.verdicts), "file")
-    terminal.line(Styled(f"{report.counts['as expected']:,} of {files} as expected", "bold"))
+    terminal.line(f"{report.counts['as expected']:,} of {files} as expected")

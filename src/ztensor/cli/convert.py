@@ -3,75 +3,80 @@
 from __future__ import annotations
 
 import os
-import re
-from typing import Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.folders import convert_whole, is_folder_asked
 from ztensor.cli.options import (
-    ChecksumOption,
-    ChunkRowsOption,
-    Converting,
-    Jobs,
-    ToOption,
-    VersionOption,
+    CHECKSUM,
+    CHUNK_ROWS,
+    CONVERTING,
+    JOBS,
+    LOCKING,
+    VERSION,
+    Option,
 )
-from ztensor.cli.rewriting import convert_file, convert_several
+from ztensor.cli.rewriting import convert_file, convert_several, rewrite
 from ztensor.cli.terminal import Terminal
+from ztensor.container import LATEST
 from ztensor.encoding import writable
 from ztensor.encoding.zstd import STRONGEST_LEVEL
 from ztensor.errors import UsageError
+from ztensor.model.formats import written_formats
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+OPTIONS = (
+    Option(
+        "files",
+        nargs="+",
+        metavar="IN... OUT",
+        help="Files of any known format, indexes or folders of shards; - is standard input. Last "
+        "the new file, or a folder for several.",
+    ),
+    Option(
+        "--to",
+        metavar="FORMAT",
+        help=f"{', '.join(written_formats())}; by default what OUT's suffix says.",
+    ),
+    VERSION,
+    Option(
+        "--compression",
+        metavar="HOW",
+        default="keep",
+        help=f"Of a .zt: keep, the default, {', '.join(writable())}, or a zstd level up to "
+        f"{STRONGEST_LEVEL}.",
+    ),
+    CHUNK_ROWS,
+    Option(
+        "--in-place",
+        is_flag=True,
+        help="Rewrite the one .zt file that is named, and give no OUT.",
+    ),
+    Option(
+        "--dequantize",
+        is_flag=True,
+        help="Convert quantized objects to floats, of --dtype or float32.",
+    ),
+    Option(
+        "--dtype",
+        metavar="float32|float16|bfloat16",
+        help="Convert floats of 16 bits and more to this type.",
+    ),
+    CHECKSUM,
+    Option(
+        "--pickled",
+        is_flag=True,
+        help="Of a folder: convert weights in .bin files, too; nothing in them is run.",
+    ),
+    *CONVERTING,
+    *LOCKING,
+    *JOBS,
+)
 
 
-def convert(
-    terminal: Terminal,
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="IN... OUT",
-            help="Files of any known format, indexes or folders of shards; - is standard input. "
-            "Last the new file, or a folder for several.",
-        ),
-    ],
-    *,
-    to: ToOption = None,
-    version: VersionOption = "1.2.0",
-    compression: Annotated[
-        str,
-        typer.Option(
-            metavar="HOW",
-            help=f"Of a .zt: keep, {', '.join(writable())}, "
-            f"or a zstd level up to {STRONGEST_LEVEL}.",
-        ),
-    ] = "keep",
-    chunk_rows: ChunkRowsOption = None,
-    dequantize: Annotated[
-        bool,
-        typer.Option(
-            "--dequantize", help="Convert quantized objects to floats, of --dtype or float32."
-        ),
-    ] = False,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            metavar="float32|float16|bfloat16",
-            help="Convert floats of 16 bits and more to this type.",
-            show_default=False,
-        ),
-    ] = None,
-    checksum: ChecksumOption = "",
-    pickled: Annotated[
-        bool,
-        typer.Option(
-            "--pickled",
-            help="Of a folder: convert weights in .bin files, too; nothing in them is run.",
-        ),
-    ] = False,
-    how: Converting,
-    jobs: Jobs,
-) -> None:
-    """Write a file of any format as .zt, or in another format.
+def convert(terminal: Terminal, options: Namespace) -> None:
+    """Write a file in another format, version or compression.
 
     IN is a file of any known format, a set of shards, or - for standard input. The suffix of OUT,
     or --to, selects the format: .zt, .safetensors, .npz, .npy, .gguf, .h5 or .hdf5. Stored bytes
@@ -84,6 +89,11 @@ def convert(
     If IN is a folder and OUT has no suffix of a format, OUT is a folder too: weights are converted
     to .zt, or to .safetensors with --to, indexes of shards are rewritten, and all other files are
     copied. Every object is compared before OUT appears as a whole.
+
+    With --in-place the .zt file that is named is rewritten in another version or encoding: the new
+    file is read back and compared with the old one in names, shapes, types, elements and
+    attributes, then replaces it atomically. It keeps its version unless --version is given. If the
+    version cannot store something, nothing is written.
 
     --dequantize and --dtype change values: quantized objects become floats, and floats get another
     type. Other objects do not change. A finite number that is too large for the type is an error.
@@ -119,12 +129,13 @@ def convert(
                       file of each, too
 
     Safety:
-      It never changes IN, and deletes it only with --delete-input, after OUT was
-      compared with it. It replaces an existing OUT only with --force.
+      It never changes IN but with --in-place, and deletes it only with
+      --delete-input; both after the new file was compared with it. It replaces
+      an existing OUT only with --force.
 
     Exit code:
-      0 if OUT was written, even if something is lost; with --strict that is 2,
-      and nothing is written.
+      0 if OUT was written, even if something is lost; with --strict or
+      --in-place that is 2, and nothing is written.
 
     Examples:
       $ ztensor convert tiny.safetensors tiny.zt
@@ -137,43 +148,49 @@ def convert(
         plain floats, for programs that know no quantization
       $ ztensor convert model.zt old.zt --version 0.1.0 --include 'layers.*'
         for readers that know only an old version
+      $ ztensor convert model.zt --in-place --compression 9
+        the same file, with all data as zstd
+      $ ztensor convert model.zt --in-place --compression raw
+        and raw again, ready to be mapped
+      $ ztensor convert plain.zt --in-place --version 1.1.0
+        for readers that know 1.1, where 1.1 can say all of it
       $ ztensor convert tiny.npz model.zt new/ --to safetensors
         several files, each under its own name in a folder
     """
-    output = how.named_output
+    how: dict[str, Any] = {
+        "compression": _compression_of(options.compression),
+        "chunk_rows": options.chunk_rows,
+        "checksum": options.checksum or True,
+    }
+    if options.in_place:
+        terminal.result(rewrite(terminal, options, how))
+        return
+    files, output = options.files, options.named_output
     if output is None:
         *files, output = files
     if not files:
         raise UsageError("give OUT, the new file")
-    if to is not None and re.fullmatch(r"\d+(\.\d+)+", to):  # as migrate has it
-        to, version = "zt", to
-    options: dict[str, Any] = {
-        "to": to,
-        "version": version,
-        "compression": _compression_of(compression),
-        "chunk_rows": chunk_rows,
-        "dequantize": dequantize,
-        "dtype": dtype,
-        "checksum": checksum or True,
+    how |= {
+        "to": options.to,
+        "version": options.version or LATEST,
+        "dequantize": options.dequantize,
+        "dtype": options.dtype,
     }
-    if is_folder_asked(files, output):
-        terminal.result(
-            convert_whole(terminal, files[0], output, how, pickled=pickled, asked=options)
-        )
-        return
-    if pickled:
-        raise UsageError("--pickled is for folders; a file that is named is read as it is")
     is_folder = output.endswith(("/", os.sep)) or (len(files) > 1 and os.path.isdir(output))
-    if len(files) > 1 and not is_folder:
+    if is_folder_asked(files, output):
+        found = convert_whole(terminal, files[0], output, options, how)
+    elif options.pickled:
+        raise UsageError("--pickled is for folders; a file that is named is read as it is")
+    elif is_folder:
+        found = {"files": convert_several(terminal, files, output, options, how)}
+    elif len(files) == 1:
+        found = convert_file(terminal, files[0], output, options, how)
+    else:
         raise UsageError(
             "several files go into a folder: OUT is one that is there, or ends with a slash",
             file=output,
         )
-    if is_folder:
-        several = convert_several(terminal, files, output, how, jobs, **options)
-        terminal.result({"files": several})
-    else:
-        terminal.result(convert_file(terminal, files[0], output, how, **options))
+    terminal.result(found)
 
 
 def _compression_of(text: str) -> bool | int | str | None:

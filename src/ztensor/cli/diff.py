@@ -5,21 +5,48 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.changing import pair_of
-from ztensor.cli.choosing import chosen
+from ztensor.cli.choosing import chosen_or_all
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import Choice
+from ztensor.cli.options import CHOICE, Option, number
 from ztensor.cli.spelling import as_json, count_text, shape_text, value_text
-from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import open_file
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from ztensor.analysis.comparing import DiffReport, TensorDiff
     from ztensor.metadata import TensorMetadata
+
+_TOLERANCE: dict[str, Any] = {"metavar": "X", "type": number(0, kind=float), "default": 0.0}
+OPTIONS = (
+    Option("a", metavar="A", help="A file of any known format, or a set; - is standard input."),
+    Option("b", metavar="B", help="The file to compare with it, of any known format."),
+    *CHOICE,
+    Option("--atol", help="Absolute tolerance; by default 0.", **_TOLERANCE),
+    Option("--rtol", help="Relative tolerance; by default 0.", **_TOLERANCE),
+    Option("--nan-differs", is_flag=True, help="Treat NaN as different from NaN."),
+    Option(
+        "--values-only",
+        is_flag=True,
+        help="Ignore differences of types, layouts and attributes.",
+    ),
+    Option(
+        "--digests",
+        is_switch=True,
+        help="Trust equal digests instead of reading the values (the default).",
+    ),
+    Option(
+        "--rename",
+        action="append",
+        metavar="PATTERN=REPL",
+        help="Rename A's objects before comparing, as re.sub does; may be repeated.",
+    ),
+    Option("--all", is_flag=True, help="List equal objects, too."),
+)
 
 _COLUMNS = (
     Column("name"),
@@ -33,54 +60,7 @@ _COLUMNS = (
 _ATTRIBUTE_CHARACTERS = 60
 
 
-def diff(
-    terminal: Terminal,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", help="A file of any known format, or a set; - is standard input."
-        ),
-    ],
-    other: Annotated[
-        str, typer.Argument(metavar="B", help="The file to compare with it, of any known format.")
-    ],
-    *,
-    choice: Choice,
-    atol: Annotated[
-        float,
-        typer.Option(
-            metavar="X", min=0.0, help="Absolute tolerance; by default 0.", show_default=False
-        ),
-    ] = 0.0,
-    rtol: Annotated[
-        float,
-        typer.Option(
-            metavar="X", min=0.0, help="Relative tolerance; by default 0.", show_default=False
-        ),
-    ] = 0.0,
-    nan_differs: Annotated[
-        bool, typer.Option("--nan-differs", help="Treat NaN as different from NaN.")
-    ] = False,
-    values_only: Annotated[
-        bool,
-        typer.Option("--values-only", help="Ignore differences of types, layouts and attributes."),
-    ] = False,
-    digests: Annotated[
-        bool,
-        typer.Option(
-            help="Trust equal digests instead of reading the values (the default).",
-            show_default=False,
-        ),
-    ] = True,
-    rename: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN=REPL",
-            help="Rename A's objects before comparing, as re.sub does; may be repeated.",
-        ),
-    ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="List equal objects, too.")] = False,
-) -> None:
+def diff(terminal: Terminal, options: Namespace) -> None:
     r"""Compare two files, whatever their formats.
 
     Names, shapes, types, layouts, attributes and values are compared. If both files have digests of
@@ -131,30 +111,28 @@ def diff(
     """
     from ztensor.analysis.comparing import diff as diff_of
 
-    with open_file(file) as first, open_file(other) as second:
-        names = None
-        if choice.is_given:
-            names = chosen((first, second), choice)
-        with terminal.progress(os.path.basename(file)) as progress:
+    with open_file(options.a) as first, open_file(options.b) as second:
+        names = chosen_or_all((first, second), options)
+        with terminal.progress(os.path.basename(options.a)) as progress:
             report = diff_of(
                 first,
                 second,
                 names,
-                atol=atol,
-                rtol=rtol,
-                nan_differs=nan_differs,
-                values_only=values_only,
-                digests=digests,
-                rename=dict(pair_of(text, "PATTERN=REPL") for text in rename or ()),
+                atol=options.atol,
+                rtol=options.rtol,
+                nan_differs=options.nan_differs,
+                values_only=options.values_only,
+                digests=options.digests,
+                rename=dict(pair_of(text, "PATTERN=REPL") for text in options.rename),
                 progress=progress,
             )
     if not report.ok:
         terminal.fail(ExitCode.FAILED)
-    _show(terminal, report, everything=all_)
+    _show(terminal, report, everything=options.all)
     terminal.result(
         {
-            "a": file,
-            "b": str(other),
+            "a": options.a,
+            "b": options.b,
             "ok": report.ok,
             "attributes": {key: _pair(*pair) for key, pair in report.attributes.items()},
             "values": {path: _pair(*pair) for path, pair in report.values.items()},
@@ -173,17 +151,15 @@ def _show(terminal: Terminal, report: DiffReport, *, everything: bool) -> None:
         alike = terminal.table(_COLUMNS, [_row(found) for found in shown])
         facts = [f"{title} {cell}" for title, cell in alike if cell != "-"]
         if facts:
-            terminal.line(Styled(", ".join(facts), "dim"))
+            terminal.line(", ".join(facts))
     for found in shown:
         if found.note is not None:
             terminal.line(f"'{found.name}': {found.note}")
-    for key, (before, after) in report.attributes.items():
-        texts = [_attribute(value, terminal) for value in (before, after)]
-        terminal.line(f"attribute '{key}': {texts[0]} -> {texts[1]}")
-    for path, (before, after) in report.values.items():
-        texts = [_attribute(value, terminal) for value in (before, after)]
-        terminal.line(f"{path or 'the tree'}: {texts[0]} -> {texts[1]}")
-    terminal.line(Styled(_summary(report), "green" if report.ok else "bold"))
+    for key, pair in report.attributes.items():
+        terminal.line(f"attribute '{key}': {_change(pair, terminal)}")
+    for path, pair in report.values.items():
+        terminal.line(f"{path or 'the tree'}: {_change(pair, terminal)}")
+    terminal.line(_summary(report))
 
 
 def _summary(report: DiffReport) -> str:
@@ -250,9 +226,9 @@ def _type(found: TensorMetadata) -> str:
     return found.type or found.dtype or "unknown"
 
 
-def _attribute(value: Any, terminal: Terminal) -> str:
+def _change(pair: tuple[Any, Any], terminal: Terminal) -> str:
     limit = _ATTRIBUTE_CHARACTERS if terminal.interactive else sys.maxsize
-    return "none" if _is_missing(value) else value_text(value, limit)
+    return " -> ".join("none" if _is_missing(value) else value_text(value, limit) for value in pair)
 
 
 def _is_missing(value: Any) -> bool:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor.cli.options import new_file
 from ztensor.cli.spelling import count_text, size_text
-from ztensor.cli.terminal import Column, Styled
+from ztensor.cli.terminal import Column
 from ztensor.errors import UsageError
 from ztensor.model.formats import format_by_suffix
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ztensor.cli.options import Converting
     from ztensor.cli.terminal import Terminal
+    from ztensor.converting.folders import FolderReport
 
+# Options of `convert` that mean nothing where a folder is converted.
+_OF_FILES = (
+    "dtype", "chunk_rows", "dequantize", "include", "exclude", "max_shard_size", "delete_input",
+    "canonical", "alignment", "version", "checksum",
+)  # fmt: skip
 _WORDS = {"convert": "converted", "index": "rewritten", "copy": "copied", "leave": "left out"}
 
 
@@ -30,13 +37,7 @@ def is_folder_asked(files: Sequence[str], output: str) -> bool:
 
 
 def convert_whole(
-    terminal: Terminal,
-    folder: str,
-    output: str,
-    how: Converting,
-    *,
-    pickled: bool,
-    asked: Mapping[str, Any],
+    terminal: Terminal, folder: str, output: str, options: Namespace, how: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Convert a folder, tell what was done with each file, and return it as JSON.
 
@@ -44,9 +45,8 @@ def convert_whole(
         terminal: where it is told.
         folder: the folder.
         output: the new one.
-        how: the options that others have.
-        pickled: as for `ztensor.convert_folder`.
-        asked: what `ztensor.convert` takes for a file.
+        options: those of the verb.
+        how: what `ztensor.convert` takes for a file.
 
     Raises:
         UsageError: an option is given that is for files only.
@@ -54,59 +54,27 @@ def convert_whole(
     """
     from ztensor.converting import convert_folder
 
-    own = {key: asked[key] for key in ("dtype", "chunk_rows") if asked[key] is not None}
-    own |= {key: asked[key] for key in ("dequantize",) if asked[key]}
-    given = [
-        *own,
-        *(["include or exclude"] if how.is_given else []),
-        *(["max-shard-size"] if how.max_shard_size is not None else []),
-        *(["delete-input"] if how.delete_input else []),
-        *(["canonical"] if how.canonical else []),
-        *(["alignment"] if how.alignment is not None else []),
-        *(["version"] if asked["version"] != "1.2.0" else []),
-        *(["checksum"] if asked["checksum"] is not True else []),
-    ]
+    given = [word for word in _OF_FILES if getattr(options, word) not in (None, False, [])]
     if given:
         raise UsageError(
             "this option is for files, and a folder is converted here",
             file=folder,
-            found=", ".join(one.replace("_", "-") for one in given),
+            found=", ".join(f"--{word.replace('_', '-')}" for word in given),
         )
     with terminal.progress(output) as progress:
         report = convert_folder(
             folder,
             output.rstrip("/" + os.sep) or output,
-            to=asked["to"] or "zt",
-            compression=asked["compression"],
-            pickled=pickled,
-            overwrite=how.force,
-            strict=how.strict,
-            durable=not how.no_durable,
-            dry_run=how.dry_run,
-            threads=how.threads,
+            to=options.to or "zt",
+            compression=how["compression"],
+            pickled=options.pickled,
+            overwrite=options.force,
+            strict=options.strict,
+            threads=options.threads,
             progress=progress,
+            **new_file(options),
         )
-    rows = [
-        (_WORDS[step.action], step.source, step.target or step.sentence)
-        if not (step.target and step.sentence)
-        else (_WORDS[step.action], step.source, f"{step.target} ({step.sentence})")
-        for step in report.steps
-    ]
-    terminal.table((Column("what"), Column("file"), Column("new file")), rows)
-    if report.lost:
-        losses = [(file, str(loss)) for file, loss in report.lost]
-        terminal.table((Column("lost of"), Column("what")), losses)
-    if report.dry_run:
-        terminal.line(f"{report.path}: not written; it would have the weights as {report.format}")
-    else:
-        sizes = f"{size_text(report.source_nbytes)} -> {size_text(report.nbytes)}"
-        lost = f"{count_text(len(report.lost), 'thing')} lost" if report.lost else "nothing is lost"
-        terminal.line(
-            f"{report.path}: ",
-            Styled("written", "green"),
-            f", weights as {report.format}, of {count_text(report.objects, 'object')}, {sizes}; "
-            f"{lost}, read back and compared",
-        )
+    _show(terminal, report)
     return {
         "folder": folder,
         "output": report.path,
@@ -128,3 +96,25 @@ def convert_whole(
             for file, loss in report.lost
         ],
     }
+
+
+def _show(terminal: Terminal, report: FolderReport) -> None:
+    rows = [
+        (_WORDS[step.action], step.source, step.target or step.sentence)
+        if not (step.target and step.sentence)
+        else (_WORDS[step.action], step.source, f"{step.target} ({step.sentence})")
+        for step in report.steps
+    ]
+    terminal.table((Column("what"), Column("file"), Column("new file")), rows)
+    if report.lost:
+        losses = [(file, str(loss)) for file, loss in report.lost]
+        terminal.table((Column("lost of"), Column("what")), losses)
+    if report.dry_run:
+        terminal.line(f"{report.path}: not written; it would have the weights as {report.format}")
+    else:
+        sizes = f"{size_text(report.source_nbytes)} -> {size_text(report.nbytes)}"
+        lost = f"{count_text(len(report.lost), 'thing')} lost" if report.lost else "nothing is lost"
+        terminal.line(
+            f"{report.path}: written, weights as {report.format}, of "
+            f"{count_text(report.objects, 'object')}, {sizes}; {lost}, read back and compared"
+        )

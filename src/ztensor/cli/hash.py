@@ -4,80 +4,63 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from ztensor.cli import jobs
 from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import Choice, Jobs, ThreadsOption
+from ztensor.cli.options import CHOICE, JOBS, THREADS, Option, patterns
 from ztensor.cli.spelling import count_text
-from ztensor.cli.terminal import Styled, Terminal
+from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import error_as_json, in_order, open_file
 from ztensor.digest import CONTENT_ALGORITHMS
 from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError, describe
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterator, Mapping, Sequence
-
-
-class _How(NamedTuple):
-    """What of a file the id is of; see the options."""
-
-    choice: Choice
-    attributes: bool
-    threads: int | None
-    content: str | None  # algorithm of a content digest, where that is asked for
-    jobs: Jobs
-
 
 _Ids = tuple[str, "Mapping[str, str]"]  # of all that was chosen, and of each tensor
 
+OPTIONS = (
+    Option(
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="Files of any known format; - is standard input.",
+    ),
+    Option(
+        "--check",
+        metavar="LIST",
+        help="Check files against a list of ids that this verb printed before.",
+    ),
+    *CHOICE,
+    Option("--tensors", is_flag=True, help="Print an id of each tensor, too."),
+    Option(
+        "--attributes",
+        is_flag=True,
+        help="Include the attributes of file and objects in the id.",
+    ),
+    Option(
+        "--content",
+        is_flag=True,
+        help="Print the content digest of 2.x files, from their manifest alone.",
+    ),
+    Option(
+        "--algorithm",
+        choices=tuple(CONTENT_ALGORITHMS),
+        default=CONTENT_ALGORITHMS[0],
+        help=f"Of the content digest; by default {CONTENT_ALGORITHMS[0]}.",
+    ),
+    THREADS,
+    *JOBS,
+)
 
 _LINE = re.compile(r"(\S+) [ *](.+)")
 _IDS = re.compile(r"xxh3:[0-9a-f]{16}|(?:sha256:)?[0-9a-f]{64}")
 
 
-def hash_(
-    terminal: Terminal,
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE", help="Files of any known format; - is standard input."),
-    ] = None,
-    *,
-    check: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIST",
-            help="Check files against a list of ids that this verb printed before.",
-            show_default=False,
-        ),
-    ] = None,
-    choice: Choice,
-    tensors: Annotated[
-        bool, typer.Option("--tensors", help="Print an id of each tensor, too.")
-    ] = False,
-    attributes: Annotated[
-        bool,
-        typer.Option("--attributes", help="Include the attributes of file and objects in the id."),
-    ] = False,
-    content: Annotated[
-        bool,
-        typer.Option(
-            "--content", help="Print the content digest of 2.x files, from their manifest alone."
-        ),
-    ] = False,
-    algorithm: Annotated[
-        str,
-        typer.Option(
-            metavar="|".join(CONTENT_ALGORITHMS),
-            help="Of the content digest.",
-            autocompletion=lambda: [*CONTENT_ALGORITHMS],
-        ),
-    ] = CONTENT_ALGORITHMS[0],
-    threads: ThreadsOption = None,
-    jobs: Jobs,
-) -> None:
+def hash_(terminal: Terminal, options: Namespace) -> None:
     """Print an id of the contents, independent of the storage.
 
     Two files have the same id if they have the same names, shapes, types and elements. Compression,
@@ -120,24 +103,23 @@ def hash_(
       $ ztensor hash --check tiny.ids
         whether the file is still the same
     """
-    if (check is None) == (not files):
+    files, tensors = options.files, options.tensors
+    if (options.check is None) == (not files):
         raise UsageError("give files, or --check and a list of ids")
-    if check is not None and tensors:
+    if options.check is not None and tensors:
         raise UsageError("--check compares whole files: it cannot be combined with --tensors")
-    if content and (tensors or attributes or choice.is_given):
+    if options.content and (tensors or options.attributes or options.include or options.exclude):
         raise UsageError("a content digest always covers all objects with their attributes")
-    if jobs.is_given and (content or threads is not None):
+    if jobs.are_asked(options) and (options.content or options.threads is not None):
         raise UsageError("--jobs reads each file by one thread, and --content reads none")
-    how = _How(choice, attributes, threads, algorithm if content else None, jobs)
-    if check is not None:
-        _check(terminal, check, how)
-    else:
-        several = _each(terminal, files or (), how)
-        results = in_order(
-            files or (),
-            ((file, _told(terminal, file, found, tensors=tensors)) for file, found in several),
-        )
-        terminal.result({"attributes": attributes, "files": results})
+    if options.check is not None:
+        _check(terminal, options.check, options)
+        return
+    found = (
+        (file, _told(terminal, file, ids, tensors=tensors))
+        for file, ids in _each(terminal, files, options)
+    )
+    terminal.result({"attributes": options.attributes, "files": in_order(files, found)})
 
 
 def _told(
@@ -148,67 +130,69 @@ def _told(
         return {"file": file, "error": error_as_json(found)}
     whole, ids = found
     terminal.line(f"{whole}  {file}")
-    result: dict[str, Any] = {"file": file, "id": whole}
-    if tensors:
-        for name, text in ids.items():
-            terminal.line(Styled(f"{text}  {name}", "dim"))
-        result["tensors"] = ids
-    return result
+    if not tensors:
+        return {"file": file, "id": whole}
+    for name, text in ids.items():
+        terminal.line(f"{text}  {name}")
+    return {"file": file, "id": whole, "tensors": ids}
 
 
 def _each(
-    terminal: Terminal, files: Sequence[str], how: _How
+    terminal: Terminal, files: Sequence[str], options: Namespace
 ) -> Iterator[tuple[str, _Ids | ZTensorError]]:
     """Yield files and their ids, or the error, as they are done."""
-    if not how.jobs.is_given:
+    if not jobs.are_asked(options):
+        algorithm = options.algorithm if options.content else None
         for file in files:
-            yield file, _tried(terminal, file, how)
+            yield file, _ids(terminal, file, options, algorithm)
         return
-    from ztensor.cli.jobs import executing
     from ztensor.fleet import FileHash, hash_files
 
-    with executing(how.jobs, files) as workers, terminal.progress("files") as progress:
-        for file, found in hash_files(
-            files,
-            **workers,
-            **how.choice.arguments,
-            attributes=how.attributes,
-            progress=progress,
-        ):
+    how = {**patterns(options), "attributes": options.attributes}
+    with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
+        for file, found in hash_files(files, **workers, **how, progress=progress):
             yield file, (found.id, found.tensors) if isinstance(found, FileHash) else found
 
 
-def _tried(terminal: Terminal, file: str, how: _How) -> _Ids | ZTensorError:
+def _ids(
+    terminal: Terminal, file: str, options: Namespace, algorithm: str | None
+) -> _Ids | ZTensorError:
+    """Return the ids of a file, or the error.
+
+    Args:
+        terminal: where progress is shown.
+        file: the file.
+        options: those of the verb.
+        algorithm: of the content digest, where that is asked for.
+    """
+    from ztensor.analysis.identity import combined, content_digest, tensor_hashes
+
     try:
-        return _ids(terminal, file, how)
+        with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
+            if algorithm is not None:
+                return content_digest(reader, algorithm), {}
+            ids = tensor_hashes(
+                reader,
+                chosen([reader], options),
+                attributes=options.attributes,
+                threads=options.threads,
+                progress=progress,
+            )
+            return combined(ids, reader.attributes if options.attributes else None), ids
     except ZTensorError as error:
         return error
 
 
-def _ids(terminal: Terminal, file: str, how: _How) -> _Ids:
-    from ztensor.analysis.identity import combined, content_digest, tensor_hashes
-
-    if how.content is not None:
-        with open_file(file) as reader:
-            return content_digest(reader, how.content), {}
-    with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
-        names = chosen([reader], how.choice)
-        ids = tensor_hashes(
-            reader, names, attributes=how.attributes, threads=how.threads, progress=progress
-        )
-        return combined(ids, reader.attributes if how.attributes else None), ids
-
-
-def _check(terminal: Terminal, listing: str, how: _How) -> None:
+def _check(terminal: Terminal, listing: str, options: Namespace) -> None:
     expected = _read(listing)
     plain = [file for text, file in expected if ":" not in text]
     # A file may be listed twice, with ids of two kinds.
-    found = {(file, ""): one for file, one in _each(terminal, list(dict.fromkeys(plain)), how)}
+    found = {(file, ""): one for file, one in _each(terminal, list(dict.fromkeys(plain)), options)}
     results = []
     for text, file in expected:
         algorithm = text.partition(":")[0] if ":" in text else ""
         if algorithm:
-            found[file, algorithm] = _tried(terminal, file, how._replace(content=algorithm))
+            found[file, algorithm] = _ids(terminal, file, options, algorithm)
         results.append(_compared(terminal, file, text, found[file, algorithm]))
     ok = sum(result["ok"] for result in results)
     if len(results) > 1:
@@ -225,9 +209,9 @@ def _compared(
         return {**result, "error": error_as_json(found)}
     result |= {"id": found[0], "ok": found[0] == expected}
     if result["ok"]:
-        terminal.line(f"{file}: ", Styled("ok", "green"))
+        terminal.line(f"{file}: ok")
     else:
-        terminal.problem(f"{file}: ", Styled("DIFFERENT", "bold red"))
+        terminal.problem(f"{file}: DIFFERENT")
         terminal.fail(ExitCode.FAILED)
     return result
 

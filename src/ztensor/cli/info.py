@@ -8,25 +8,33 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ztensor.cli.options import FileArgument
+from ztensor.cli.options import FILE
 from ztensor.cli.spelling import as_json, count_text, json_text, parameters_text, size_text
-from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import ZTensorError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from argparse import Namespace
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ztensor.container import Frame
     from ztensor.opening import Reader
     from ztensor.reading.file import FileObjects
 
+OPTIONS = (FILE,)
+
 _MAGICS = {"0.1": "ZTEN0001", "1.0": "ZTEN1000", "1": "ZTEN1000", "2": "ZT2"}
+_TABLES = (
+    ("type", "components", "types"),
+    ("format", "objects", "formats"),
+    ("encoding", "components", "encodings"),
+)
 _ATTRIBUTES_SHOWN = 50
 _VALUE_CHARACTERS = 200
 
 
-def info(terminal: Terminal, file: FileArgument) -> None:
+def info(terminal: Terminal, options: Namespace) -> None:
     """Show a file as a whole: version, sizes, attributes.
 
     FILE may have any known format, or be a set of shards. Only the list of objects is read, and no
@@ -84,8 +92,8 @@ def info(terminal: Terminal, file: FileArgument) -> None:
       $ ztensor info model.zt
         every byte of the file is accounted for
     """
-    with open_file(file) as reader:
-        facts = {"file": file, **summarize(reader)}
+    with open_file(options.file) as reader:
+        facts = {"file": options.file, **summarize(reader)}
     _show(terminal, facts)
     terminal.result(facts)
 
@@ -237,6 +245,25 @@ def _tally(pairs: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
 def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
     if not terminal.wants_text:
         return
+    terminal.facts(_rows(facts))
+    if facts["unrepresented"]:
+        _show_tally(
+            terminal,
+            ("only in the file", "where", "count", "size"),
+            [
+                (one["kind"], one["where"], one["count"], one["nbytes"])
+                for one in facts["unrepresented"]
+            ],
+        )
+    for title, unit, key in _TABLES if facts["component_count"] else ():
+        rows = [(one["name"], one["count"], one["nbytes"]) for one in facts[key]]
+        _show_tally(terminal, (title, unit, "size"), rows)
+    show_attributes(terminal, facts["attributes"])
+    show_attributes(terminal, facts["tree"] or {}, "values of the tree")
+
+
+def _rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what is said of the file as a whole."""
     manifest, commit, files = facts["manifest"], facts["commit"], facts["files"]
     rows = [
         ("file", facts["file"]),
@@ -263,39 +290,18 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
         rows.append(("canonical", f"no: {problems[0]}" if problems else "yes"))
     if commit is not None:
         rows.append(("commit", f"end {commit['end']:,}, previous end {commit['prev']:,}"))
-    terminal.facts(rows)
-    if facts["unrepresented"]:
-        terminal.line()
-        wide = (
-            Column("only in the file"),
-            Column("where"),
-            Column("count", numeric=True),
-            Column("size", numeric=True),
-        )
-        rows = [
-            (
-                one["kind"],
-                one["where"],
-                f"{one['count']:,}",
-                "" if one["nbytes"] is None else size_text(one["nbytes"]),
-            )
-            for one in facts["unrepresented"]
-        ]
-        terminal.table(wide, rows)
-    tables = (
-        ("type", "components", "types"),
-        ("format", "objects", "formats"),
-        ("encoding", "components", "encodings"),
-    )
-    for title, unit, key in tables if facts["component_count"] else ():
-        terminal.line()
-        columns = (Column(title), Column(unit, numeric=True), Column("size", numeric=True))
-        terminal.table(
-            columns,
-            [(t["name"], f"{t['count']:,}", size_text(t["nbytes"])) for t in facts[key]],
-        )
-    show_attributes(terminal, facts["attributes"])
-    show_attributes(terminal, facts["tree"] or {}, "values of the tree")
+    return rows
+
+
+def _show_tally(terminal: Terminal, titles: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
+    """Print a table of words, and last a count and a size."""
+    terminal.line()
+    columns = [Column(title, numeric=title not in titles[:-2]) for title in titles]
+    cells = [
+        (*words, f"{count:,}", "" if nbytes is None else size_text(nbytes))
+        for *words, count, nbytes in rows
+    ]
+    terminal.table(columns, cells)
 
 
 def _exact_size(nbytes: int) -> str:
@@ -326,7 +332,7 @@ def show_attributes(
     if not attributes:
         return
     terminal.line()
-    terminal.line(Styled(title, "bold"))
+    terminal.line(title)
     most, limit = sys.maxsize, sys.maxsize
     if terminal.interactive:
         most, limit = _ATTRIBUTES_SHOWN, _VALUE_CHARACTERS

@@ -9,15 +9,19 @@ from ztensor.cli.verb import STDIN
 from ztensor.errors import MissingDependencyError, SourceError, UsageError, describe
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterator, Sequence
-
-    from ztensor.cli.options import Jobs
 
 _PATIENCE_SECONDS = 10
 
 
+def are_asked(options: Namespace) -> bool:
+    """Return whether files are done concurrently, and not one after the other here."""
+    return options.jobs is not None or options.scheduler is not None
+
+
 @contextlib.contextmanager
-def executing(how: Jobs, files: Sequence[str]) -> Iterator[dict[str, Any]]:
+def executing(how: Namespace, files: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Give what a function of `ztensor.fleet` takes: an executor, and how many workers it has.
 
     Raises:

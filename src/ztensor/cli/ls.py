@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import collections
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ztensor.cli.choosing import nothing_matches
-from ztensor.cli.options import Choice, FilesArgument
+from ztensor.cli.choosing import name_filter, nothing_matches
+from ztensor.cli.options import CHOICE, FILES, Option
 from ztensor.cli.spelling import count_text, parameters_text, shape_text, size_text
-from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import ZTensorError
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterable, Sequence
 
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import Reader
 
-SortKey = Literal["name", "size", "offset"]
+OPTIONS = (
+    FILES,
+    *CHOICE,
+    Option(
+        "--sort",
+        choices=("name", "size", "offset"),
+        help="Sort by name (h.2 before h.10), size (largest first) or offset.",
+    ),
+    Option("--summary", is_flag=True, help="Print one line per file, with its totals."),
+)
 
 _COLUMNS = (
     Column("name"),
@@ -42,23 +50,7 @@ _SUMS = (
 )
 
 
-def ls(
-    terminal: Terminal,
-    files: FilesArgument,
-    *,
-    choice: Choice,
-    sort: Annotated[
-        SortKey | None,
-        typer.Option(
-            metavar="name|size|offset",
-            help="Sort by name (h.2 before h.10), size (largest first) or offset.",
-            show_default=False,
-        ),
-    ] = None,
-    summary: Annotated[
-        bool, typer.Option("--summary", help="Print one line per file, with its totals.")
-    ] = False,
-) -> None:
+def ls(terminal: Terminal, options: Namespace) -> None:
     """List the objects of files: names, shapes, types, sizes.
 
     Files may have any known format, or be sets of shards. Only the list of objects is read, and no
@@ -111,41 +103,34 @@ def ls(
     listings = []
     names: list[str] = []
     count = 0
-    for file in files:
+    for file in options.files:
         listing: dict[str, Any] = {"file": file}
         try:
             with open_file(file) as reader:
-                objects = select(reader, choice, sort)
+                objects = select(reader, options)
                 listing.update(as_json(reader, objects))
                 names += reader
                 count += len(objects)
-                if summary:
+                if options.summary:
                     listing["types"] = _types(listing.pop("objects"))
         except ZTensorError as error:
             terminal.error(error)
             listing["error"] = error_as_json(error)
         listings.append(listing)
-    (_show_sums if summary else _show)(terminal, listings)
+    (_show_sums if options.summary else _show)(terminal, listings)
     terminal.result({"files": listings})
     if names and not count:
-        raise nothing_matches(names, choice.include)
+        raise nothing_matches(names, options.include)
 
 
-def select(reader: Reader, choice: Choice, sort: SortKey | None) -> list[TensorMetadata]:
-    """Return the objects that patterns choose.
-
-    Args:
-        reader: an open file.
-        choice: the patterns.
-        sort: `name` (numbers in names by value), `size` (on disk, largest first), `offset`, or
-            None for the order of the file.
-    """
-    objects = [reader.metadata(name) for name in filter(choice.keep, reader)]
-    if sort == "name":
+def select(reader: Reader, options: Namespace) -> list[TensorMetadata]:
+    """Return the objects that patterns choose, in the order that is asked for."""
+    objects = [reader.metadata(name) for name in filter(name_filter(options), reader)]
+    if options.sort == "name":
         objects.sort(key=lambda found: _by_number(found.name))
-    elif sort == "size":
+    elif options.sort == "size":
         objects.sort(key=lambda found: -found.stored_nbytes)
-    elif sort == "offset":
+    elif options.sort == "offset":
         objects.sort(
             key=lambda found: min((c.offset for c in found.components.values()), default=0)
         )
@@ -232,7 +217,7 @@ def _show(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
         return
     for listing in opened:
         if len(listings) > 1:
-            terminal.line(Styled(listing["file"], "bold cyan"))
+            terminal.line(listing["file"])
         objects = listing["objects"]
         alike = []
         if objects:
@@ -246,7 +231,7 @@ def _show(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
             total = f"{len(objects):,} of {total}"
         facts = [total, size_text(listing["stored_nbytes"])]
         facts.extend(f"{title} {cell}" for title, cell in alike)
-        terminal.line(Styled(", ".join(facts), "dim"))
+        terminal.line(", ".join(facts))
         if listing is not opened[-1]:
             terminal.line()
 

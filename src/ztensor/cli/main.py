@@ -6,26 +6,17 @@ completes it, need only the list.
 
 from __future__ import annotations
 
-import functools
-import importlib
-import inspect
 import os
-import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_origin
-
-import typer
-from typer.core import TyperCommand, TyperGroup
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.cli.exits import ExitCode
-from ztensor.errors import without_secrets
+from ztensor.errors import near_names
 from ztensor.installation import mixture
 from ztensor.model.formats import read_suffixes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from typer._click import Command, Context, HelpFormatter, Parameter
+    from collections.abc import Sequence
 
 
 class Verb(NamedTuple):
@@ -41,7 +32,7 @@ class Verb(NamedTuple):
     place: str = ""
 
 
-# A new verb is a function and a line here.
+# A new verb is a function with its options and a line here.
 VERBS: dict[str, dict[str, Verb]] = {
     "Look into files of any format": {
         "ls": Verb("List the objects of files: names, shapes, types, sizes."),
@@ -57,8 +48,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "ckpt": Verb("List, check or remove the steps of a training run."),
     },
     "Write new files": {
-        "convert": Verb("Write a file of any format as .zt, or in another format."),
-        "export": Verb("Write a file in another format, and list what is lost."),
+        "convert": Verb("Write a file in another format, version or compression."),
         "merge": Verb("Write the objects of several files into one .zt."),
         "split": Verb("Write a file as shards of limited size, and an index."),
     },
@@ -70,12 +60,6 @@ VERBS: dict[str, dict[str, Verb]] = {
         "set": Verb("Set and remove attributes, of a file or of an object."),
         "compact": Verb("Free the bytes of what was removed or replaced."),
         "repair": Verb("Find what a torn file still holds, and save it."),
-        "migrate": Verb("Rewrite a file in another version of the format."),
-        "compress": Verb("Rewrite a file with all data as zstd.", "ztensor.cli.migrate:compress"),
-        "decompress": Verb(
-            "Rewrite a file with all data raw, ready to be mapped.",
-            "ztensor.cli.migrate:decompress",
-        ),
     },
     "Try another reader": {
         "conformance": Verb("Try a reader of .zt files on a corpus of right and wrong ones."),
@@ -99,18 +83,21 @@ _MEANT = {
 _GONE = {
     "bench": "`python -m timeit -s 'from ztensor.numpy import load_file' 'load_file(\"FILE\")'`",
     "browse": "`ztensor view MODEL`, or `ztensor ls MODEL` for its names",
+    "compress": "`ztensor convert FILE --in-place --compression zstd`",
+    "decompress": "`ztensor convert FILE --in-place --compression raw`",
     "demo": "`make demo` in the sources, or `python examples/demo.py`",
+    "export": "`ztensor convert IN OUT.safetensors`",
+    "migrate": "`ztensor convert FILE --in-place --version VERSION`",
 }
 
 _SUFFIXES = read_suffixes()
-_HELP = f"""\
+HELP = f"""\
 Look into any model file, check it, compare it, convert it; change .zt files.
 
-Files may be {", ".join(_SUFFIXES[:-1])} and {_SUFFIXES[-1]},
-or a model in several such files. The contents decide the format, not the name, and nothing in a
+Files may be {", ".join(_SUFFIXES[:-1])} and {_SUFFIXES[-1]}, \
+or a model in several such files. The contents decide the format, not the name, and nothing in a \
 file is ever executed. An object is one named tensor.
 
-\b
 Examples:
   $ ztensor ls tiny.safetensors
     the tensors in a file, with shapes, types and sizes
@@ -122,180 +109,68 @@ Examples:
 `ztensor VERB --help` describes a verb, with examples.
 """
 
-# Numbers as most are given; all other spellings are typer's matter.
-_NUMBERS: dict[Any, re.Pattern[str]] = {
-    int: re.compile("[0-9]{1,15}"),
-    float: re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?"),
-}
 
-EXIT_CODES = "\b\nExit codes:\n" + "\n".join(
-    f"  {code.value:<3}  {code.meaning}" for code in ExitCode
-)
+def find(name: str) -> Verb | None:
+    """Return a verb of the list by its name."""
+    return next((verbs[name] for verbs in VERBS.values() if name in verbs), None)
 
 
-class _Verb(TyperCommand):
-    """A verb that was called."""
+def _overview() -> str:
+    """Return the help of the whole command."""
+    from ztensor.cli.parsing import EXIT_CODES, filled
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Take texts as they are, and leave the rest to typer.
-
-        From 0.29 on typer turns each value into its type with pydantic, which takes longer to load
-        than all else the command needs.
-        """
-        try:
-            return self._taken(ctx, args)
-        except typer.BadParameter as error:
-            for given in args:  # the message repeats what cannot be
-                error.message = error.message.replace(given, without_secrets(given))
-            error.message = error.message.removeprefix("Value error, ")  # pydantic's
-            raise
-
-    def _taken(self, ctx: Context, args: list[str]) -> list[str]:
-        found, left, _ = self.make_parser(ctx).parse_args(args=list(args))
-        for parameter in sorted(self.get_params(ctx), key=lambda one: not one.is_eager):
-            if not _is_taken(parameter, ctx, found):
-                _, left = parameter.handle_parse_result(ctx, found, left)
-        if left and not ctx.resilient_parsing:
-            from ztensor.model.showing import visible
-
-            shown = " ".join(visible(without_secrets(one)) for one in left)
-            ctx.fail(f"Got unexpected extra argument(s) ({shown})")
-        ctx.args = left
-        return left
+    names = [name for verbs in VERBS.values() for name in verbs]
+    width = max(map(len, names))
+    lists = [
+        "\n".join(
+            [f"{title}:", *(f"  {name:{width}}  {verb.summary}" for name, verb in verbs.items())]
+        )
+        for title, verbs in VERBS.items()
+    ]
+    options = "Options:\n  --version   Show the version.\n  -h, --help  Show this text."
+    usage = "Usage: ztensor VERB [OPTIONS] ARGUMENTS"
+    return "\n\n".join([usage, filled(HELP), *lists, options, EXIT_CODES]) + "\n"
 
 
-def _is_taken(parameter: Parameter, ctx: Context, found: Mapping[str, Any]) -> bool:
-    """Take a value that is known at a glance to be right; wrong ones are typer's matter."""
-    value, source = parameter.consume_value(ctx, found)
-    described: Any = getattr(parameter, "type_descriptor", None)  # of newer releases of typer
-    kind = getattr(described, "annotation", None)
-    if value is None or value == () or value is parameter.default:
-        is_right = not parameter.required
-    elif kind == list[str]:
-        is_right, value = not isinstance(value, str), list(value)
-    elif get_origin(kind) is Literal:
-        is_right = value in get_args(kind)
-    elif kind in _NUMBERS:
-        is_right = isinstance(value, str) and _NUMBERS[kind].fullmatch(value) is not None
-        value = described.annotation(value) if is_right else value
-        is_right = is_right and _is_within(value, described.parameter_info)
-    else:
-        is_right = kind is str and isinstance(value, str)
-    if not is_right or parameter.name is None:
-        return False
-    ctx.set_parameter_source(parameter.name, source)
-    if parameter.callback is not None:
-        value = parameter.callback(ctx, parameter, value)
-    if parameter.expose_value:
-        ctx.params[parameter.name] = value
-    return True
+def _explain(word: str) -> str:
+    """Return why a word is no verb, and what to type instead."""
+    if word in _GONE:
+        return f"{word!r} is no verb any more; type {_GONE[word]}"
+    if os.path.lexists(word):
+        return "a file comes after a verb, as in `ztensor ls FILE`"
+    near, _ = near_names(word, [name for verbs in VERBS.values() for name in verbs])
+    meant = _MEANT.get(word, near[0] if near else None)
+    kind = "option" if word.startswith("-") else "verb"
+    hint = f"did you mean {meant!r}?" if meant else "`ztensor help` lists all"
+    return f"there is no {kind} {word!r}; {hint}"
 
 
-def _is_within(value: float, bounds: Any) -> bool:
-    low, high = getattr(bounds, "min", None), getattr(bounds, "max", None)
-    return (low is None or value >= low) and (high is None or value <= high)
-
-
-class _Named(TyperCommand):
-    """A verb of which only name and summary are known until it is called."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: Context | None = None, **extra: Any
-    ) -> Context:
-        assert self.name is not None  # noqa: S101  # no input: it is a key of the list
-        return command_of(self.name).make_context(info_name, args, parent, **extra)
-
-
-class _Verbs(TyperGroup):
-    """The verbs of the list, shown in its groups."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        for verbs in VERBS.values():
-            for name, verb in verbs.items():
-                self.add_command(_Named(name, help=verb.summary, short_help=verb.summary))
-
-    def get_params(self, ctx: Context) -> list[Parameter]:
-        """Return flags, typer's own among them; a bool it leaves as it is (see `_Verb`)."""
-        flags = super().get_params(ctx)
-        for flag in flags:
-            flag.default = bool(flag.default)
-        return flags
-
-    def resolve_command(
-        self, ctx: Context, args: list[str]
-    ) -> tuple[str | None, Command | None, list[str]]:
-        """Find the verb; where there is none, say which one is meant."""
-        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            if args[0] in _GONE:
-                ctx.fail(f"{args[0]!r} is no verb any more; type {_GONE[args[0]]}")
-            if args[0] in _MEANT:
-                ctx.fail(f"No such command {args[0]!r}. Did you mean {_MEANT[args[0]]!r}?")
-            if os.path.lexists(args[0]):
-                ctx.fail("A file comes after a command, as in `ztensor ls FILE`.")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        width = max(len(name) for verbs in VERBS.values() for name in verbs)
-        for title, verbs in VERBS.items():
-            with formatter.section(title):
-                formatter.write_dl(
-                    [(name.ljust(width), verb.summary) for name, verb in verbs.items()]
-                )
-
-
-@functools.cache
-def command_of(name: str) -> Command:
-    """Load a verb.
-
-    Args:
-        name: one of `VERBS`.
-    """
-    from ztensor.cli.verb import as_command
-
-    place = next(verbs[name].place for verbs in VERBS.values() if name in verbs)
-    module_name, _, own = place.partition(":")
-    module = importlib.import_module(module_name or f"ztensor.cli.{name}")
-    # Where the name is one of Python's own, the function's has an underscore behind it.
-    function = getattr(module, own or f"{name}_", None) or getattr(module, name)
-    # Lines that are indented stay as they are; \b says so to typer.
-    text = re.sub(r"(?m)^(?=\S.*\n +\S)", "\b\n", inspect.getdoc(function) or "")
-    one = typer.Typer(rich_markup_mode=None, add_completion=False)
-    one.command(name, cls=_Verb, help=text, epilog=EXIT_CODES)(as_command(function))
-    return typer.main.get_command(one)
-
-
-app = typer.Typer(
-    name="ztensor",
-    cls=_Verbs,
-    help=_HELP,
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    rich_markup_mode=None,  # plain help: rich takes longer to load than the help to print
-    pretty_exceptions_enable=False,  # they print local variables, a stranger's names among them
-)
-
-
-def _print_version(value: bool) -> None:  # noqa: FBT001  # typer calls it so
-    if value:
+def _run(words: Sequence[str]) -> int:
+    """Do what the command line says; return the exit code."""
+    if not words:
+        print(_overview(), end="")
+        return ExitCode.USAGE
+    first, *rest = words
+    if first in ("-h", "--help", "help"):
+        if not rest:
+            print(_overview(), end="")
+            return ExitCode.OK
+        first, rest = rest[0], ["--help"]
+    if first == "--version":
         import ztensor
-        from ztensor.cli.verb import running
 
-        with running(json=False, quiet=False) as terminal:
-            terminal.line(f"ztensor {ztensor.__version__}")
-        raise typer.Exit
+        print(f"ztensor {ztensor.__version__}")
+        return ExitCode.OK
+    from ztensor.cli.parsing import load
+    from ztensor.cli.terminal import Terminal
+    from ztensor.cli.verb import call
 
-
-@app.callback()
-def _root(
-    *,
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
-    ] = False,
-) -> None:
-    pass
+    if (verb := find(first)) is not None:
+        return call(load(first, verb.place), rest)
+    terminal = Terminal()
+    terminal.hide(words)
+    terminal.note(f"error: {_explain(first)}")
+    return ExitCode.USAGE
 
 
 def _open_missing_streams() -> None:
@@ -314,20 +189,32 @@ def _open_missing_streams() -> None:
             setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115
 
 
-def main() -> None:
-    """Run the command; `SystemExit` carries the exit code."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; `SystemExit` carries the exit code.
+
+    Args:
+        arguments: the words behind `ztensor`; by default those of this process.
+    """
     _open_missing_streams()
+    if "_ARGCOMPLETE" in os.environ:
+        from ztensor.cli.completions import complete
+
+        complete((name, *verb) for verbs in VERBS.values() for name, verb in verbs.items())
     mixed = mixture()
     if mixed is not None:  # said on each call: the next change to the installation breaks it
         print(mixed.message, file=sys.stderr)
         if mixed.is_broken:
             raise SystemExit(ExitCode.FAILED)
     try:
-        app()
-    except OSError as error:  # of help: a verb handles its own
+        code = _run(sys.argv[1:] if arguments is None else arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
+    except OSError as error:
         from ztensor.cli.verb import code_without_output
 
-        raise SystemExit(code_without_output(error)) from None
+        code = code_without_output(error)
+    raise SystemExit(code)
 
 
 if __name__ == "__main__":

@@ -4,60 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.changing import left_behind, quiet_library, require_apart, require_target
-from ztensor.cli.choosing import chosen
-from ztensor.cli.options import (
-    AlignmentOption,
-    CanonicalOption,
-    Choice,
-    NewFile,
-    VersionOption,
-)
+from ztensor.cli.choosing import chosen, name_filter
+from ztensor.cli.options import ALIGNMENT, CANONICAL, CHOICE, NEW_FILE, VERSION, Option, new_file
 from ztensor.cli.spelling import count_text, size_text
-from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.terminal import Column, Terminal
+from ztensor.container import LATEST
 from ztensor.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from argparse import Namespace
+    from collections.abc import Mapping, Sequence
+
+OPTIONS = (
+    Option("files", nargs="+", metavar="IN", help="Files of any known format, or sets."),
+    Option("--output", "-o", metavar="OUT", help="The new file."),
+    Option(
+        "--on-conflict",
+        choices=("error", "first", "last"),
+        default="error",
+        help="Where two files have the same name: refuse, the default, or keep the first or last.",
+    ),
+    VERSION,
+    ALIGNMENT,
+    CANONICAL,
+    *CHOICE,
+    *NEW_FILE,
+)
 
 
-Conflict = Literal["error", "first", "last"]
-
-
-def merge(
-    terminal: Terminal,
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="IN...", help="Files of any known format, or sets."),
-    ],
-    *,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="OUT",
-            help="The new file.",
-            show_default=False,
-        ),
-    ] = None,
-    on_conflict: Annotated[
-        Conflict,
-        typer.Option(
-            metavar="error|first|last",
-            help="Where two files have the same name: refuse, or keep the first or last.",
-        ),
-    ] = "error",
-    version: VersionOption = "1.2.0",
-    alignment: AlignmentOption = None,
-    canonical: CanonicalOption = False,
-    choice: Choice,
-    how: NewFile,
-) -> None:
+def merge(terminal: Terminal, options: Namespace) -> None:
     """Write the objects of several files into one .zt.
 
     Each IN may be of any known format. Objects are copied as stored and checked, with little
@@ -93,46 +71,47 @@ def merge(
     from ztensor.edit import merge as merge_files
 
     quiet_library()
-    output, inputs = _told_apart(files, output, force=how.force)
-    require_target(output, force=how.force)
-    counts, conflicts, left = _look(terminal, output, inputs, on_conflict, choice)
+    output, inputs = _told_apart(options.files, options.output, force=options.force)
+    require_target(output, force=options.force)
+    counts, conflicts, left = _look(terminal, output, inputs, options)
     with terminal.progress(output) as progress:
         nbytes = merge_files(
             inputs,
             output,
-            on_conflict=on_conflict,
-            keep=choice.keep,
-            version=version,
-            alignment=alignment,
-            canonical=canonical,
+            on_conflict=options.on_conflict,
+            keep=name_filter(options),
+            version=options.version or LATEST,
+            alignment=options.alignment,
+            canonical=options.canonical,
             progress=progress,
-            **how.arguments,
+            **new_file(options),
         )
-    count = sum(counts) - sum(len(conflict["dropped"]) for conflict in conflicts)
-    if how.dry_run and conflicts:
+    dropped = sum(len(conflict["dropped"]) for conflict in conflicts)
+    facts = {
+        "file": output,
+        "dry_run": options.dry_run,
+        "nbytes": nbytes,
+        "object_count": sum(counts) - dropped,
+        "inputs": [
+            {"file": path, "object_count": count}
+            for path, count in zip(inputs, counts, strict=True)
+        ],
+        "conflicts": conflicts,
+        "unrepresented": left,
+    }
+    _show(terminal, facts)
+    terminal.result(facts)
+
+
+def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
+    if facts["dry_run"] and facts["conflicts"]:
         columns = Column("name"), Column("would be that of"), Column("and not of")
-        rows = [(c["name"], c["from"], ", ".join(c["dropped"])) for c in conflicts]
+        rows = [(c["name"], c["from"], ", ".join(c["dropped"])) for c in facts["conflicts"]]
         terminal.table(columns, rows)
-    of = f"{count_text(count, 'object')}, {size_text(nbytes)}"
-    of += f" of {count_text(len(inputs), 'file')}"
-    if how.dry_run:
-        terminal.line(f"{output}: not written; it would have {of}")
-    else:
-        terminal.line(f"{output}: ", Styled("written", "green"), f", {of}")
-    terminal.result(
-        {
-            "file": output,
-            "dry_run": how.dry_run,
-            "nbytes": nbytes,
-            "object_count": count,
-            "inputs": [
-                {"file": path, "object_count": found}
-                for path, found in zip(inputs, counts, strict=True)
-            ],
-            "conflicts": conflicts,
-            "unrepresented": left,
-        }
-    )
+    of = f"{count_text(facts['object_count'], 'object')}, {size_text(facts['nbytes'])}"
+    of += f" of {count_text(len(facts['inputs']), 'file')}"
+    done = "not written; it would have" if facts["dry_run"] else "written,"
+    terminal.line(f"{facts['file']}: {done} {of}")
 
 
 def _told_apart(
@@ -160,11 +139,7 @@ def _told_apart(
 
 
 def _look(
-    terminal: Terminal,
-    output: str,
-    inputs: Sequence[str],
-    on_conflict: Conflict,
-    choice: Choice,
+    terminal: Terminal, output: str, inputs: Sequence[str], options: Namespace
 ) -> tuple[list[int], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return how many objects come from each file, which names several have, and what is left."""
     from ztensor.edit import names_in
@@ -182,9 +157,10 @@ def _look(
             for one in left_behind(terminal, path, reader)
         ]
         sources = [names_in(reader) for reader in readers]
-        chosen(sources, choice)
+        chosen(sources, options)
+        keep, on_conflict = name_filter(options), options.on_conflict
         for path, source in zip(inputs, sources, strict=True):
-            names = list(filter(choice.keep, source))
+            names = list(filter(keep, source))
             counts.append(len(names))
             for name in names:
                 holders.setdefault(name, []).append(path)

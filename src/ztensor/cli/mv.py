@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ztensor.cli.changing import changing, pair_of
-from ztensor.cli.options import ChangedFileArgument, Editing
+from ztensor.cli.options import CHANGED_FILE, EDITING, Option
 from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Terminal
 from ztensor.errors import ArgumentValueError, describe
 
+if TYPE_CHECKING:
+    from argparse import Namespace
 
-def mv(
-    terminal: Terminal,
-    file: ChangedFileArgument,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="OLD NEW", help="The old name and the new one.", show_default=False),
-    ] = None,
-    *,
-    map: Annotated[
-        list[str] | None,
-        typer.Option(metavar="OLD=NEW", help="Another object to rename; may be repeated."),
-    ] = None,
-    how: Editing,
-) -> None:
+OPTIONS = (
+    CHANGED_FILE,
+    Option(
+        "names",
+        nargs="*",
+        metavar="OLD NEW",
+        is_name=True,
+        help="The old name and the new one.",
+    ),
+    Option(
+        "--map",
+        action="append",
+        metavar="OLD=NEW",
+        help="Another object to rename; may be repeated.",
+    ),
+    *EDITING,
+)
+
+
+def mv(terminal: Terminal, options: Namespace) -> None:
     """Rename objects.
 
     All names change at once, so two can be swapped. Only a new manifest is written. With --map OLD
@@ -50,7 +56,7 @@ def mv(
       $ ztensor mv model.zt --map step=epoch --map layers.1.mask=mask --dry-run
         two at once, not yet done
     """
-    pairs = [pair_of(text, "OLD=NEW") for text in map or ()]
+    pairs, names = [pair_of(text, "OLD=NEW") for text in options.map], options.names
     if names:
         if len(names) != 2:
             raise ArgumentValueError(
@@ -63,7 +69,7 @@ def mv(
     if len(renamed) != len(pairs):
         twice = next(old for old, new in pairs if renamed[old] != new)
         raise ArgumentValueError("one object cannot have two names", found=describe(twice))
-    with changing(terminal, file, how) as changes:
+    with changing(terminal, options) as changes:
         changes.editor.rename(renamed)
         for old, new in renamed.items():
             changes.add("rename", old, f"-> {new}", name=old, to=new)

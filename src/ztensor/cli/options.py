@@ -1,370 +1,277 @@
-"""The arguments and options that several verbs take, each declared once, and bundles of them.
+"""What the verbs are called with: options as values, and those that several verbs take.
 
-A verb has a bundle as one parameter: `how: Changing` gives it `--dry-run`, `--no-durable`,
-`--no-lock` and `--timeout`, and is an object with their values when the verb is called. An option
-that is added to a bundle is one of all its verbs.
+A verb's module has `OPTIONS`, in the order of its help: `OPTIONS = (FILE, *CHOICE, Option(...))`.
+The verb gets their values as one `argparse.Namespace`; the functions at the end turn the values of
+a group into what the library takes.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+import argparse
+from typing import TYPE_CHECKING, Any
 
 from ztensor.digest import writable
-from ztensor.model.formats import written_formats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
+
+
+class Option:
+    """An argument, an option or a flag of a verb.
+
+    Args:
+        words: the name of an argument, or the spellings of an option.
+        help: what it does, a sentence.
+        is_flag: whether it takes no value.
+        is_switch: whether it is a flag that is set, and `--no-...` unsets.
+        is_name: whether shells complete it by the names of the objects in FILE.
+        settings: what `argparse.ArgumentParser.add_argument` takes.
+    """
+
+    def __init__(
+        self,
+        *words: str,
+        help: str,
+        is_flag: bool = False,
+        is_switch: bool = False,
+        is_name: bool = False,
+        **settings: Any,
+    ) -> None:
+        if is_flag:
+            settings["action"] = "store_true"
+        if is_switch:
+            settings |= {"action": argparse.BooleanOptionalAction, "default": True}
+        if settings.get("action") == "append":
+            settings["default"] = []
+        if "choices" in settings:
+            settings.setdefault("metavar", "|".join(settings["choices"]))
+        self.words, self.help, self.is_name, self.settings = words, help, is_name, settings
+
+    @property
+    def is_argument(self) -> bool:
+        """Return whether its place says what it is, and no word before it."""
+        return not self.words[0].startswith("-")
+
+    @property
+    def metavar(self) -> str:
+        """Return what stands for its value; empty for a flag."""
+        word: str = self.settings.get("metavar", "")
+        return word
+
+    @property
+    def spellings(self) -> list[str]:
+        """Return how an option is typed, each with what stands for its value."""
+        words = sorted(self.words, key=len, reverse=True)
+        if self.settings.get("action") is argparse.BooleanOptionalAction:
+            words += [f"--no-{word[2:]}" for word in words]
+        return [f"{word} {self.metavar}".rstrip() for word in words]
+
+    @property
+    def usage(self) -> str:
+        """Return how an argument is shown in the line on usage."""
+        nargs = self.settings.get("nargs")
+        many = "..." if nargs in ("*", "+") and " " not in self.metavar else ""
+        return f"[{self.metavar}{many}]" if nargs in ("*", "?") else f"{self.metavar}{many}"
+
+    def add_to(self, parser: argparse.ArgumentParser) -> argparse.Action:
+        """Let a parser take it."""
+        return parser.add_argument(*self.words, help=self.help.replace("%", "%%"), **self.settings)
+
+
+def number(low: float, high: float | None = None, kind: type = int) -> Callable[[str], Any]:
+    """Return a function that makes a number of a text, and refuses one that is out of bounds."""
+
+    def parse(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            word = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {word}") from None
+        if not value >= low or (high is not None and value > high):
+            bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {bounds}")
+        return value
+
+    return parse
+
 
 # --- Files ----------------------------------------------------------------------------------
 
-FileArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE",
-        help="A file of any known format, an index or folder of shards; - is standard input.",
-    ),
-]
-FilesArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="FILE",
-        help="Files of any known format, indexes or folders of shards; - is standard input. In a "
-        "URL of a store * and ** match many.",
-    ),
-]
-InputArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="IN",
-        help="A file of any known format, an index or folder of shards; - is standard input.",
-    ),
-]
-ChangedFileArgument = Annotated[
-    str, typer.Argument(metavar="FILE", help="A zTensor file, of any version.")
-]
-OutputOption = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="OUT",
-        help="Write a new file; by default FILE is replaced.",
-        show_default=False,
-    ),
-]
-NamedOutputOption = Annotated[  # as the verbs have it whose OUT is no argument
-    str | None,
-    typer.Option("--output", "-o", metavar="OUT", hidden=True, help="The same as OUT."),
-]
-ToOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FORMAT",
-        help=f"{', '.join(written_formats())}; by default what OUT's suffix says.",
-        show_default=False,
-    ),
-]
+_ANY_FILE = "A file of any known format, an index or folder of shards; - is standard input."
+FILE = Option("file", metavar="FILE", help=_ANY_FILE)
+FILES = Option(
+    "files",
+    nargs="+",
+    metavar="FILE",
+    help="Files of any known format, indexes or folders of shards; - is standard input. In a URL "
+    "of a store * and ** match many.",
+)
+CHANGED_FILE = Option("file", metavar="FILE", help="A zTensor file, of any version.")
+MODEL = Option("file", metavar="MODEL", help=_ANY_FILE)
+OTHER_MODEL = Option("other", nargs="?", metavar="OTHER", help="A second model to compare it with.")
+NAMED_OUTPUT = Option("--output", "-o", dest="named_output", metavar="OUT", help="The same as OUT.")
 
 # --- Which objects --------------------------------------------------------------------------
 
-GlobsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="GLOB", help="Only names that match one of these.", show_default=False),
-]
-IncludeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="GLOB", help="Only names that match, where * is any text; may be repeated."
+GLOBS = Option("globs", nargs="*", metavar="GLOB", help="Only names that match one of these.")
+EXCLUDE = Option(
+    "--exclude",
+    action="append",
+    metavar="GLOB",
+    help="Leave out names that match; may be repeated.",
+)
+CHOICE = (
+    Option(
+        "--include",
+        action="append",
+        metavar="GLOB",
+        help="Only names that match, where * is any text; may be repeated.",
     ),
-]
-ExcludeOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="GLOB", help="Leave out names that match; may be repeated."),
-]
+    EXCLUDE,
+)
 
 # --- How bytes are stored -------------------------------------------------------------------
 
-CompressOption = Annotated[bool, typer.Option("--compress", help="Compress new data with zstd.")]
-DIGESTS = [*writable(), "xxh3", "none"]
-ChecksumOption = Annotated[
-    str,
-    typer.Option(
-        metavar="|".join(DIGESTS),
-        help="Digest for data that has none yet; by default crc32c, and xxh3 in a file of 2.1.",
-        autocompletion=lambda: DIGESTS,
-        show_default=False,
-    ),
-]
-VersionOption = Annotated[
-    str,
-    typer.Option(
-        "--version",
-        "--to-version",
-        metavar="VERSION",
-        help="Version of a .zt file: 2.1, 1.2.0, 1.1.0 or 0.1.0.",
-    ),
-]
-AlignmentOption = Annotated[
-    int | None,
-    typer.Option(
-        "--alignment",
-        metavar="BYTES",
-        help="Of 2.1: where blobs begin, a power of two from 4096 to 65536, the default.",
-        show_default=False,
-    ),
-]
-CanonicalOption = Annotated[
-    bool,
-    typer.Option("--canonical", help="Of 2.1: give the same tensors the same bytes, uncompressed."),
-]
-ChunkRowsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--chunk-rows",
-        metavar="N",
-        min=1,
-        help="Rows that are compressed together; by default as many as fit in 64 KiB.",
-        show_default=False,
-    ),
-]
-ThreadsOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=1,
-        help="Number of threads; by default one per core, four at most.",
-        show_default=False,
-    ),
-]
-
-JobsOption = Annotated[
-    int | None,
-    typer.Option(
+COMPRESS = Option("--compress", is_flag=True, help="Compress new data with zstd.")
+CHECKSUM = Option(
+    "--checksum",
+    metavar="|".join([*writable(), "xxh3", "none"]),
+    help="Digest for data that has none yet; by default crc32c, and xxh3 in a file of 2.1.",
+)
+VERSION = Option(
+    "--version",
+    "--to-version",
+    metavar="VERSION",
+    help="Version of a .zt file: 2.1, 1.2.0, 1.1.0 or 0.1.0; by default 1.2.0.",
+)
+ALIGNMENT = Option(
+    "--alignment",
+    metavar="BYTES",
+    type=number(1),
+    help="Of 2.1: where blobs begin, a power of two from 4096 to 65536, the default.",
+)
+CANONICAL = Option(
+    "--canonical",
+    is_flag=True,
+    help="Of 2.1: give the same tensors the same bytes, uncompressed.",
+)
+CHUNK_ROWS = Option(
+    "--chunk-rows",
+    metavar="N",
+    type=number(1),
+    help="Rows that are compressed together; by default as many as fit in 64 KiB.",
+)
+THREADS = Option(
+    "--threads",
+    metavar="N",
+    type=number(1),
+    help="Number of threads; by default one per core, four at most.",
+)
+JOBS = (
+    Option(
         "--jobs",
         "-j",
         metavar="N",
-        min=1,
+        type=number(1),
         help="Several files: do so many at a time, each in a process of its own.",
-        show_default=False,
     ),
-]
-SchedulerOption = Annotated[
-    str | None,
-    typer.Option(
+    Option(
+        "--scheduler",
         metavar="ADDRESS",
         help="Several files: let the workers of a Dask scheduler do them, such as tcp://host:8786.",
-        show_default=False,
     ),
-]
+)
 
 # --- How files are written ------------------------------------------------------------------
 
-ForceOption = Annotated[
-    bool,
-    typer.Option(
-        "--force", "--overwrite", help="Replace an output that exists; without it that is an error."
+FORCE = Option(
+    "--force",
+    "--overwrite",
+    is_flag=True,
+    help="Replace an output that exists; without it that is an error.",
+)
+DRY_RUN = Option("--dry-run", is_flag=True, help="Write nothing; show exactly what would change.")
+_NO_DURABLE = Option(
+    "--no-durable", is_flag=True, help="Do not wait for the disk: a power cut may undo it."
+)
+NEW_FILE = (FORCE, DRY_RUN, _NO_DURABLE)
+LOCKING = (
+    Option(
+        "--no-lock",
+        is_flag=True,
+        help="Take no lock; for file systems without locks, if nobody else writes.",
     ),
-]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Write nothing; show exactly what would change.")
-]
-AtomicOption = Annotated[
-    bool,
-    typer.Option("--atomic", help="Change a copy, then replace the file by it."),
-]
-NoDurableOption = Annotated[
-    bool,
-    typer.Option("--no-durable", help="Do not wait for the disk: a power cut may undo it."),
-]
-NoLockOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-lock", help="Take no lock; for file systems without locks, if nobody else writes."
-    ),
-]
-TimeoutOption = Annotated[
-    float,
-    typer.Option(
+    Option(
+        "--timeout",
         metavar="SECONDS",
-        min=0.0,
+        type=number(0, kind=float),
+        default=0.0,
         help="Wait this long if another process is writing; by default do not wait.",
-        show_default=False,
     ),
-]
-
-# --- Bundles --------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Output:
-    """What is printed; the runner of verbs adds it to each."""
-
-    json: Annotated[
-        bool,
-        typer.Option("--json", help="Print JSON to standard output, messages to standard error."),
-    ] = False
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code says the rest.")
-    ] = False
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Choice:
-    """Which objects a verb is about."""
-
-    include: IncludeOption = None
-    exclude: ExcludeOption = None
-
-    @property
-    def is_given(self) -> bool:
-        """Return whether there is any pattern."""
-        return bool(self.include or self.exclude)
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Return what the library's functions take that choose objects."""
-        return {"include": self.include or None, "exclude": self.exclude or None}
-
-    def also(self, patterns: Iterable[str] | None) -> Choice:
-        """Return this choice with more patterns of which a name has to match one."""
-        return Choice(include=[*(patterns or ()), *(self.include or ())], exclude=self.exclude)
-
-    @property
-    def keep(self) -> Callable[[str], bool]:
-        """Return the name filter."""
-        from ztensor.reading.names import keeps
-
-        return keeps(self.include or None, self.exclude)
+)
+CHANGING = (DRY_RUN, _NO_DURABLE, *LOCKING)
+EDITING = (
+    Option("--atomic", is_flag=True, help="Change a copy, then replace the file by it."),
+    *CHANGING,
+)
+CONVERTING = (
+    Option(
+        "--max-shard-size",
+        metavar="SIZE",
+        help="Split larger models into shards with an index; for .zt and .safetensors.",
+    ),
+    NAMED_OUTPUT,
+    Option("--strict", is_flag=True, help="Write nothing if anything would be lost."),
+    Option(
+        "--check",
+        is_flag=True,
+        help="Read OUT back and compare it with IN before it is put in place.",
+    ),
+    Option(
+        "--delete-input",
+        is_flag=True,
+        help="Delete IN when OUT is complete; implies --strict and --check.",
+    ),
+    ALIGNMENT,
+    CANONICAL,
+    THREADS,
+    *CHOICE,
+    *NEW_FILE,
+)
+OUTPUT = (
+    Option(
+        "--json",
+        is_flag=True,
+        help="Print JSON to standard output, messages to standard error.",
+    ),
+    Option("--quiet", "-q", is_flag=True, help="Print errors only; the exit code says the rest."),
+)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Jobs:
-    """What does the work for several files."""
-
-    jobs: JobsOption = None
-    scheduler: SchedulerOption = None
-
-    @property
-    def is_given(self) -> bool:
-        """Return whether files are done side by side, and not one after the other here."""
-        return self.jobs is not None or self.scheduler is not None
+def new_file(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the library's functions that write new files take of `NEW_FILE`."""
+    return {"dry_run": options.dry_run, "durable": not options.no_durable}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class NewFile:
-    """How a new file is written."""
-
-    force: ForceOption = False
-    dry_run: DryRunOption = False
-    no_durable: NoDurableOption = False
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Return what the library's functions that write new files take."""
-        return {"dry_run": self.dry_run, "durable": not self.no_durable}
+def changing(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the library's functions that change files take of `CHANGING`."""
+    return {**new_file(options), "lock": not options.no_lock, "timeout": options.timeout}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Changing:
-    """How a zTensor file is changed, or rewritten in its place."""
-
-    dry_run: DryRunOption = False
-    no_durable: NoDurableOption = False
-    no_lock: NoLockOption = False
-    timeout: TimeoutOption = 0.0
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Return what the library's functions that change files take."""
-        return {
-            "dry_run": self.dry_run,
-            "durable": not self.no_durable,
-            "lock": not self.no_lock,
-            "timeout": self.timeout,
-        }
+def patterns(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what the library's functions that choose objects take of `CHOICE`."""
+    return {"include": options.include or None, "exclude": options.exclude or None}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Editing(Changing):
-    """How a file is changed by an editor."""
-
-    atomic: AtomicOption = False
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Return what an editor takes."""
-        return super().arguments | {"atomic": self.atomic}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Rewriting(Changing):
-    """How a zTensor file is written anew, in its place or as another."""
-
-    output: OutputOption = None
-    checksum: ChecksumOption = ""
-    alignment: AlignmentOption = None
-    canonical: CanonicalOption = False
-    threads: ThreadsOption = None
-    force: ForceOption = False
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Return what `ztensor.migrate` takes."""
-        return super().arguments | {
-            "durable": False if self.no_durable else "auto",
-            "checksum": self.checksum or True,
-            "alignment": self.alignment,
-            "canonical": self.canonical,
-            "threads": self.threads,
-        }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Converting(Choice, NewFile):
-    """How a file is written as one of any format."""
-
-    max_shard_size: Annotated[
-        str | None,
-        typer.Option(
-            "--max-shard-size",
-            metavar="SIZE",
-            help="Split larger models into shards with an index; for .zt and .safetensors.",
-            show_default=False,
-        ),
-    ] = None
-    named_output: NamedOutputOption = None
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Write nothing if anything would be lost.")
-    ] = False
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Read OUT back and compare it with IN before it is put in place."
-        ),
-    ] = False
-    delete_input: Annotated[
-        bool,
-        typer.Option(
-            "--delete-input",
-            help="Delete IN when OUT is complete; implies --strict and --check.",
-        ),
-    ] = False
-    alignment: AlignmentOption = None
-    canonical: CanonicalOption = False
-    threads: ThreadsOption = None
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Return what `ztensor.convert` takes."""
-        return super().arguments | {
-            "alignment": self.alignment,
-            "canonical": self.canonical,
-            "max_shard_size": self.max_shard_size,
-            "strict": self.strict or self.delete_input,
-            "check": self.check or self.delete_input,
-            "durable": False if self.no_durable else "auto",
-            "dry_run": self.dry_run,
-        }
+def converting(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what `ztensor.convert` takes of `CONVERTING`."""
+    return {
+        **patterns(options),
+        "alignment": options.alignment,
+        "canonical": options.canonical,
+        "max_shard_size": options.max_shard_size,
+        "strict": options.strict or options.delete_input,
+        "check": options.check or options.delete_input,
+        "durable": False if options.no_durable else "auto",
+        "dry_run": options.dry_run,
+    }

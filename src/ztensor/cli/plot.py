@@ -4,74 +4,54 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ztensor.cli.changing import require_apart, require_free
 from ztensor.cli.choosing import chosen
-from ztensor.cli.options import (
-    Choice,
-    DryRunOption,
-    FileArgument,
-    ForceOption,
-    GlobsArgument,
-)
+from ztensor.cli.options import CHOICE, DRY_RUN, FILE, FORCE, GLOBS, Option, number
 from ztensor.cli.spelling import count_text, shape_text
-from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import without_secrets
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
     from ztensor.analysis.statistics import TensorStats
+    from ztensor.opening import Reader
+
+OPTIONS = (
+    FILE,
+    GLOBS,
+    *CHOICE,
+    Option("--output", "-o", metavar="PICTURE", help="Write an .svg or .png file instead."),
+    Option(
+        "--height",
+        metavar="N",
+        type=number(1, 100),
+        help="Lines per histogram; by default 6 for up to four objects, else 1.",
+    ),
+    Option(
+        "--log",
+        is_flag=True,
+        help="Use a logarithmic scale: bins of magnitudes, of equal ratio.",
+    ),
+    Option(
+        "--log-counts",
+        is_flag=True,
+        help="Draw heights as the logarithm of counts, so that tails can be seen.",
+    ),
+    FORCE,
+    DRY_RUN,
+)
 
 _FEW = 4  # objects that are drawn large without being asked
 _LARGE = 6  # lines
 _SMALL_WIDTH = 32
 
 
-def plot(
-    terminal: Terminal,
-    file: FileArgument,
-    globs: GlobsArgument = None,
-    *,
-    choice: Choice,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PICTURE",
-            help="Write an .svg or .png file instead.",
-            show_default=False,
-        ),
-    ] = None,
-    height: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=100,
-            help="Lines per histogram; by default 6 for up to four objects, else 1.",
-            show_default=False,
-        ),
-    ] = None,
-    log: Annotated[
-        bool,
-        typer.Option("--log", help="Use a logarithmic scale: bins of magnitudes, of equal ratio."),
-    ] = False,
-    log_counts: Annotated[
-        bool,
-        typer.Option(
-            "--log-counts",
-            help="Draw heights as the logarithm of counts, so that tails can be seen.",
-        ),
-    ] = False,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
-) -> None:
+def plot(terminal: Terminal, options: Namespace) -> None:
     """Draw histograms in the terminal, or as SVG or PNG.
 
     NaN and infinities are left out and counted.
@@ -105,47 +85,63 @@ def plot(
       $ ztensor plot triangle.npz --log-counts -o triangle.svg
         a picture of all, with visible tails
     """
-    from ztensor.analysis.plotting import picture_of, require_picture
-    from ztensor.analysis.statistics import BINS, stats
+    from ztensor.analysis.plotting import require_picture
 
+    file, output = options.file, options.output
     if output is not None:
         require_picture(output)
-        require_free(output, force=force)
-    with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
+        require_free(output, force=options.force)
+    with open_file(file) as reader:
         if output is not None:
             require_apart(output, reader)
-        names = chosen([reader], choice.also(globs))
-        if height is None:
-            height = _LARGE if len(names) <= _FEW else 1
-        width = terminal.width if height > 1 else _SMALL_WIDTH
-        found = stats(
-            reader,
-            names,
-            bins=BINS if output is not None or terminal.wants_json else width,
-            scale="log" if log else "linear",
-            quantiles=(),
-            progress=progress,
-        )
+        options.include = [*options.globs, *options.include]
+        names = chosen([reader], options)
+        height = options.height or (_LARGE if len(names) <= _FEW else 1)
+        found = _histograms(terminal, reader, names, height, options)
     if output is not None:
-        picture = picture_of(
-            found.values(), log_counts=log_counts, title=os.path.basename(without_secrets(file))
-        )
-        histograms = count_text(len(found), "histogram")
-        if dry_run:
-            terminal.line(f"{output}: not written; it would show {histograms}")
-        else:
-            picture.save(output)
-            terminal.line(f"{output}: {histograms} drawn")
+        _draw(terminal, found, options)
     elif terminal.wants_text:
-        (_show_large if height > 1 else _show_small)(terminal, found, height, log_counts)
+        (_show_large if height > 1 else _show_small)(terminal, found, height, options)
     terminal.result(
         {
             "file": file,
-            "output": None if output is None else output,
-            "dry_run": dry_run,
+            "output": output,
+            "dry_run": options.dry_run,
             "objects": [_as_json(one) for one in found.values()],
         }
     )
+
+
+def _histograms(
+    terminal: Terminal, reader: Reader, names: list[str], height: int, options: Namespace
+) -> Mapping[str, TensorStats]:
+    from ztensor.analysis.statistics import BINS, stats
+
+    width = terminal.width if height > 1 else _SMALL_WIDTH
+    is_exact = options.output is not None or terminal.wants_json
+    with terminal.progress(os.path.basename(options.file)) as progress:
+        return stats(
+            reader,
+            names,
+            bins=BINS if is_exact else width,
+            scale="log" if options.log else "linear",
+            quantiles=(),
+            progress=progress,
+        )
+
+
+def _draw(terminal: Terminal, found: Mapping[str, TensorStats], options: Namespace) -> None:
+    """Write the histograms as a picture."""
+    from ztensor.analysis.plotting import picture_of
+
+    title = os.path.basename(without_secrets(options.file))
+    picture = picture_of(found.values(), log_counts=options.log_counts, title=title)
+    histograms = count_text(len(found), "histogram")
+    if options.dry_run:
+        terminal.line(f"{options.output}: not written; it would show {histograms}")
+    else:
+        picture.save(options.output)
+        terminal.line(f"{options.output}: {histograms} drawn")
 
 
 def _blocks(height: int) -> str:
@@ -160,39 +156,31 @@ def _blocks(height: int) -> str:
 
 
 def _show_large(
-    terminal: Terminal,
-    found: Mapping[str, TensorStats],
-    height: int,
-    log_counts: bool,  # noqa: FBT001  # one of two functions of one signature
+    terminal: Terminal, found: Mapping[str, TensorStats], height: int, options: Namespace
 ) -> None:
     from ztensor.analysis.plotting import text_axis, text_bars
 
-    for number, one in enumerate(found.values()):
-        if number:
+    for place, one in enumerate(found.values()):
+        if place:
             terminal.line()
         kind = f"{shape_text(one.shape)} {one.dtype or 'unknown'}"
-        terminal.line(Styled(one.name, "bold"), f"  {kind}")
+        terminal.line(f"{one.name}  {kind}")
         if one.histogram is None:
             terminal.line(_why(one))
             continue
-        bars = text_bars(
-            one.histogram.counts, height, blocks=_blocks(height), log_counts=log_counts
-        )
-        for line in bars:
-            terminal.line(Styled(line, "blue"))
+        counts, blocks = one.histogram.counts, _blocks(height)
+        for line in text_bars(counts, height, blocks=blocks, log_counts=options.log_counts):
+            terminal.line(line)
         edges = one.histogram.edges
         is_linear = one.histogram.scale == "linear"
         terminal.line(text_axis(edges[0], edges[-1], len(edges) - 1, has_zero=is_linear))
         facts = [count_text(one.count, "value"), f"mean {one.mean:.4g}", f"std {one.std:.4g}"]
         facts += _alarms(one)
-        terminal.line(Styled(", ".join(facts), "dim"))
+        terminal.line(", ".join(facts))
 
 
 def _show_small(
-    terminal: Terminal,
-    found: Mapping[str, TensorStats],
-    height: int,
-    log_counts: bool,  # noqa: FBT001  # one of two functions of one signature
+    terminal: Terminal, found: Mapping[str, TensorStats], height: int, options: Namespace
 ) -> None:
     from ztensor.analysis.plotting import text_bars
 
@@ -203,7 +191,7 @@ def _show_small(
             rows.append((one.name, "-", _why(one), "-"))
             continue
         counts, edges = one.histogram.counts, one.histogram.edges
-        bars = text_bars(counts, height, blocks=_blocks(height), log_counts=log_counts)
+        bars = text_bars(counts, height, blocks=_blocks(height), log_counts=options.log_counts)
         after = ", ".join([f"{edges[-1]:.4g}", *_alarms(one)])
         rows.append((one.name, f"{edges[0]:.4g}", bars[0], after))
     terminal.table(columns, rows)

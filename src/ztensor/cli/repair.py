@@ -3,19 +3,55 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ztensor.cli.changing import is_divided_folder, require_one_file, require_target
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import ChangedFileArgument, Changing, ForceOption
+from ztensor.cli.options import CHANGED_FILE, CHANGING, FORCE, Option, changing
 from ztensor.cli.spelling import count_text, size_text
-from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ZTensorError
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from ztensor.edit import RepairReport
+
+OPTIONS = (
+    CHANGED_FILE,
+    Option(
+        "--write",
+        "--output",
+        "-o",
+        metavar="OUT",
+        help="Write the last committed state to a new file.",
+    ),
+    Option(
+        "--in-place",
+        is_flag=True,
+        help="Cut the file back to that state; the rest is kept in a file beside it.",
+    ),
+    Option(
+        "--drop-tail",
+        is_flag=True,
+        help="With --in-place: do not keep the part that is cut off.",
+    ),
+    Option(
+        "--accept",
+        metavar="END",
+        type=int,
+        help="Use the state that ends at this byte, even if it was judged unusable.",
+    ),
+    Option("--explain", is_flag=True, help="Show every place that was searched."),
+    Option(
+        "--one-save",
+        is_flag=True,
+        help="Vouch that the files of processes that do not say which save they are of are all of "
+        "one, and that none is missing.",
+    ),
+    FORCE,
+    *CHANGING,
+)
 
 _COLUMNS = (
     Column("ends at", numeric=True),
@@ -25,52 +61,7 @@ _COLUMNS = (
 )
 
 
-def repair(
-    terminal: Terminal,
-    file: ChangedFileArgument,
-    *,
-    write: Annotated[
-        str | None,
-        typer.Option(
-            "--write",
-            "--output",
-            "-o",
-            metavar="OUT",
-            help="Write the last committed state to a new file.",
-        ),
-    ] = None,
-    in_place: Annotated[
-        bool,
-        typer.Option(
-            "--in-place",
-            help="Cut the file back to that state; the rest is kept in a file beside it.",
-        ),
-    ] = False,
-    drop_tail: Annotated[
-        bool,
-        typer.Option("--drop-tail", help="With --in-place: do not keep the part that is cut off."),
-    ] = False,
-    accept: Annotated[
-        int | None,
-        typer.Option(
-            metavar="END",
-            help="Use the state that ends at this byte, even if it was judged unusable.",
-        ),
-    ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show every place that was searched.")
-    ] = False,
-    one_save: Annotated[
-        bool,
-        typer.Option(
-            "--one-save",
-            help="Vouch that the files of processes that do not say which save they are of are all "
-            "of one, and that none is missing.",
-        ),
-    ] = False,
-    force: ForceOption = False,
-    how: Changing,
-) -> None:
+def repair(terminal: Terminal, options: Namespace) -> None:
     """Find what a torn file still holds, and save it.
 
     It searches the file backwards for the last committed state. Without options nothing is changed.
@@ -111,48 +102,50 @@ def repair(
     """
     from ztensor.edit import repair as repair_file
 
-    if write is not None:
-        require_target(write, force=force)
+    file, dry_run = options.file, options.dry_run
+    if options.write is not None:
+        require_target(options.write, force=options.force)
     if is_divided_folder(file):
-        _repair_root(terminal, file, how, one_save=one_save)
+        _repair_root(terminal, options)
         return
     require_one_file(file)
     opens = _opens(file)
     with terminal.progress(file) as progress:
         report = repair_file(
             file,
-            write=write,
-            in_place=in_place,
-            drop_tail=drop_tail,
-            accept=accept,
+            write=options.write,
+            in_place=options.in_place,
+            drop_tail=options.drop_tail,
+            accept=options.accept,
             progress=progress,
-            **how.arguments,
+            **changing(options),
         )
-    _show(terminal, report, opens=opens, dry_run=how.dry_run)
-    if explain:
+    _show(terminal, report, opens=opens, dry_run=dry_run)
+    if options.explain:
         _explain(terminal, report)
     if report.end is None and not opens:
         terminal.fail(ExitCode.CORRUPT)
-    elif report.damaged or not (opens or (report.written is not None and not how.dry_run)):
+    elif report.damaged or not (opens or (report.written is not None and not dry_run)):
         terminal.fail(ExitCode.FAILED)
-    terminal.result(dataclasses.asdict(report) | {"opens": opens, "dry_run": how.dry_run})
+    terminal.result(dataclasses.asdict(report) | {"opens": opens, "dry_run": dry_run})
 
 
-def _repair_root(terminal: Terminal, folder: str, how: Changing, *, one_save: bool) -> None:
+def _repair_root(terminal: Terminal, options: Namespace) -> None:
     """Make the root of a divided checkpoint anew where it is lost or damaged."""
     from ztensor.divided import repair as repair_root
 
-    report = repair_root(folder, dry_run=how.dry_run, durable=not how.no_durable, one_save=one_save)
+    folder, dry_run = options.file, options.dry_run
+    durable = not options.no_durable
+    report = repair_root(folder, dry_run=dry_run, durable=durable, one_save=options.one_save)
     of = f"{count_text(report.tensors, 'tensor')} in {count_text(len(report.files), 'file')}"
     if report.written is None:
-        terminal.line(f"{folder}: ", Styled("nothing to repair", "green"), f", {of}")
+        terminal.line(f"{folder}: nothing to repair, {of}")
     else:
-        would = "would be written" if how.dry_run else "written"
-        terminal.line(f"{report.path}: ", Styled(would, "green"), f", {of}")
+        terminal.line(f"{report.path}: {'would be written' if dry_run else 'written'}, {of}")
         terminal.line("  values that are no tensors were in the lost root alone")
     if report.kept is not None:
         terminal.line(f"  the damaged one is kept as {report.kept}")
-    terminal.result(dataclasses.asdict(report) | {"dry_run": how.dry_run})
+    terminal.result(dataclasses.asdict(report) | {"dry_run": dry_run})
 
 
 def _opens(file: str) -> bool:
@@ -178,20 +171,20 @@ def _show(terminal: Terminal, report: RepairReport, *, opens: bool, dry_run: boo
         ]
     terminal.facts(facts)
     for name in report.damaged:
-        terminal.problem(Styled("DAMAGED", "bold red"), f"  {name}")
+        terminal.problem(f"DAMAGED  {name}")
     if report.written is not None:
         _show_mending(terminal, report, dry_run=dry_run)
     elif report.is_clean and report.damaged:
         terminal.line("the file is whole; what objects lost, nothing here brings back")
     elif report.is_clean:
-        terminal.line(Styled("nothing to repair", "green"))
+        terminal.line("nothing to repair")
     elif opens:
         why = "an interrupted change left bytes behind; compact frees them"
         if report.end is None:
             why = "its writer placed the manifest as ours never do, so no position proves it"
-        terminal.line(Styled("the file opens as it is", "green"), f": {why}")
+        terminal.line(f"the file opens as it is: {why}")
     elif report.end is None:
-        terminal.problem(Styled("no committed state was found", "bold red"))
+        terminal.problem("no committed state was found")
     else:
         terminal.line(f"ztensor repair {report.path} --write OUT saves that state as a new file")
 
@@ -203,7 +196,7 @@ def _show_mending(terminal: Terminal, report: RepairReport, *, dry_run: bool) ->
         where = f"cut back to {report.end or 0:,} bytes; what was behind them {would}{kept}"
     else:
         where = f"written to {report.written}"
-    terminal.line(Styled(f"{would}{where}", "" if dry_run else "green"))
+    terminal.line(f"{would}{where}")
 
 
 def _explain(terminal: Terminal, report: RepairReport) -> None:

@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ztensor.cli.changing import changing, counted
-from ztensor.cli.options import ChangedFileArgument, ChecksumOption, CompressOption, Editing
+from ztensor.cli.options import CHANGED_FILE, CHECKSUM, COMPRESS, EDITING, Option
 from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import UsageError
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from ztensor.opening import Reader
 
+OPTIONS = (
+    CHANGED_FILE,
+    Option("name", metavar="NAME", is_name=True, help="The object to replace."),
+    Option("input", metavar="INPUT", help="A file of any known format that has the new one."),
+    Option(
+        "--from",
+        dest="source",
+        metavar="NAME",
+        help="Its name in INPUT; by default the same name, or the only object.",
+    ),
+    COMPRESS,
+    CHECKSUM,
+    *EDITING,
+)
 
-def replace(
-    terminal: Terminal,
-    file: ChangedFileArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The object to replace.")],
-    input: Annotated[
-        str,
-        typer.Argument(metavar="INPUT", help="A file of any known format that has the new one."),
-    ],
-    *,
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="NAME",
-            help="Its name in INPUT; by default the same name, or the only object.",
-            show_default=False,
-        ),
-    ] = None,
-    compress: CompressOption = False,
-    checksum: ChecksumOption = "",
-    how: Editing,
-) -> None:
+
+def replace(terminal: Terminal, options: Namespace) -> None:
     """Put another array under a name.
 
     The new array may have any shape, type and layout. The object keeps its attributes; those of the
@@ -63,18 +57,17 @@ def replace(
       $ ztensor replace model.zt layers.0.weight head.npy
         the same, done
     """
-    with (
-        open_file(input) as reader,
-        changing(terminal, file, how, checksum=checksum or True) as changes,
-    ):
+    name = options.name
+    with open_file(options.input) as reader, changing(terminal, options) as changes:
         editor = changes.editor
         old = editor.metadata(name)
-        source = _source(reader, name) if from_ is None else from_
+        source = _source(reader, name) if options.source is None else options.source
         kept = {**old.attributes, **reader.metadata(source).attributes}
         editor.remove(name)
         with terminal.progress(name) as progress:
             report = counted(progress, reader.metadata(source).nbytes)
-            editor.copy(name, reader, source, compress=compress or None, progress=report)
+            compress = options.compress or None
+            editor.copy(name, reader, source, compress=compress, progress=report)
         editor.set_attributes(kept, name=name, replace=True)
         changes.replaced(old)
 

@@ -4,25 +4,50 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ztensor.cli.changing import require_apart, require_free
-from ztensor.cli.choosing import chosen
+from ztensor.cli.choosing import chosen_or_all
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import Choice, DryRunOption, ForceOption, ThreadsOption
+from ztensor.cli.options import CHOICE, DRY_RUN, FORCE, MODEL, OTHER_MODEL, THREADS, Option
 from ztensor.cli.spelling import count_text, size_text
-from ztensor.cli.terminal import Styled, Terminal
+from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from ztensor.analysis.conditions import Met
     from ztensor.analysis.findings import Finding
     from ztensor.analysis.insight import Insight
 
-_STYLES = {"error": "bold red", "warn": "yellow", "info": "dim"}
+OPTIONS = (
+    MODEL,
+    OTHER_MODEL,
+    *CHOICE,
+    Option(
+        "--output",
+        "-o",
+        metavar="PAGE",
+        help="Write an .html file; without it the findings are only printed.",
+    ),
+    Option(
+        "--fail-on",
+        metavar="CONDITIONS",
+        help="Exit with 1 if one of these is met: rules, `error`, `warn`, comparisons.",
+    ),
+    Option(
+        "--sample",
+        metavar="SHARE",
+        type=float,
+        help="Look only at such a share, as 0.05, of the rows of large tensors.",
+    ),
+    THREADS,
+    FORCE,
+    DRY_RUN,
+)
+
 _SHOWN = 50
 _WHERE = {
     frozenset({0}): ", in the first",
@@ -31,51 +56,7 @@ _WHERE = {
 }
 
 
-def report(
-    terminal: Terminal,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A file of any known format, an index or folder of shards; - is standard input.",
-        ),
-    ],
-    other: Annotated[
-        str | None,
-        typer.Argument(metavar="OTHER", help="A second model to compare it with."),
-    ] = None,
-    *,
-    choice: Choice,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PAGE",
-            help="Write an .html file; without it the findings are only printed.",
-            show_default=False,
-        ),
-    ] = None,
-    fail_on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CONDITIONS",
-            help="Exit with 1 if one of these is met: rules, `error`, `warn`, comparisons.",
-            show_default=False,
-        ),
-    ] = None,
-    sample: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            help="Look only at such a share, as 0.05, of the rows of large tensors.",
-            show_default=False,
-        ),
-    ] = None,
-    threads: ThreadsOption = None,
-    force: ForceOption = False,
-    dry_run: DryRunOption = False,
-) -> None:
+def report(terminal: Terminal, options: Namespace) -> None:
     """Write one page that shows a model, or two beside each other.
 
     The page needs no network, no server and nothing installed. It has the findings, a grid of roles
@@ -147,29 +128,20 @@ def report(
         as a check; no condition is met here
     """
     from ztensor.analysis.conditions import met_conditions, require_conditions
-    from ztensor.analysis.examining import examine
     from ztensor.page.report import html_of, save_page
 
+    output, conditions = options.output, options.fail_on
     if output is not None:
         _require_page(output)
-        require_free(output, force=force)
-    if fail_on is not None and sample is not None:
+        require_free(output, force=options.force)
+    if conditions is not None and options.sample is not None:
         raise ArgumentValueError("a sample cannot tell whether a condition is met")
-    if fail_on is not None:
-        require_conditions(fail_on, has_other=other is not None)
-    with contextlib.ExitStack() as stack:
-        first = stack.enter_context(open_file(file))
-        second = None if other is None else stack.enter_context(open_file(other))
-        readers = [first] if second is None else [first, second]
-        if output is not None:
-            for reader in readers:
-                require_apart(output, reader)
-        names = chosen(readers, choice) if choice.is_given else None
-        progress = stack.enter_context(terminal.progress(os.path.basename(file)))
-        insight = examine(first, second, names, sample=sample, threads=threads, progress=progress)
-    met = [] if fail_on is None else met_conditions(fail_on, insight)
+    if conditions is not None:
+        require_conditions(conditions, has_other=options.other is not None)
+    insight = _examined(terminal, options)
+    met = [] if conditions is None else met_conditions(conditions, insight)
     _show(terminal, insight)
-    if output is not None and dry_run:
+    if output is not None and options.dry_run:
         nbytes = len(html_of(insight).encode())
         terminal.line(f"{output}: not written; it would take {size_text(nbytes)}")
     elif output is not None:
@@ -178,16 +150,32 @@ def report(
         terminal.fail(ExitCode.FAILED)
         _show_met(terminal, met)
     if terminal.wants_json:
-        terminal.result(
-            insight.as_json()
-            | {
-                "output": output,
-                "dry_run": dry_run,
-                "met": [
-                    {"condition": one.condition, "tensor": one.tensor, "text": one.text}
-                    for one in met
-                ],
-            }
+        found = [
+            {"condition": one.condition, "tensor": one.tensor, "text": one.text} for one in met
+        ]
+        facts = {"output": output, "dry_run": options.dry_run, "met": found}
+        terminal.result(insight.as_json() | facts)
+
+
+def _examined(terminal: Terminal, options: Namespace) -> Insight:
+    """Read the models, and return what was seen."""
+    from ztensor.analysis.examining import examine
+
+    with contextlib.ExitStack() as stack:
+        files = [options.file, *([options.other] if options.other is not None else [])]
+        readers = [stack.enter_context(open_file(file)) for file in files]
+        if options.output is not None:
+            for reader in readers:
+                require_apart(options.output, reader)
+        names = chosen_or_all(readers, options)
+        progress = stack.enter_context(terminal.progress(os.path.basename(options.file)))
+        return examine(
+            readers[0],
+            readers[1] if len(readers) > 1 else None,
+            names,
+            sample=options.sample,
+            threads=options.threads,
+            progress=progress,
         )
 
 
@@ -201,8 +189,7 @@ def _require_page(path: str) -> None:
 def _show(terminal: Terminal, insight: Insight) -> None:
     findings = _with_places(insight)
     for one, where in findings[:_SHOWN]:
-        words = (Styled(f"{one.level:5}", _STYLES[one.level]), f" '{one.tensor}': {one.text}")
-        terminal.line(*words, Styled(f" [{one.rule}{where}]", "dim"))
+        terminal.line(f"{one.level:5} '{one.tensor}': {one.text} [{one.rule}{where}]")
     beyond = len(findings) - _SHOWN
     if beyond > 0:
         terminal.line(f"and {beyond:,} more")
@@ -216,7 +203,7 @@ def _show(terminal: Terminal, insight: Insight) -> None:
             f"a sample of {insight.sample:.3g} of large tensors; not looked at: {unlooked}"
         )
     tensors = " and ".join(count_text(len(model.objects), "tensor") for model in insight.models)
-    terminal.line(Styled(f"{tensors}: {', '.join(counts)}", "bold"))
+    terminal.line(f"{tensors}: {', '.join(counts)}")
 
 
 def _with_places(insight: Insight) -> list[tuple[Finding, str]]:
@@ -245,6 +232,6 @@ def _with_places(insight: Insight) -> list[tuple[Finding, str]]:
 def _show_met(terminal: Terminal, met: list[Met]) -> None:
     once = list(dict.fromkeys(met))  # of two models both may meet it
     for one in once[:_SHOWN]:
-        terminal.problem(Styled("met", "bold red"), f" {one.condition}: '{one.tensor}': {one.text}")
+        terminal.problem(f"met {one.condition}: '{one.tensor}': {one.text}")
     if len(once) > _SHOWN:
         terminal.problem(f"and {len(once) - _SHOWN:,} more")

@@ -6,31 +6,43 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor.cli import jobs
 from ztensor.cli.changing import quiet_library, require_free
+from ztensor.cli.options import changing, converting
 from ztensor.cli.spelling import count_text, named_text, size_text
-from ztensor.cli.terminal import Column, Styled
+from ztensor.cli.terminal import Column
 from ztensor.cli.verb import STDIN, error_as_json, in_order, open_file
 from ztensor.errors import SourceError, UsageError, ZTensorError, describe
 from ztensor.model.showing import visible
 from ztensor.source.removal import remove_file, stamp_of
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
     from ztensor.casting import Change
-    from ztensor.cli.options import Converting, Jobs
     from ztensor.cli.terminal import Terminal
     from ztensor.converting import ConversionReport
 
 
+# Options of `convert` that mean nothing where a file is rewritten in its place.
+_OF_NEW_FILES = (
+    "to", "dtype", "dequantize", "pickled", "include", "exclude", "max_shard_size", "delete_input",
+    "jobs", "scheduler",
+)  # fmt: skip
+
+
 def convert_file(
-    terminal: Terminal,
-    file: str,
-    output: str,
-    how: Converting,
-    **options: Any,
+    terminal: Terminal, file: str, output: str, options: Namespace, how: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write a file as another, tell what was done, and delete the first where that is wanted.
+
+    Args:
+        terminal: where it is told.
+        file: the file that is read.
+        output: the new one.
+        options: those of the verb.
+        how: what `ztensor.convert` takes, but for what `converting` returns.
 
     Returns:
         The same as JSON.
@@ -41,26 +53,24 @@ def convert_file(
     from ztensor.converting import convert
 
     quiet_library()
-    if how.delete_input:
-        _require_deletable(file, how, options)
-    require_free(output, force=how.force)
-    if how.max_shard_size is not None:
+    if options.delete_input:
+        _require_deletable(file, options)
+    require_free(output, force=options.force)
+    if options.max_shard_size is not None:
         for path in shards_of(output):
-            require_free(path, force=how.force)
+            require_free(path, force=options.force)
+    how = {**how, **converting(options), "threads": options.threads}
     with open_file(file) as reader, terminal.progress(output) as progress:
-        report = convert(
-            reader, output, progress=progress, threads=how.threads, **how.arguments, **options
-        )
-    return _end(terminal, file, how, report)
+        report = convert(reader, output, progress=progress, **how)
+    return _end(terminal, file, report, options)
 
 
 def convert_several(
     terminal: Terminal,
     files: Sequence[str],
     folder: str,
-    how: Converting,
-    jobs: Jobs,
-    **options: Any,
+    options: Namespace,
+    how: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Write files as others in a folder, and tell of each what was done when it is.
 
@@ -70,46 +80,69 @@ def convert_several(
     Raises:
         ZTensorError: it cannot be begun.
     """
-    from ztensor.cli.jobs import executing
     from ztensor.fleet import convert_files
 
     quiet_library()
-    if how.delete_input:
+    if options.delete_input:
         for file in files:
-            _require_deletable(file, how, options)
-    options["to"] = options["to"] or "zt"
+            _require_deletable(file, options)
+    how = {**how, **converting(options), "to": how["to"] or "zt", "overwrite": options.force}
 
     def told(file: str, report: ConversionReport | ZTensorError) -> dict[str, Any]:
         if isinstance(report, ZTensorError):
             terminal.error(report)
             return {"file": file, "error": error_as_json(report)}
-        return _end(terminal, file, how, report)
+        return _end(terminal, file, report, options)
 
-    with executing(jobs, files) as workers, terminal.progress("files") as progress:
-        found = convert_files(
-            files,
-            folder,
-            overwrite=how.force,
-            progress=progress,
-            **workers,
-            **how.arguments,
-            **options,
-        )
+    with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
+        found = convert_files(files, folder, progress=progress, **workers, **how)
         return in_order(files, ((file, told(file, one)) for file, one in found))
 
 
+def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> dict[str, Any]:
+    """Rewrite a zTensor file in its place, tell what was done, and return it as JSON.
+
+    Raises:
+        UsageError: an option is given that is for new files.
+        ZTensorError: it cannot be done; the file is as it was.
+    """
+    from ztensor.converting import migrate
+
+    quiet_library()
+    if len(options.files) != 1 or options.named_output is not None:
+        raise UsageError("--in-place takes one FILE, and no OUT")
+    given = [word for word in _OF_NEW_FILES if getattr(options, word)]
+    if given:
+        words = ", ".join(f"--{word.replace('_', '-')}" for word in given)
+        raise UsageError(f"--in-place keeps the format and all objects: leave out {words}")
+    (file,) = options.files
+    how = {
+        **how,
+        "version": options.version,
+        "alignment": options.alignment,
+        "canonical": options.canonical,
+        "threads": options.threads,
+        **changing(options),
+        "durable": False if options.no_durable else "auto",
+    }
+    with terminal.progress(file) as progress:
+        report = migrate(file, progress=progress, **how)
+    return tell(terminal, file, report, dry_run=options.dry_run)
+
+
 def _end(
-    terminal: Terminal, file: str, how: Converting, report: ConversionReport
+    terminal: Terminal, file: str, report: ConversionReport, options: Namespace
 ) -> dict[str, Any]:
-    deleted = delete(report.inputs) if how.delete_input and not how.dry_run else []
-    return tell(terminal, file, report, dry_run=how.dry_run, deleted=deleted)
+    is_deleted = options.delete_input and not options.dry_run
+    deleted = delete(report.inputs) if is_deleted else []
+    return tell(terminal, file, report, dry_run=options.dry_run, deleted=deleted)
 
 
-def _require_deletable(file: str, how: Converting, options: Mapping[str, Any]) -> None:
+def _require_deletable(file: str, options: Namespace) -> None:
     """Raise where the new file would not hold all of the one that is to be deleted."""
-    if how.is_given:
+    if options.include or options.exclude:
         raise UsageError("--delete-input cannot be combined with --include or --exclude")
-    if options.get("dequantize") or options.get("dtype"):
+    if options.dequantize or options.dtype:
         raise UsageError("--delete-input cannot be combined with --dtype or --dequantize")
     if file == STDIN:
         raise UsageError("--delete-input needs a file, not standard input")
@@ -124,34 +157,7 @@ def tell(
     deleted: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Say what a conversion did, or would do, and what is lost by it; return it as JSON."""
-    if report.lost:
-        rows = [(loss.object_name or "(the file)", loss.sentence) for loss in report.lost]
-        terminal.table((Column("lost of"), Column("what")), rows)
-    kind = f"{report.format} {report.version}".rstrip()
-    sizes = f"{size_text(report.source_nbytes)} -> {size_text(report.nbytes)}"
-    if len(report.files) > 1:
-        kind += f" in {count_text(len(report.files) - 1, 'shard')}"
-    facts = f"{kind}, of {count_text(report.objects, 'object')}, {sizes}; "
-    lost = "values changed as asked, nothing else is lost" if report.changed else "nothing is lost"
-    if report.lost:
-        are = "is" if len(report.lost) == 1 else "are"
-        lost = f"{count_text(len(report.lost), 'thing')} {are} lost"
-    if report.is_checked:
-        lost += ", read back and compared"
-    if dry_run:
-        terminal.line(f"{report.path}: not written; it would be {facts}{lost}")
-    else:
-        terminal.line(f"{report.path}: ", Styled("written", "green"), f", {facts}{lost}")
-    if report.unchecked:
-        terminal.line(
-            f"came without a digest: {named_text(report.unchecked)}; nothing tells whether the "
-            "bytes are what was once saved"
-        )
-    if report.changed:
-        terminal.line(_changed_text(report.changed))
-    for path in deleted:
-        terminal.line(f"{path}: deleted")
-    return {
+    facts = {
         "file": file,
         "output": report.path,
         "files": list(report.files),
@@ -176,6 +182,36 @@ def tell(
         ],
         "deleted": list(deleted),
     }
+    _show(terminal, report, facts)
+    return facts
+
+
+def _show(terminal: Terminal, report: ConversionReport, facts: Mapping[str, Any]) -> None:
+    if report.lost:
+        rows = [(loss.object_name or "(the file)", loss.sentence) for loss in report.lost]
+        terminal.table((Column("lost of"), Column("what")), rows)
+    kind = f"{report.format} {report.version}".rstrip()
+    sizes = f"{size_text(report.source_nbytes)} -> {size_text(report.nbytes)}"
+    if len(report.files) > 1:
+        kind += f" in {count_text(len(report.files) - 1, 'shard')}"
+    lost = "values changed as asked, nothing else is lost" if report.changed else "nothing is lost"
+    if report.lost:
+        are = "is" if len(report.lost) == 1 else "are"
+        lost = f"{count_text(len(report.lost), 'thing')} {are} lost"
+    if report.is_checked:
+        lost += ", read back and compared"
+    done = "not written; it would be" if facts["dry_run"] else "written,"
+    objects = count_text(report.objects, "object")
+    terminal.line(f"{report.path}: {done} {kind}, of {objects}, {sizes}; {lost}")
+    if report.unchecked:
+        terminal.line(
+            f"came without a digest: {named_text(report.unchecked)}; nothing tells whether the "
+            "bytes are what was once saved"
+        )
+    if report.changed:
+        terminal.line(_changed_text(report.changed))
+    for path in facts["deleted"]:
+        terminal.line(f"{path}: deleted")
 
 
 def _changed_text(changed: Sequence[Change]) -> str:
@@ -186,17 +222,6 @@ def _changed_text(changed: Sequence[Change]) -> str:
     if not worst.largest_error:
         return f"{text}; no value differs"
     return f"{text}; largest error {worst.largest_error:.3g}, in {describe(worst.object_name)}"
-
-
-def one_output(output: str | None, named: str | None) -> str | None:
-    """Return OUT, which may be an argument or behind --output.
-
-    Raises:
-        UsageError: it is given twice.
-    """
-    if output is not None and named is not None:
-        raise UsageError("OUT is given twice", file=named)
-    return output if named is None else named
 
 
 def shards_of(path: str) -> list[str]:

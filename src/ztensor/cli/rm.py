@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from ztensor.cli.changing import changing
 from ztensor.cli.choosing import nothing_matches
-from ztensor.cli.options import ChangedFileArgument, Editing, ExcludeOption
+from ztensor.cli.options import CHANGED_FILE, EDITING, EXCLUDE, Option
 from ztensor.cli.terminal import Terminal
 from ztensor.errors import ObjectNotFoundError, UsageError
 from ztensor.reading.names import keeps
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterable
 
+OPTIONS = (
+    CHANGED_FILE,
+    Option("names", nargs="*", metavar="NAME", is_name=True, help="Objects to remove."),
+    Option("--glob", is_flag=True, help="Names are patterns with *, ? and [...]."),
+    Option(
+        "--include",
+        action="append",
+        metavar="GLOB",
+        help="Remove objects whose names match, too; may be repeated.",
+    ),
+    EXCLUDE,
+    *EDITING,
+)
 
-def rm(
-    terminal: Terminal,
-    file: ChangedFileArgument,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME", help="Objects to remove.", show_default=False),
-    ] = None,
-    *,
-    glob: Annotated[
-        bool, typer.Option("--glob", help="Names are patterns with *, ? and [...].")
-    ] = False,
-    include: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="GLOB", help="Remove objects whose names match, too; may be repeated."
-        ),
-    ] = None,
-    exclude: ExcludeOption = None,
-    how: Editing,
-) -> None:
+
+def rm(terminal: Terminal, options: Namespace) -> None:
     """Remove objects.
 
     Only a new manifest is written: it takes no longer for a large object. Names that begin with a
@@ -61,18 +55,18 @@ def rm(
       $ ztensor rm model.zt step
         one object, by its name
     """
-    patterns = [*((names or ()) if glob else ()), *(include or ())]
-    plain = [] if glob else list(names or ())
+    patterns = [*(options.names if options.glob else ()), *options.include]
+    plain = [] if options.glob else options.names
     if not (patterns or plain):
         raise UsageError("nothing to remove: give names, or --include and a pattern")
-    with changing(terminal, file, how) as changes:
+    with changing(terminal, options) as changes:
         editor = changes.editor
         removed = [editor.metadata(name) for name in dict.fromkeys(plain)]
         removed += map(editor.metadata, _matching(editor.keys(), patterns, plain))
-        keep = keeps(exclude=exclude)
+        keep = keeps(exclude=options.exclude)
         removed = [found for found in removed if keep(found.name)]
         if not removed:
-            raise ObjectNotFoundError("everything is excluded", file=file)
+            raise ObjectNotFoundError("everything is excluded", file=options.file)
         editor.remove([found.name for found in removed])
         for found in removed:
             changes.removed(found)

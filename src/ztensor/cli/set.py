@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.changing import changing, pair_of
-from ztensor.cli.options import ChangedFileArgument, Editing
+from ztensor.cli.options import CHANGED_FILE, EDITING, Option
 from ztensor.cli.spelling import as_json, json_text
 from ztensor.cli.terminal import Terminal
 from ztensor.errors import ArgumentValueError, describe
 
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+OPTIONS = (
+    CHANGED_FILE,
+    Option("pairs", nargs="*", metavar="KEY=VALUE", help="Attributes to set."),
+    Option(
+        "--object",
+        metavar="NAME",
+        is_name=True,
+        help="Attributes of this object, instead of the file's.",
+    ),
+    Option("--remove", action="append", metavar="KEY", help="Remove this key; may be repeated."),
+    Option("--json-values", is_flag=True, help="Values are JSON, not text."),
+    *EDITING,
+)
+
 _VALUE_CHARACTERS = 100  # of a value on a terminal
 
 
-def set_(
-    terminal: Terminal,
-    file: ChangedFileArgument,
-    pairs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Attributes to set.", show_default=False),
-    ] = None,
-    *,
-    object: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Attributes of this object, instead of the file's."),
-    ] = None,
-    remove: Annotated[
-        list[str] | None, typer.Option(metavar="KEY", help="Remove this key; may be repeated.")
-    ] = None,
-    json_values: Annotated[
-        bool, typer.Option("--json-values", help="Values are JSON, not text.")
-    ] = False,
-    how: Editing,
-) -> None:
+def set_(terminal: Terminal, options: Namespace) -> None:
     """Set and remove attributes, of a file or of an object.
 
     Values are text, or with --json-values JSON: numbers, lists, maps. KEY ends at the first "=".
@@ -62,26 +58,24 @@ def set_(
         an attribute of one object
     """
     new: dict[str, Any] = {}
-    for text in pairs or ():
+    for text in options.pairs:
         key, value = pair_of(text, "KEY=VALUE")
-        _take(new, key, _value_of(key, value) if json_values else value)
-    for key in remove or ():
+        _take(new, key, _value_of(key, value) if options.json_values else value)
+    for key in options.remove:
         _take(new, key, None)
     if not new:
         raise ArgumentValueError("nothing to set", expected="KEY=VALUE, or --remove KEY")
-    with changing(terminal, file, how) as changes:
-        old = (
-            changes.editor.attributes
-            if object is None
-            else (changes.editor.metadata(object).attributes)
-        )
-        missing = next((key for key in remove or () if key not in old), None)
+    name = options.object
+    with changing(terminal, options) as changes:
+        editor = changes.editor
+        old = editor.attributes if name is None else editor.metadata(name).attributes
+        missing = next((key for key in options.remove if key not in old), None)
         if missing is not None:
-            raise ArgumentValueError("no such key", file=file, found=describe(missing))
-        changes.editor.set_attributes(new, name=object)
+            raise ArgumentValueError("no such key", file=options.file, found=describe(missing))
+        editor.set_attributes(new, name=name)
         for key, value in new.items():
-            facts = {"object": object, "key": key, "before": as_json(old.get(key))}
-            subject = key if object is None else f"{object}: {key}"
+            facts = {"object": name, "key": key, "before": as_json(old.get(key))}
+            subject = key if name is None else f"{name}: {key}"
             if value is None:
                 changes.add("unset", subject, _shown(old[key], terminal), **facts)
             else:

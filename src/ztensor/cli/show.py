@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import math
-import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.info import show_attributes
-from ztensor.cli.options import FileArgument
-from ztensor.cli.spelling import (
-    as_json,
-    count_text,
-    json_text,
-    shape_text,
-    size_text,
-    value_text,
-)
+from ztensor.cli.options import FILE, Option
+from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text, value_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import UnsupportedError, UsageError, ZTensorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from argparse import Namespace
+    from collections.abc import Iterable, Mapping
 
+    from ztensor.cli.terminal import Progress
     from ztensor.layout.base import Array
     from ztensor.opening import Reader
+
+OPTIONS = (
+    FILE,
+    Option("name", nargs="?", metavar="NAME", is_name=True, help="The object to show."),
+    Option(
+        "--values",
+        is_switch=True,
+        help="Read the values (the default).",
+    ),
+)
 
 _COLUMNS = (
     Column("component"),
@@ -37,40 +39,11 @@ _COLUMNS = (
     Column("length", numeric=True),
     Column("digest"),
 )
-_COMPLETED = 200
 _FIRST = 8
 _VALUE_CHARACTERS = 200
 
 
-def _complete_name(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return names for the shell to complete; only such as no shell reads anything into."""
-    try:
-        with open_file(ctx.params["file"]) as reader:
-            names = [name for name in reader if name.startswith(incomplete)]
-    except (ZTensorError, KeyError):
-        return []
-    return [name for name in names if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./-]*", name)][
-        :_COMPLETED
-    ]
-
-
-def show(
-    terminal: Terminal,
-    file: FileArgument,
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="NAME",
-            help="The object to show.",
-            autocompletion=_complete_name,
-            show_default=False,
-        ),
-    ] = None,
-    *,
-    values: Annotated[
-        bool, typer.Option(help="Read the values (the default).", show_default=False)
-    ] = True,
-) -> None:
+def show(terminal: Terminal, options: Namespace) -> None:
     """Show one object: its parts, attributes and first values.
 
     Values are read and decoded in blocks, so an object may be larger than memory. Of a training
@@ -91,17 +64,17 @@ def show(
       attributes      of the object
       components      by role: dtype, type, offset, length, encoding, digest,
                       uncompressed_length
-      values          null with --no-values and for unknown layouts; else of
-                      (`elements`, `stored values` or `dequantized values`),
-                      count, first (up to eight; a complex number is a pair), min,
-                      max, mean, nan_count, inf_count, true_count; null if it
-                      does not apply
+      values          null with --no-values, and for unknown layouts and types;
+                      else of (`elements`, `stored values` or `dequantized
+                      values`), count, first (up to eight; a complex number is
+                      a pair), min, max, mean, nan_count, inf_count, true_count;
+                      null if it does not apply
       error           why the values could not be read
       tree            of a training state, with file and name only: maps paths to
                       values, a tensor is told by its name
 
     Safety:
-      It never changes a file. It checks no digests; `ztensor verify` does.
+      It never changes a file. `ztensor verify` checks all digests.
 
     Exit code:
       0 if everything could be read, 2 if there is no object of that name.
@@ -112,6 +85,7 @@ def show(
       $ ztensor show tiny.safetensors layers.0.weight --no-values
         only its place in the file
     """
+    file, name = options.file, options.name
     if name is None:
         raise UsageError(
             "show needs the name of an object; `ztensor ls` lists the names of a file, and "
@@ -126,7 +100,7 @@ def show(
             return
         facts.update(describe(reader, name))
         _show_description(terminal, facts)
-        if values:
+        if options.values:
             try:
                 with terminal.progress(name) as progress:
                     facts["values"] = summarize(reader.reader_of(name), name, progress)
@@ -190,8 +164,8 @@ def describe(reader: Reader, name: str) -> dict[str, Any]:
 def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any] | None:
     """Return what the values of an object are like; None where they cannot be computed.
 
-    Elements are decoded and looked at in blocks. Of a sparse object, and of one whose logical type
-    is unknown, the stored values count, of a quantized one the values it stands for.
+    Elements are decoded and looked at in blocks. Of a sparse object the stored values count, of a
+    quantized one the values it stands for.
 
     Args:
         reader: an open file.
@@ -201,111 +175,65 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
     Raises:
         ObjectNotFoundError: no object of that name.
         FormatError: the stored bytes cannot be decoded.
-        UnsupportedError: a type or encoding is unknown here.
+        UnsupportedError: an encoding is unknown here.
         LimitError: a safety cap is exceeded.
     """
-    from ztensor.analysis.streaming import dequantized_blocks, is_quantized
+    from ztensor.analysis.streaming import component_blocks, dequantized_blocks, is_quantized
     from ztensor.layout import LAYOUTS
     from ztensor.model.dtype import element_count
-    from ztensor.reading.walking import ComponentWalk
 
     file = reader.objects.part(name)
-    tensor_object = file.object(name)
-    layout = LAYOUTS.get(tensor_object.format)
+    found = file.object(name)
+    layout = LAYOUTS.get(found.format)
     if layout is None:
         return None
-    if is_quantized(tensor_object.format):
-        size = element_count(tensor_object.shape) * 4
-        summary = Seen(progress=progress, nbytes=size)
+    if is_quantized(found.format):
+        blocks, nbytes = dequantized_blocks(file, name), element_count(found.shape) * 4
         try:
-            for block in dequantized_blocks(file, name):
-                summary.feed(block)
+            facts = _summary(blocks, nbytes, progress)
         except UnsupportedError:  # some blocks of GGUF are only kept
             return None
-        return {"of": "dequantized values", **as_json(summary.as_plain())}
-    dense = tensor_object.format == "dense"
-    component = tensor_object.components[layout.main_role]
-    packed = component.logical is not None and component.logical.elements_per_storage > 1
-    expected = (
-        layout.expected_length(tensor_object, layout.main_role, None)
-        if dense
-        else component.known_decoded_length
-    )
-    summary = Seen(
-        element_count(tensor_object.shape) if dense and packed else None,
-        progress=progress,
-        nbytes=expected or component.length,
-    )
-    with file.located(name, layout.main_role):
-        # The walk that verifying takes, without its checks of digests.
-        walk = ComponentWalk(file, component, expected, summary, is_opaque=False)
-        walk.run(digest_of_decoded=False)
-    is_known = dense and (component.type is None or component.logical is not None)
-    return {"of": "elements" if is_known else "stored values", **as_json(summary.as_plain())}
+        return {"of": "dequantized values", **facts}
+    component = found.components[layout.main_role]
+    if component.type is not None and component.logical is None:
+        return None
+    nbytes = component.known_decoded_length or component.length
+    facts = _summary(component_blocks(file, name, layout.main_role), nbytes, progress)
+    return {"of": "elements" if found.format == "dense" else "stored values", **facts}
 
 
-class Seen:
-    """Takes flat arrays of elements: the first of them, and sums of all.
+def _summary(blocks: Iterable[Array], nbytes: int, progress: Progress | None) -> dict[str, Any]:
+    """Return the first elements and sums of all; None where one has no meaning for the type."""
+    import numpy as np
 
-    Args:
-        count: elements to look at; those after them are padding.
-        progress: called with the bytes of elements seen so far and those to see.
-        nbytes: the bytes to see.
-    """
+    from ztensor.analysis.sums import Sums
 
-    def __init__(
-        self,
-        count: int | None = None,
-        *,
-        progress: Callable[[int, int], None] | None = None,
-        nbytes: int = 0,
-    ) -> None:
-        from ztensor.analysis.sums import Sums
-
-        self._sums = Sums()
-        self._most = sys.maxsize if count is None else count
-        self._progress = progress
-        self._nbytes = nbytes
-        self._seen = 0
-        self._kind = ""
-        self._first: list[Any] = []
-
-    def feed(self, block: Array) -> None:
-        """Take the next elements."""
-        import numpy as np
-
-        block = block[: max(self._most - self._sums.count, 0)]
+    sums, kind, seen = Sums(), "", 0
+    first: list[Any] = []
+    for block in blocks:
         is_plain = block.dtype.kind in "biuc"  # bfloat16 and such are nothing Python knows
-        first = block[: _FIRST - len(self._first)]
-        self._first += (first if is_plain else first.astype(np.float64)).tolist()
-        self._kind = block.dtype.kind if is_plain else "f"
-        step = 1 << 17  # elements between two calls of `progress`
-        for start in range(0, block.size, step):
-            piece = block[start : start + step]
-            with np.errstate(all="ignore"):  # overflow and NaN are what is looked for
-                self._sums.take(piece)
-            self._seen += piece.nbytes
-            if self._progress is not None:
-                self._progress(min(self._seen, self._nbytes), self._nbytes)
-
-    def finish(self, counts: Mapping[str, int]) -> None:
-        """Do nothing: any elements are good."""
-
-    def as_plain(self) -> dict[str, Any]:
-        """Return everything by name; None where it has no meaning for the type."""
-        sums, has_elements = self._sums, self._sums.count > 0
-        ordered = {} if self._kind in "bc" else sums.moments.as_fields()
-        if ordered and math.isfinite(sums.total):  # exactly 0 where elements cancel out
-            ordered["mean"] = sums.total / sums.moments.count
-        may_be_strange = has_elements and self._kind in "fc"
-        return {
-            "count": sums.count,
-            "first": self._first,
-            **{word: ordered.get(word) for word in ("min", "max", "mean")},
-            "nan_count": sums.nans if may_be_strange else None,
-            "inf_count": sums.infs if may_be_strange else None,
-            "true_count": sums.count - sums.zeros if has_elements and self._kind == "b" else None,
-        }
+        kind = block.dtype.kind if is_plain else "f"
+        head = block[: _FIRST - len(first)]
+        first += (head if is_plain else head.astype(np.float64)).tolist()
+        with np.errstate(all="ignore"):  # overflow and NaN are what is looked for
+            sums.take(block)
+        seen += block.nbytes
+        if progress is not None:
+            progress(min(seen, nbytes), nbytes)
+    ordered = {} if kind in "bc" else sums.moments.as_fields()
+    if ordered and math.isfinite(sums.total):  # exactly 0 where elements cancel out
+        ordered["mean"] = sums.total / sums.moments.count
+    is_float, is_bool = kind in ("f", "c"), kind == "b"
+    facts = {
+        "count": sums.count,
+        "first": first,
+        **{word: ordered.get(word) for word in ("min", "max", "mean")},
+        "nan_count": sums.nans if is_float else None,
+        "inf_count": sums.infs if is_float else None,
+        "true_count": sums.count - sums.zeros if is_bool else None,
+    }
+    plain: dict[str, Any] = as_json(facts)
+    return plain
 
 
 def _show_description(terminal: Terminal, facts: Mapping[str, Any]) -> None:

@@ -3,49 +3,50 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.changing import left_behind, quiet_library, require_free
-from ztensor.cli.choosing import chosen
-from ztensor.cli.options import Choice, NewFile
+from ztensor.cli.choosing import chosen_or_all
+from ztensor.cli.options import CHOICE, NEW_FILE, Option, new_file
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import open_file
 
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+OPTIONS = (
+    Option("file", metavar="FILE", help="A file of any known format, or a set."),
+    Option(
+        "--to",
+        metavar="FORMAT",
+        default="zt",
+        help="Format of the shards: zt, the default, or safetensors.",
+    ),
+    Option(
+        "--max-shard-size",
+        metavar="SIZE",
+        default="5GB",
+        help="Most bytes in a shard, such as 500MB or 5GiB; by default 5GB.",
+    ),
+    Option(
+        "--into",
+        metavar="DIR",
+        help="Folder for the shards, created if missing; by default FILE's folder.",
+    ),
+    Option(
+        "--root",
+        is_flag=True,
+        help="Write shards as 2.1 has them: a .zt that names them, and no index.",
+    ),
+    *CHOICE,
+    *NEW_FILE,
+)
+
 _COLUMNS = (Column("shard"), Column("objects", numeric=True), Column("size", numeric=True))
 
 
-def split(
-    terminal: Terminal,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A file of any known format, or a set.")
-    ],
-    *,
-    to: Annotated[
-        str, typer.Option(metavar="FORMAT", help="Format of the shards: zt or safetensors.")
-    ] = "zt",
-    max_shard_size: Annotated[
-        str, typer.Option(metavar="SIZE", help="Most bytes in a shard, such as 500MB or 5GiB.")
-    ] = "5GB",
-    into: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder for the shards, created if missing; by default FILE's folder.",
-            show_default=False,
-        ),
-    ] = None,
-    root: Annotated[
-        bool,
-        typer.Option(
-            "--root", help="Write shards as 2.1 has them: a .zt that names them, and no index."
-        ),
-    ] = False,
-    choice: Choice,
-    how: NewFile,
-) -> None:
+def split(terminal: Terminal, options: Namespace) -> None:
     """Write a file as shards of limited size, and an index.
 
     FILE may be of any known format. The index is the one that model hubs use for safetensors, with
@@ -83,38 +84,34 @@ def split(
     from ztensor.sharded.naming import INDEX_SUFFIX
 
     quiet_library()
-    keep = None
+    file = options.file
     with open_file(file) as reader:
         left = left_behind(terminal, file, reader)
-        if choice.is_given:
-            keep = set(chosen([reader], choice)).__contains__
-    shards, index = plan_split(file, into, to=to, max_shard_size=max_shard_size, keep=keep)
-    if root:
+        names = chosen_or_all([reader], options)
+    how: dict[str, Any] = {
+        "to": options.to,
+        "max_shard_size": options.max_shard_size,
+        "keep": None if names is None else set(names).__contains__,
+    }
+    shards, index = plan_split(file, options.into, **how)
+    if options.root:
         index = index.removesuffix(INDEX_SUFFIX)
     for path in (*(shard.path for shard in shards), index):
-        require_free(path, force=how.force)
+        require_free(path, force=options.force)
     with terminal.progress(file) as progress:
-        split_file(
-            file,
-            into,
-            to=to,
-            max_shard_size=max_shard_size,
-            keep=keep,
-            progress=progress,
-            root=root,
-            **how.arguments,
-        )
+        how |= {"root": options.root, "progress": progress, **new_file(options)}
+        split_file(file, options.into, **how)
     rows = [
         (os.path.basename(shard.path), f"{len(shard.names):,}", size_text(shard.stored_nbytes))
         for shard in shards
     ]
     terminal.table(_COLUMNS, rows)
     where = f"{count_text(len(shards), 'shard')} and {index}"
-    terminal.line(f"{where}: not written" if how.dry_run else f"{where} written")
+    terminal.line(f"{where}: not written" if options.dry_run else f"{where} written")
     terminal.result(
         {
             "file": file,
-            "dry_run": how.dry_run,
+            "dry_run": options.dry_run,
             "index": index,
             "unrepresented": left,
             "shards": [

@@ -4,46 +4,42 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from ztensor.cli import jobs
 from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import Choice, FileArgument, GlobsArgument, Jobs
+from ztensor.cli.options import CHOICE, FILE, GLOBS, JOBS, Option, patterns
 from ztensor.cli.spelling import as_json, count_text
-from ztensor.cli.terminal import Column, Styled, Terminal
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, in_order, matched, open_file
 from ztensor.errors import ArgumentValueError, ZTensorError, describe
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Sequence
 
     from ztensor.analysis.statistics import StatsReport, TensorStats
 
+OPTIONS = (
+    FILE,
+    GLOBS,
+    *CHOICE,
+    Option(
+        "--quantiles",
+        metavar="Q,Q,...",
+        help="Show these quantiles, from 0 to 1, instead of mean and deviation.",
+    ),
+    Option(
+        "--check",
+        is_flag=True,
+        help="Exit with 1 if there is a NaN or infinity, and name the objects.",
+    ),
+    *JOBS,
+)
 
-def stats(
-    terminal: Terminal,
-    file: FileArgument,
-    globs: GlobsArgument = None,
-    *,
-    choice: Choice,
-    quantiles: Annotated[
-        str | None,
-        typer.Option(
-            metavar="Q,Q,...",
-            help="Show these quantiles, from 0 to 1, instead of mean and deviation.",
-            show_default=False,
-        ),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check", help="Exit with 1 if there is a NaN or infinity, and name the objects."
-        ),
-    ] = False,
-    jobs: Jobs,
-) -> None:
+
+def stats(terminal: Terminal, options: Namespace) -> None:
     """Show statistics of the values, and find NaN and infinity.
 
     Everything is read once and checked against its digest. It is read in blocks, so an object may
@@ -93,25 +89,25 @@ def stats(
     """
     from ztensor.analysis.statistics import QUANTILES
     from ztensor.analysis.statistics import stats as stats_of
-    from ztensor.cli.jobs import executing
     from ztensor.fleet import stats_files
 
-    shares = QUANTILES if quantiles is None else _shares(quantiles)
-    shown = () if quantiles is None else shares
-    choice = choice.also(globs)
+    shares = QUANTILES if options.quantiles is None else _shares(options.quantiles)
+    shown = () if options.quantiles is None else shares
+    options.include = [*options.globs, *options.include]
+    file = options.file
     files = matched([file])
     if files == [file]:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
-            found = stats_of(reader, chosen([reader], choice), quantiles=shares, progress=progress)
-        terminal.result(_told(terminal, file, found, shown, check=check))
+            names = chosen([reader], options)
+            found = stats_of(reader, names, quantiles=shares, progress=progress)
+        terminal.result(_told(terminal, file, found, shown, check=options.check))
         return
-    with executing(jobs, files) as workers, terminal.progress("files") as progress:
+    how = {**patterns(options), "quantiles": shares}
+    with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
         results = []
-        for one, report in stats_files(
-            files, **workers, **choice.arguments, quantiles=shares, progress=progress
-        ):
-            terminal.line(Styled(f"{one}:", "bold"))
-            results.append((one, _told(terminal, str(one), report, shown, check=check)))
+        for one, report in stats_files(files, **workers, **how, progress=progress):
+            terminal.line(f"{one}:")
+            results.append((one, _told(terminal, str(one), report, shown, check=options.check)))
     terminal.result({"files": in_order(files, results)})
 
 
@@ -135,8 +131,8 @@ def _told(
     if check and bad:
         terminal.fail(ExitCode.FAILED)
         for one in bad:
-            facts = f": {one.nans:,} NaN, {one.infs:,} infinite"
-            terminal.problem(Styled("not finite", "bold red"), f" '{one.name}'", facts)
+            facts = f"{one.nans:,} NaN, {one.infs:,} infinite"
+            terminal.problem(f"not finite '{one.name}': {facts}")
     return {
         "file": file,
         "objects": [_as_json(one) for one in found.values()],
@@ -173,7 +169,7 @@ def _show(terminal: Terminal, several: Sequence[TensorStats], shares: Sequence[f
     if terminal.interactive:
         total = count_text(len(several) - 1, "object")
         facts = ", ".join([total, *(f"{title} {cell}" for title, cell in alike)])
-        terminal.line(Styled(facts, "dim"))
+        terminal.line(facts)
     for one in several:
         if one.note is not None:
             terminal.line(f"'{one.name}' was left out: {one.note}")

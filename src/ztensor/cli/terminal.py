@@ -1,38 +1,33 @@
 """The one place that prints: lines, columns, JSON and progress, each safe to show.
 
 Texts are escaped here and not by the verbs, so none can forget it, and what is secret of a URL is
-left out of them. They are never markup: colours come from styles beside the text. Without a
-terminal there is no escape sequence at all, and rich is not even imported.
+left out of them. There is no markup and no colour: no escape sequence is ever printed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import shutil
 import sys
 import time
-from typing import IO, TYPE_CHECKING, Any
+import unicodedata
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.cli.exits import ExitCode, code_of
 from ztensor.cli.spelling import cut
 from ztensor.errors import ZTensorError, secrets_of, without_secrets
-from ztensor.model.showing import visible
+from ztensor.model.showing import counted, visible
 from ztensor.source.requested import requests_made
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from rich.console import Console
-    from rich.progress import Progress as ProgressBar
-
     Progress = Callable[[int, int], None]
 
 # Work that is done sooner shows no bar: it would only flicker.
 PATIENCE_SECONDS = 0.3
-_UPDATE_SECONDS = 0.05
 # On a terminal longer cells are cut.
 _CELL_CHARACTERS = 300
 # Longer cells do not align others: with one name of megabytes every line would be that long.
@@ -44,19 +39,7 @@ _NARROWEST_FIRST_COLUMN = 16
 _SEPARATORS = "._/-"  # of words in names: a long one is folded after them
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Styled:
-    """A piece of a line in a style of rich, such as `bold red`."""
-
-    text: str
-    style: str
-
-
-_END_OF_LINE = Styled("\n", "")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One column of a table.
 
     Attributes:
@@ -106,15 +89,15 @@ class Terminal:
         """Return the columns of the terminal; `COLUMNS` overrides what it says."""
         return max(40, shutil.get_terminal_size().columns)
 
-    def hide(self, values: Iterable[object]) -> None:
-        """Leave out of all that is printed what is secret of the URLs among arguments."""
-        for value in values:
-            for text in value if isinstance(value, (list, tuple)) else [value]:
-                if isinstance(text, str) and (secrets := secrets_of(text)):
-                    self._hidden[text] = without_secrets(text)
-                    for secret in secrets:
-                        if len(secret) >= _SECRET_CHARACTERS:
-                            self._hidden[secret] = ""
+    def hide(self, words: Iterable[str]) -> None:
+        """Leave out of all that is printed what is secret of the URLs among words."""
+        for word in words:
+            secrets = secrets_of(word)
+            if secrets:
+                self._hidden[word] = without_secrets(word)
+            for secret in secrets:
+                if len(secret) >= _SECRET_CHARACTERS:
+                    self._hidden[secret] = ""
 
     def shown(self, text: str) -> str:
         """Return a text as it is printed: on one line, harmless to a terminal, without secrets."""
@@ -124,10 +107,10 @@ class Terminal:
 
     # --- Results ----------------------------------------------------------------------------
 
-    def line(self, *pieces: str | Styled) -> None:
+    def line(self, text: str = "") -> None:
         """Print one line for people."""
         if self.wants_text:
-            self._print([pieces])
+            self._print([text])
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
         """Print names and what they are, below one another."""
@@ -135,7 +118,7 @@ class Terminal:
         names = [cut(self.shown(name), limit) for name, _ in facts]
         width = min(max(map(_width, names), default=0), _FACT_CHARACTERS)
         for name, (_, fact) in zip(names, facts, strict=True):
-            self.line(Styled(name + " " * (width - _width(name)), "dim"), "  ", fact)
+            self.line(f"{name}{' ' * (width - _width(name))}  {fact}")
 
     def table(
         self, columns: Sequence[Column], rows: Sequence[Sequence[str]]
@@ -167,12 +150,11 @@ class Terminal:
                     left_out.append((columns[index].title, cells[0][index]))
             room = self.width - _total(widths, kept[1:]) - 2
             widths[0] = min(widths[0], max(room, _NARROWEST_FIRST_COLUMN))
-        heading = _aligned(columns, [column.title for column in columns], widths, kept)
-        lines: list[Sequence[str | Styled]] = [[Styled(heading, "bold")]]
+        lines = [_aligned(columns, [column.title for column in columns], widths, kept)]
         for row in cells:
             first, *rest = _folded(row[0], widths[0]) if self.interactive else row[:1]
-            lines.append([_aligned(columns, [first, *row[1:]], widths, kept)])
-            lines.extend([f"  {more}"] for more in rest)
+            lines.append(_aligned(columns, [first, *row[1:]], widths, kept))
+            lines.extend(f"  {more}" for more in rest)
         self._print(lines)
         return left_out[::-1]
 
@@ -192,21 +174,19 @@ class Terminal:
     def note(self, text: str) -> None:
         """Print a remark to standard error, unless quiet."""
         if not self.quiet:
-            self._print([[text]], sys.stderr)
+            self._print([text], sys.stderr)
 
-    def problem(self, *pieces: str | Styled) -> None:
+    def problem(self, text: str) -> None:
         """Print what is wrong: among the results for people, to standard error when quiet."""
         if self.quiet:
-            self._print([pieces], sys.stderr)
+            self._print([text], sys.stderr)
         else:
-            self.line(*pieces)
+            self.line(text)
 
     def error(self, error: BaseException, *, details: Sequence[str] = ()) -> None:
         """Print an error to standard error, and let the exit code say of which family it is."""
         self.fail(code_of(error))
-        text = message_of(error)
-        lines: list[Sequence[str | Styled]] = [[Styled("error:", "bold red"), " ", text]]
-        lines.extend([f"  {detail}"] for detail in details)
+        lines = [f"error: {message_of(error)}", *(f"  {detail}" for detail in details)]
         self._print(lines, sys.stderr)
 
     def fail(self, code: ExitCode) -> None:
@@ -225,50 +205,43 @@ class Terminal:
         if self.quiet or not _is_terminal(sys.stderr):
             yield None
             return
-        bar: ProgressBar | None = None
+        bar: Any = None
         before = requests_made()
         due = time.monotonic() + PATIENCE_SECONDS
 
         def show(done: int, total: int) -> None:
-            nonlocal bar, due
-            now = time.monotonic()
-            if now < due or done >= total:
-                return
-            due = now + _UPDATE_SECONDS
-            if bar is None:
-                bar = _bar()
-                bar.start()
-                bar.add_task(cut(self.shown(label), self.width // 3), total=total, requests="")
+            nonlocal bar
             count = requests_made() - before
-            requests = f"{count} request{'s' * (count != 1)}" if count else ""
-            bar.update(bar.task_ids[0], completed=done, requests=requests)
+            requests = counted(count, "request") if count else ""
+            if bar is None:
+                if done >= total or time.monotonic() < due:
+                    return
+                from tqdm import tqdm
+
+                name = cut(self.shown(label), self.width // 3)
+                bar = tqdm(
+                    desc=name,
+                    total=total,
+                    initial=done,
+                    unit="B",
+                    unit_scale=True,
+                    leave=False,
+                    postfix=requests,
+                )
+            bar.set_postfix_str(requests, refresh=False)
+            bar.update(done - bar.n)
 
         try:
             yield show
         finally:
             if bar is not None:
-                bar.stop()
+                bar.close()
 
     # --- The streams ------------------------------------------------------------------------
 
-    def _print(
-        self, lines: Sequence[Sequence[str | Styled]], stream: IO[str] | None = None
-    ) -> None:
+    def _print(self, lines: Iterable[str], stream: IO[str] | None = None) -> None:
         stream = sys.stdout if stream is None else stream
-        pieces = [
-            piece if isinstance(piece, Styled) else Styled(piece, "")
-            for line in lines
-            for piece in (*line, _END_OF_LINE)
-        ]
-        texts = ["\n" if piece is _END_OF_LINE else self.shown(piece.text) for piece in pieces]
-        if not _has_styles(stream):
-            stream.write("".join(texts))
-            return
-        from rich.text import Text
-
-        styles = [piece.style for piece in pieces]
-        text = Text.assemble(*zip(texts, styles, strict=True))
-        _console(stream).print(text, end="", soft_wrap=True)
+        stream.write("".join(f"{self.shown(line)}\n" for line in lines))
 
     def finish(self) -> None:
         """Hand everything printed to the system, so that a full disk or closed pipe is noticed."""
@@ -299,40 +272,6 @@ def _is_terminal(stream: IO[str] | None) -> bool:
     return stream is not None and not stream.closed and stream.isatty()
 
 
-def _has_styles(stream: IO[str]) -> bool:
-    dumb = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return _is_terminal(stream) and not dumb
-
-
-def _console(stream: IO[str]) -> Console:
-    from rich.console import Console
-
-    # It knows what terminals can do, the consoles of Windows among them.
-    return Console(file=stream, markup=False, emoji=False, highlight=False)
-
-
-def _bar() -> ProgressBar:
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        TextColumn,
-        TimeRemainingColumn,
-        TransferSpeedColumn,
-    )
-    from rich.progress import Progress as ProgressBar
-
-    return ProgressBar(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TextColumn("{task.fields[requests]}", markup=False),
-        TimeRemainingColumn(),
-        console=_console(sys.stderr),
-        transient=True,
-    )
-
-
 # --- Columns --------------------------------------------------------------------------------
 
 
@@ -340,9 +279,8 @@ def _width(text: str) -> int:
     """Return how many cells a text takes: wide letters take two, marks none."""
     if text.isascii():
         return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
+    marks = sum(unicodedata.category(character) in ("Mn", "Me") for character in text)
+    return len(text) - marks + sum(unicodedata.east_asian_width(one) in "WF" for one in text)
 
 
 def _total(widths: Sequence[int], kept: Sequence[int]) -> int:

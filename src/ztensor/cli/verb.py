@@ -1,63 +1,49 @@
-"""What every verb does around its work: its options, its input, and how it ends."""
+"""What every verb does around its work: its input, and how it ends."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
-import inspect
+import itertools
 import os
 import sys
 import traceback
-import typing
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import Output
 from ztensor.cli.terminal import Terminal, let_go, message_of
-from ztensor.errors import InternalError, ManifestError, SourceError, ZTensorError
+from ztensor.errors import ManifestError, SourceError, ZTensorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
+    from ztensor.cli.parsing import Command
     from ztensor.opening import Reader
 
 STDIN = "-"
 
 
-def as_command(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return a verb as typer takes it: each option a parameter of its own.
-
-    Args:
-        verb: takes a `Terminal`, which it gets here, then arguments, options, and bundles of
-            options; see `options.py`. `--json` and `--quiet` are added.
-    """
-    bundles: dict[str, tuple[type[Any], list[str]]] = {}
-    parameters: list[inspect.Parameter] = []
-    _, *own = inspect.signature(verb, eval_str=True).parameters.values()
-    for parameter in own:
-        kind = parameter.annotation
-        if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-            options = list(_options_of(kind))
-            bundles[parameter.name] = kind, [option.name for option in options]
-            parameters += options
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-    parameters += _options_of(Output)
-
-    def call(**values: Any) -> None:
-        with running(json=values.pop("json"), quiet=values.pop("quiet")) as terminal:
-            terminal.hide(values.values())
-            for name, (bundle, names) in bundles.items():
-                values[name] = bundle(**{option: values.pop(option) for option in names})
-            if values.get("files"):
-                values["files"] = matched(values["files"])
-            verb(terminal, **values)
-
-    vars(call)["__signature__"] = inspect.Signature(parameters)
-    return call
+def call(command: Command, words: Sequence[str]) -> ExitCode:
+    """Run a verb; print the error it ends with, and return the code that fits."""
+    terminal = Terminal()
+    terminal.hide(words)
+    try:
+        if not {"-h", "--help"}.isdisjoint(itertools.takewhile("--".__ne__, words)):
+            print(command.parser().format_help(), end="")
+            return ExitCode.OK
+        options = command.parse(words)
+        if getattr(options, "files", None):
+            options.files = matched(options.files)
+        terminal.wants_json, terminal.quiet = options.json, options.quiet
+        command.function(terminal, options)
+    except OSError as error:
+        if not isinstance(error, ZTensorError):
+            raise  # of standard output
+        _tell(terminal, error)
+    except Exception as error:  # noqa: BLE001  # a bug: its text may be a stranger's, too
+        _tell(terminal, error)
+    terminal.finish()
+    return terminal.exit_code
 
 
 def matched(files: list[str]) -> list[str]:
@@ -91,48 +77,9 @@ def in_order(
     return [one for _, one in sorted(found, key=lambda pair: places[pair[0]])]
 
 
-def _options_of(bundle: type[Any]) -> Iterator[inspect.Parameter]:
-    """Yield the options of a bundle, its own before those of the bundles it is made of."""
-    kinds = typing.get_type_hints(bundle, include_extras=True)
-    for base in bundle.__mro__:
-        for name in inspect.get_annotations(base):
-            yield inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=getattr(bundle, name),
-                annotation=kinds[name],
-            )
-
-
-@contextlib.contextmanager
-def running(*, json: bool, quiet: bool) -> Iterator[Terminal]:
-    """Give a verb its terminal; print the error it ends with, and leave with the code that fits.
-
-    Raises:
-        typer.Exit: the code is not 0.
-    """
-    if json and quiet:
-        raise typer.BadParameter("--json and --quiet exclude each other")
-    terminal = Terminal(json=json, quiet=quiet)
-    try:
-        try:
-            yield terminal
-        except (OSError, typer.Exit, typer.BadParameter) as error:
-            if not isinstance(error, ZTensorError):
-                raise
-            _tell(terminal, error)
-        except Exception as error:  # noqa: BLE001  # a bug: its text may be a stranger's, too
-            _tell(terminal, error)
-        terminal.finish()
-    except OSError as error:
-        raise typer.Exit(code_without_output(error)) from None
-    if terminal.exit_code:
-        raise typer.Exit(terminal.exit_code)
-
-
 def _tell(terminal: Terminal, error: Exception) -> None:
     details = []
-    if isinstance(error, InternalError) or not isinstance(error, (ZTensorError, MemoryError)):
+    if not isinstance(error, (ZTensorError, MemoryError)):
         details = ["this is a bug in ztensor, please report it with these lines:"]
         details += "".join(traceback.format_exception(error)).splitlines()
     terminal.error(error, details=details)

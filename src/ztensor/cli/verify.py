@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ztensor.cli.choosing import chosen
+from ztensor.cli import jobs
+from ztensor.cli.choosing import chosen_or_all
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import Choice, FilesArgument, Jobs
+from ztensor.cli.options import CHOICE, FILES, JOBS, Option, patterns
 from ztensor.cli.spelling import count_text, named_text, size_text
-from ztensor.cli.terminal import Styled, Terminal
+from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import error_as_json, in_order, open_file, problem_as_json
 from ztensor.errors import ManifestError, ZTensorError
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
     from ztensor.reading.verify import VerifyReport
 
+OPTIONS = (
+    FILES,
+    *CHOICE,
+    Option(
+        "--require-digests",
+        is_flag=True,
+        help="Fail if any byte is not covered by a matching digest.",
+    ),
+    Option(
+        "--deep",
+        is_flag=True,
+        help="Also check the digests of whole files that a file of 2.x names.",
+    ),
+    *JOBS,
+)
 
-def verify(
-    terminal: Terminal,
-    files: FilesArgument,
-    *,
-    choice: Choice,
-    require_digests: Annotated[
-        bool,
-        typer.Option(
-            "--require-digests", help="Fail if any byte is not covered by a matching digest."
-        ),
-    ] = False,
-    deep: Annotated[
-        bool,
-        typer.Option(
-            "--deep", help="Also check the digests of whole files that a file of 2.x names."
-        ),
-    ] = False,
-    jobs: Jobs,
-) -> None:
+
+def verify(terminal: Terminal, options: Namespace) -> None:
     """Check every byte of files, and list all that is wrong.
 
     Everything is read: digests, encodings to their last byte, bools, sparse indices. It does not
@@ -81,38 +79,37 @@ def verify(
       $ ztensor verify model.zt tiny.npz --jobs 2 --quiet
         several at a time; what is damaged is told when it is found
     """
-    if jobs.is_given:
-        results = _verify_at_once(terminal, files, choice, jobs, deep=deep)
+    if jobs.are_asked(options):
+        results = _verify_at_once(terminal, options)
     else:
-        results = [_verify_file(terminal, file, choice, deep=deep) for file in files]
+        results = [_verify_file(terminal, file, options) for file in options.files]
     ok = all(result["ok"] for result in results)
     is_whole = all(result.get("outcome", "damaged") != "damaged" for result in results)
-    if require_digests and is_whole and not ok:
+    if options.require_digests and is_whole and not ok:
         terminal.fail(ExitCode.UNCHECKED)
-    if len(files) > 1:
+    if len(results) > 1:
         _show_total(terminal, results)
     terminal.result({"ok": ok, "files": results})
 
 
-def _verify_at_once(
-    terminal: Terminal, files: Sequence[str], choice: Choice, jobs: Jobs, *, deep: bool
-) -> list[dict[str, Any]]:
-    from ztensor.cli.jobs import executing
+def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, Any]]:
     from ztensor.fleet import verify_files
 
-    with executing(jobs, files) as workers, terminal.progress("files") as progress:
-        found = verify_files(files, **workers, **choice.arguments, deep=deep, progress=progress)
+    files = options.files
+    how = {**patterns(options), "deep": options.deep}
+    with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
+        found = verify_files(files, **workers, **how, progress=progress)
         return in_order(files, ((file, _told(terminal, file, one)) for file, one in found))
 
 
-def _verify_file(terminal: Terminal, file: str, choice: Choice, *, deep: bool) -> dict[str, Any]:
+def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str, Any]:
     import ztensor.reading.verify  # noqa: F401  # before the clock starts
 
     begin = time.monotonic()
     try:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
-            names = chosen([reader], choice) if choice.is_given else None
-            report = reader.verify(names, deep=deep, progress=progress)
+            names = chosen_or_all([reader], options)
+            report = reader.verify(names, deep=options.deep, progress=progress)
     except ZTensorError as error:
         return _told(terminal, file, error)
     return _told(terminal, file, report, time.monotonic() - begin)
@@ -154,25 +151,23 @@ def _show_report(
         facts[-1] += "es"
     took = "" if seconds is None else f" in {seconds:.2f} s"
     facts.append(size_text(report.nbytes) + took)
-    if report.outcome == "ok":
-        terminal.line(f"{file}: ", Styled("ok", "green"), f", {', '.join(facts)}")
-    elif report.outcome == "unchecked":
-        terminal.line(f"{file}: ", Styled("unchecked", "yellow"), f", {', '.join(facts)}")
-    else:
+    if report.outcome == "damaged":
         damaged = f"DAMAGED, {count_text(len(report.problems), 'problem')}"
-        terminal.problem(f"{file}: ", Styled(damaged, "bold red"), f"; {', '.join(facts)}")
+        terminal.problem(f"{file}: {damaged}; {', '.join(facts)}")
+    else:
+        terminal.line(f"{file}: {report.outcome}, {', '.join(facts)}")
     for problem in report.problems:
-        terminal.problem("  ", *_sentence(problem))
+        terminal.problem(f"  {_sentence(problem)}")
     whys: dict[str, list[str]] = {}
     for name, why in report.unchecked.items():
         whys.setdefault(why, []).append(name)
     for why, names in whys.items():
         terminal.line(f"  under no digest: {named_text(names)}: {why}")
     for problem in report.unsupported:
-        terminal.line("  not checked in full: ", *_sentence(problem))
+        terminal.line(f"  not checked in full: {_sentence(problem)}")
 
 
-def _sentence(problem: Any) -> Sequence[str | Styled]:
+def _sentence(problem: Any) -> str:
     place = "" if problem.object_name is None else f"'{problem.object_name}'"
     if problem.component is not None:
         place += f" {problem.component}"
@@ -182,7 +177,8 @@ def _sentence(problem: Any) -> Sequence[str | Styled]:
     if path and path[0] != "objects":  # of a set: the file comes first
         place = ", ".join(filter(None, (os.path.basename(path[0]), place)))
     section = f" ({problem.section})" if problem.section else ""
-    return f"{place}: " if place else "", problem.message + section, f" [{problem.reason.value}]"
+    lead = f"{place}: " if place else ""
+    return f"{lead}{problem.message}{section} [{problem.reason.value}]"
 
 
 def _show_total(terminal: Terminal, results: Sequence[Mapping[str, Any]]) -> None:
@@ -194,4 +190,4 @@ def _show_total(terminal: Terminal, results: Sequence[Mapping[str, Any]]) -> Non
         facts.insert(1, f"{unchecked:,} unchecked")
     if unopened:
         facts.append(f"{unopened:,} could not be read")
-    terminal.line(Styled(f"{count_text(len(results), 'file')}: {', '.join(facts)}", "bold"))
+    terminal.line(f"{count_text(len(results), 'file')}: {', '.join(facts)}")

@@ -6,44 +6,37 @@ import contextlib
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from ztensor.cli.terminal import Styled, Terminal
+from ztensor.cli.options import OTHER_MODEL, Option
+from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import STDIN, open_file
 from ztensor.errors import ArgumentValueError, MissingDependencyError
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterator
 
     from ztensor.serving.server import ViewServer
 
+OPTIONS = (
+    Option(
+        "file",
+        metavar="MODEL",
+        help="A file of any known format, an index or folder of shards, a URL.",
+    ),
+    OTHER_MODEL,
+    Option(
+        "--browser",
+        is_switch=True,
+        help="Open a browser, or only say where.",
+    ),
+    Option("--keep", is_flag=True, help="Stay when the page was closed; end by Ctrl-C."),
+    Option("--seconds", metavar="S", type=float, help="End after so long at the latest."),
+)
 
-def view(
-    terminal: Terminal,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL", help="A file of any known format, an index or folder of shards, a URL."
-        ),
-    ],
-    other: Annotated[
-        str | None,
-        typer.Argument(metavar="OTHER", help="A second model to compare it with."),
-    ] = None,
-    *,
-    browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="Open a browser, or only say where.")
-    ] = True,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Stay when the page was closed; end by Ctrl-C.")
-    ] = False,
-    seconds: Annotated[
-        float | None,
-        typer.Option(metavar="S", help="End after so long at the latest.", show_default=False),
-    ] = None,
-) -> None:
+
+def view(terminal: Terminal, options: Namespace) -> None:
     """Look at a model in the browser, computed as it is looked at.
 
     The page is that of `ztensor report`, and it is there at once whatever the size: only what a
@@ -77,6 +70,7 @@ def view(
       $ ztensor view model.zt changed.zt --no-browser --seconds 0.1
         two models beside each other
     """
+    file, other = options.file, options.other
     if STDIN in (file, other):
         raise ArgumentValueError("a model to look at is a file, not standard input")
     from ztensor.serving.server import ViewServer, lacks_libraries
@@ -88,15 +82,15 @@ def view(
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(open_file(file))
         second = None if other is None else stack.enter_context(open_file(other))
-        server = ViewServer(first, second, None if keep else ViewServer.idle)
+        server = ViewServer(first, second, None if options.keep else ViewServer.idle)
         stack.callback(server.close)
-        terminal.line(Styled(server.url, "bold"))
+        terminal.line(server.url)
         terminal.result({"url": server.url})
         sys.stdout.flush()
-        if browser:
+        if options.browser:
             stack.enter_context(_browser(server))
-        if seconds is not None:
-            timer = threading.Timer(max(seconds, 0), server.stop)
+        if options.seconds is not None:
+            timer = threading.Timer(max(options.seconds, 0), server.stop)
             stack.callback(timer.cancel)
             timer.start()
         with contextlib.suppress(KeyboardInterrupt):

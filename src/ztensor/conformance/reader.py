@@ -30,11 +30,7 @@ _LIMITS = Limits(decoded_bytes=1 << 30)
 
 
 def read_file(path: str) -> Answer:
-    """Return what this library says of a file.
-
-    Raises:
-        InternalError: it has a bug.
-    """
+    """Return what this library says of a file; a bug raises what it raises."""
     try:
         with open_file(path, limits=_LIMITS) as reader:
             objects = {name: _read(reader, name) for name in reader}

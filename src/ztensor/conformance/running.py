@@ -9,14 +9,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.conformance.answer import Answer
 from ztensor.conformance.asking import ask
 from ztensor.conformance.judging import Outcome, Verdict, judge
 from ztensor.conformance.reader import read_file
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, SourceError, describe
 from ztensor.source.paths import path_text
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from ztensor.typing import Path
@@ -67,7 +66,6 @@ def _counts(verdicts: Sequence[Verdict]) -> dict[str, int]:
     return {outcome.value: found[outcome] for outcome in Outcome}
 
 
-@public
 def run_corpus(
     folder: Path,
     reader: Sequence[str] | Callable[[str], Answer] | None = None,

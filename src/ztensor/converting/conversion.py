@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.boundary import public
 from ztensor.casting import Casts, cast_target
 from ztensor.container import require_version
 from ztensor.converting.asking import format_of, matching, require_compressed, require_divided
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Path, Readable
 
 
-@public
 def convert(
     source: Readable,
     path: Path,

@@ -14,7 +14,7 @@ from ztensor.converting.source import part_of
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
 from ztensor.opening import Reader
-from ztensor.reading.verify import unchecked_names
+from ztensor.reading.sums import unchecked_names
 from ztensor.sharded.naming import index_path, shard_paths, shifted
 from ztensor.sharded.saving import ShardSet, sha256_of
 from ztensor.sharded.uploading import RemoteShardSet

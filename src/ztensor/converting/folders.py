@@ -9,7 +9,6 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_file
 from ztensor.converting.target import How
@@ -103,7 +102,6 @@ class FolderReport:
         return short_repr("FolderReport", facts, ".lost" if self.lost else ".steps")
 
 
-@public
 def convert_folder(
     source: Path,
     target: Path,

@@ -7,7 +7,6 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.boundary import public
 from ztensor.container import require_version
 from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_compressed
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Path
 
 
-@public
 def migrate(
     path: Path,
     output: Path | None = None,

@@ -51,5 +51,5 @@ def require_other(inputs: Iterable[str], target: str) -> None:
     """Raise where a file that is read would be written over."""
     if any(is_same(one, target) for one in inputs):
         error = UsageError("source and target are one file; choose another name", file=target)
-        error.hint = "`ztensor migrate` (in Python ztensor.migrate) rewrites a .zt in its place"
+        error.hint = "`ztensor convert --in-place` (in Python ztensor.migrate) rewrites a .zt"
         raise error

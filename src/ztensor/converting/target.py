@@ -57,11 +57,11 @@ class Target(FileSink):
 
     def commit(self) -> None:
         """Let the bytes be looked at, and put them in place."""
-        descriptor = self._in_use()
+        descriptor = self.in_use()
         try:
             self._flush()
             # Where it has no name yet it will get one through /proc: see `FileSink`.
-            self._look(self._temporary or f"/proc/self/fd/{self._descriptor}")
+            self._look(self._temporary or f"/proc/self/fd/{descriptor.number}")
         except BaseException:
             self.abort()
             raise

@@ -15,7 +15,6 @@ import re
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
-from ztensor.boundary import public
 from ztensor.contents import may_be_of_ours, open_file
 from ztensor.divided.place import ATTRIBUTE, REQUESTS, Place, is_part_name
 from ztensor.divided.root import is_root, open_root, parse_root
@@ -30,7 +29,8 @@ from ztensor.errors import (
 from ztensor.source import locking
 from ztensor.source.reference import Remote
 from ztensor.source.removal import OpenFolder, remove_object
-from ztensor.threads import Pool, run_jobs, thread_count
+from ztensor.threads import run_jobs, thread_count
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -63,7 +63,6 @@ def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> l
         raise
 
 
-@public
 def compact(
     folder: Path,
     *,
@@ -77,7 +76,7 @@ def compact(
 
     Args:
         folder: the folder, or the URL of a prefix.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
         older_than: hours; in a store, which cannot tell whether a writer lives, younger files
             stay. A folder on disk does not need it.
         dry_run: True removes nothing.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.divided.cleaning import clean
 from ztensor.divided.part import let_go
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-@public
 def commit(
     folder: Path,
     records: Iterable[PartRecord],
@@ -65,9 +63,8 @@ def commit(
         values: what is no tensor, by name: plain values of Python and NumPy, and containers of
             them; see `ztensor.save_tree` for what is kept.
         overwrite: False refuses to replace a checkpoint.
-        durable: True flushes to disk before this returns; "auto" does so where a checkpoint is
-            replaced; False leaves it to the system.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        durable: see `ztensor.typing.SaveOptions`.
+        storage: see `ztensor.typing.OpenOptions`.
         writer: what calls this, such as `"torch"`; kept in the root.
 
     Raises:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.chunks.assembling import Assembler
 from ztensor.divided.nested import RootAttributes, named_apart
 from ztensor.divided.place import ATTRIBUTE, Place
@@ -24,7 +23,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Shown
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import Limits, caps_of
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Manifest
 from ztensor.model.showing import counted
@@ -222,7 +221,10 @@ class DividedObjects(FileObjects):
 
     def rights(self) -> set[Rights]:
         """Return the rights of all files."""
-        return {rights_of(path) for path in self.paths}
+        try:
+            return {rights_of(path) for path in self.paths}
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the files", self.name) from error
 
     def identity(self) -> object:
         """Return what tells these bytes from others: no file is ever written to again."""
@@ -271,11 +273,10 @@ def divided_of(place: Place, **how: Unpack[FileOptions]) -> DividedObjects | Non
     Raises:
         ZTensorError: what `open_divided` raises.
     """
-    verify, limits = how.get("verify"), how.get("limits")
-    file = open_root(place, verify=verify, limits=limits)
+    verify, caps = how.get("verify"), caps_of(how.get("limits"))
+    file = open_root(place, verify=verify, limits=caps)
     try:
         if is_root(file):
-            caps = DEFAULT_LIMITS if limits is None else limits
             return DividedObjects(place, file, verify=verify, limits=caps)
     except BaseException:
         file.close()
@@ -284,7 +285,6 @@ def divided_of(place: Place, **how: Unpack[FileOptions]) -> DividedObjects | Non
     return None
 
 
-@public
 class DividedCheckpoint(Shown):
     """An open divided checkpoint: whole tensors, and boxes of them; `open_divided` makes it.
 
@@ -352,7 +352,6 @@ class DividedCheckpoint(Shown):
         )
 
 
-@public
 def open_divided(
     folder: Path, *, storage: Storage | None = None, **options: Unpack[FileOptions]
 ) -> DividedCheckpoint:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.chunks.table import Chunk, ChunkTable, Kind, TableFile
 from ztensor.digest import ALGORITHMS, digest_of, xxh3_128
 from ztensor.divided.cleaning import remove_parts
@@ -93,7 +92,6 @@ class PartRecord:
         )
 
 
-@public
 class PartWriter:
     """Writes the part of one process of a divided checkpoint.
 

@@ -18,7 +18,7 @@ from ztensor.errors import (
 )
 from ztensor.sharded.naming import ROOT
 from ztensor.source.beneath import Beneath, cache_of, parts_of
-from ztensor.source.paths import is_url, path_text
+from ztensor.source.paths import absolute_path, is_url, path_text
 from ztensor.source.prefixes import listed
 from ztensor.source.reference import Remote, path_of_file_url, remote_of, with_storage
 from ztensor.source.remote import RemoteSource
@@ -88,7 +88,7 @@ class Place:
 
     Args:
         given: a folder, or a URL of a prefix; also the root in it.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Attributes:
         name: what messages call it.
@@ -113,7 +113,7 @@ class Place:
             )
         else:
             is_root = os.path.basename(path) == ROOT and not os.path.isdir(path)
-            self.folder = os.path.abspath(os.path.dirname(path) if is_root else path)
+            self.folder = absolute_path(os.path.dirname(path) if is_root else path)
             self.name = self.folder
 
     @property

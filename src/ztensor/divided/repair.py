@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.chunks.table import Kind, TableFile
 from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS, digest_of
@@ -31,6 +30,7 @@ from ztensor.divided.rows import (
 )
 from ztensor.divided.saves import file_of_part, require_one_save
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
+from ztensor.guard import foreign_bytes
 from ztensor.limits import Budget
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted
@@ -39,7 +39,7 @@ from ztensor.source.base import Range
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import shown
 from ztensor.source.upload import RemoteSink, copy, is_there
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from ztensor.chunks.table import ChunkTable
@@ -82,7 +82,6 @@ class RootReport:
         )
 
 
-@public
 def repair(
     folder: Path,
     *,
@@ -105,7 +104,7 @@ def repair(
         one_save: True vouches that files that do not say which save they are of are all of one, and
             that none is missing. Those that earlier releases wrote do not say so, nor those of a
             `PartWriter` without `save_id` and `processes`.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
         UsageError: no save is proven to be there as a whole, or several are; the files do not
@@ -231,7 +230,7 @@ def _file_of(place: Place, name: str) -> FileOfPart | None:
         frame = file.frame
         if frame is None or not isinstance(told, Mapping) or "version" in told:
             return None
-        try:
+        with foreign_bytes("the part", file.name):
             tensors = Tensors()
             has_columns = isinstance(told.get("table"), str)
             boxes = (_boxes_of_columns if has_columns else _boxes_of_objects)(file, told, tensors)
@@ -242,8 +241,6 @@ def _file_of(place: Place, name: str) -> FileOfPart | None:
             digest = digest_of(ALGORITHMS["sha256"], whole.pieces())
             table = table_of(tensors, rows, [TableFile(name, file.nbytes, digest)])
             return file_of_part(name, table, told)
-        except FormatError as error:
-            raise error.locate(file=file.name) from error.__cause__
 
 
 class _Box(NamedTuple):

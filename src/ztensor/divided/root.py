@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.chunks.table import ChunkTable, TableFile, broken
 from ztensor.contents import open_file
 from ztensor.digest import ALGORITHMS
@@ -49,10 +48,10 @@ from ztensor.errors import (
     Reason,
     UnsupportedVersionError,
     UsageError,
-    ZTensorError,
     describe,
 )
 from ztensor.frameworks import tree_adapter
+from ztensor.guard import foreign_bytes
 from ztensor.limits import Budget
 from ztensor.locks import cached_property
 from ztensor.sharded.naming import ROOT
@@ -166,7 +165,6 @@ def _kept(name: str) -> Callable[[Any], Made]:
     return functools.partial(Made, name)
 
 
-@public
 def read_root(
     folder: Path, *, limits: Limits | None = None, storage: Storage | None = None
 ) -> Root:
@@ -175,7 +173,7 @@ def read_root(
     Args:
         folder: the folder or the URL of the prefix, or the root in it.
         limits: safety caps; `ztensor.Limits()` by default.
-        storage: how the store of a URL is opened; see `ztensor.open`.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
         FormatError: the root is damaged, or its chunks cannot be those of its tensors.
@@ -253,11 +251,8 @@ def parse_root(file: FileObjects) -> Root:
     Raises:
         ZTensorError: what `read_root` raises.
     """
-    try:
+    with foreign_bytes("the root", file.name):
         return _Parser(file).root()
-    except ZTensorError as error:
-        error.locate(file=file.name)
-        raise
 
 
 class _Parser:

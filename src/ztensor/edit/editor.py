@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
+from ztensor.arguments import require_kind
 from ztensor.container import LATEST, Container, emitter_of
 from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES
 from ztensor.contents import only_ours_change, refuse_not_ours
@@ -50,7 +51,7 @@ from ztensor.writing.output import Output
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
 
     from ztensor.container import Emitter, Frame
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ztensor")
 
 
-@public
 class Editor(Writer):
     """Changes a finished file; all changes until `finish` are one commit.
 
@@ -165,7 +165,7 @@ class Editor(Writer):
         sink = FileSink(name, durable=durable)
         output.extend(sink, 0)
         try:
-            sink.start_with(self._locked.descriptor, blobs_end, progress=progress)
+            sink.start_with(self._locked, blobs_end, progress=progress)
         except BaseException:
             sink.abort()
             raise
@@ -301,6 +301,7 @@ class Editor(Writer):
             FormatError: the file holds a tree that is damaged.
             UnsupportedError: it holds a tree of a newer release.
         """
+        require_kind("names", names, Mapping, "a mapping from old names to new ones")
         for old, new in names.items():
             self._require_object(old)
             self._output.require_name(new)

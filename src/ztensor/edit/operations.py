@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from ztensor.boundary import public
 from ztensor.edit.editor import Editor
 from ztensor.errors import ArgumentValueError
 from ztensor.opening import Reader
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Path, TensorLike
 
 
-@public
 def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[EditOptions]) -> int:
     """Put other data under a name, and return the file's new length in bytes.
 
@@ -42,7 +40,6 @@ def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[Ed
         return editor.finish()
 
 
-@public
 def remove_tensors(
     input: Path,  # the 1.2 API's name
     output: Path | None = None,
@@ -85,7 +82,6 @@ def remove_tensors(
             return writer.finish()
 
 
-@public
 def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditOptions]) -> int:
     """Give objects other names, and return the file's new length in bytes.
 
@@ -108,7 +104,6 @@ def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditO
         return editor.finish()
 
 
-@public
 def set_attributes(
     path: Path,
     attributes: Mapping[str, object],

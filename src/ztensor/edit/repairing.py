@@ -7,7 +7,6 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.contents import refuse_not_ours
 from ztensor.errors import (
     ArgumentValueError,
@@ -23,7 +22,6 @@ from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
-from ztensor.source.rights import rights_of
 from ztensor.source.sink import FileSink
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere, require_free
@@ -73,7 +71,6 @@ class RepairReport:
     tail_path: str | None = None
 
 
-@public
 def find(
     path: Path,
     *,
@@ -103,7 +100,6 @@ def find(
         source.close()
 
 
-@public
 def repair(
     path: Path,
     *,
@@ -223,7 +219,7 @@ def _repair_in_place(
 
 
 def _tail(path: str, locked: AppendSink) -> FileSink:
-    return FileSink(path, durable=True, is_new=True, like=rights_of(locked.descriptor))
+    return FileSink(path, durable=True, is_new=True, like=locked.rights())
 
 
 def _free_tail_path(name: str) -> str:

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor.boundary import public
+from ztensor.arguments import require_choice
 from ztensor.container import LATEST, emitter_of
 from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_divided
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ztensor.writing.output import Output
 
 
-@public
 def compact(
     path: Path,
     *,
@@ -109,7 +108,6 @@ def compact(
     return locked.size - after
 
 
-@public
 def merge(
     inputs: Path | Iterable[Path],
     output: Path,
@@ -150,12 +148,7 @@ def merge(
         SourceError: a file cannot be read or written. No file appears.
     """
     require_options("merge", options, WriteOptions)
-    if on_conflict not in ("error", "first", "last"):
-        raise ArgumentValueError(
-            "unknown on_conflict",
-            expected="'error', 'first' or 'last'",
-            found=describe(on_conflict),
-        )
+    require_choice("on_conflict", on_conflict, ("error", "first", "last"))
     require_free(output, overwrite=overwrite)
     with contextlib.ExitStack() as stack:
         several: Any = [inputs] if is_path(inputs) else inputs
@@ -207,7 +200,6 @@ def _merged(readers: Sequence[Reader]) -> dict[str, object]:
     return merged
 
 
-@public
 def names_in(reader: Reader) -> dict[str, str]:
     """Return what the objects of one of several sources are called, and their names there.
 
@@ -222,7 +214,6 @@ def names_in(reader: Reader) -> dict[str, str]:
     return {name: name for name in reader}
 
 
-@public
 def split(
     path: Path,
     folder: Path | None = None,
@@ -344,7 +335,6 @@ class Shard:
     stored_nbytes: int
 
 
-@public
 def plan_split(
     path: Path,
     folder: Path | None = None,

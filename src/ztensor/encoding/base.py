@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ztensor.limits import Limits
     from ztensor.model.manifest import Component
+    from ztensor.source.rights import Rights
 
     Bools = np.ndarray[Any, np.dtype[np.bool_]]
     Ints = np.ndarray[Any, np.dtype[np.int64]]
@@ -167,6 +168,10 @@ class Encoding(abc.ABC):
         """Return whether decoding all of this component compares a checksum."""
         del component
         return self.has_sum
+
+    def rights(self) -> Rights | None:
+        """Return the rights of another file that stored bytes are in; None where there is none."""
+        return None
 
     # --- Parts of a component -----------------------------------------------------------------
 

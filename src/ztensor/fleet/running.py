@@ -8,7 +8,7 @@ import os
 import queue
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ztensor.boundary import public
+from ztensor.arguments import require_choice
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Executor, Future
 
-    from ztensor.typing import Path
-
-    Progress = Callable[[int, int], None]
+    from ztensor.typing import Path, Progress, Storage
 
 OnError = Literal["collect", "raise"]
 _T = TypeVar("_T")
@@ -42,18 +40,16 @@ def each(
     work: Callable[..., _T],
     sources: Iterable[_Source],
     options: Mapping[str, Any],
-    executor: Executor | None,
-    workers: int | None,
-    on_error: OnError,
-    storage: object,
-    progress: Progress | None,
+    *,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    on_error: OnError = "collect",
+    storage: Storage | None = None,
+    progress: Progress | None = None,
     sent: Callable[[Any], Any] = lambda source: source,
 ) -> Iterator[tuple[_Source, _T | ZTensorError]]:
-    """Check what was asked for, and return the results as they come."""
-    if on_error not in ("collect", "raise"):
-        raise ArgumentValueError(
-            "no such way to treat errors", expected="'collect' or 'raise'", found=describe(on_error)
-        )
+    """Check what was asked for, and return the results as they come; see `FleetOptions`."""
+    require_choice("on_error", on_error, ("collect", "raise"))
     if workers is not None and (
         isinstance(workers, bool) or not isinstance(workers, int) or workers < 1
     ):
@@ -205,7 +201,6 @@ def _of_executor(error: Exception, source: Any, *, was_alone: bool = False) -> S
     return told
 
 
-@public
 def _told(
     done: Iterator[tuple[Any, Any]],
     on_error: OnError,

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ztensor.analysis.identity import combined, tensor_hashes
 from ztensor.analysis.statistics import BINS, QUANTILES
 from ztensor.analysis.statistics import stats as stats_of
-from ztensor.boundary import public
 from ztensor.converting import convert
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
@@ -21,13 +20,14 @@ from ztensor.fleet.running import each, listed
 from ztensor.model.formats import require_written, written_formats
 from ztensor.model.showing import counted, short_repr
 from ztensor.opening import open as open_reader
-from ztensor.options import ConvertOptions
+from ztensor.options import ConvertOptions, FleetOptions, require_options
 from ztensor.source.paths import path_text
 from ztensor.source.table import absolute, is_remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
+    from typing import Unpack
 
     from ztensor.analysis.spreads import Scale
     from ztensor.analysis.statistics import StatsReport
@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from ztensor.fleet.running import OnError
     from ztensor.reading.reader import ObjectReader
     from ztensor.reading.verify import VerifyReport
-    from ztensor.typing import Path
-
-    Progress = Callable[[int, int], None]
+    from ztensor.typing import Path, Progress, Storage
 
 _Source = TypeVar("_Source", bound="Path")
 
@@ -94,7 +92,6 @@ def _hash(
         return FileHash(combined(ids, reader.attributes if attributes else None), ids)
 
 
-@public
 def _convert(pair: tuple[Any, Any], **options: Any) -> ConversionReport:
     # A dry run finds no folder: it is made for all files, where they are written.
     how = How(threads=1, makes_folder=True)
@@ -120,18 +117,13 @@ def _patterns(patterns: Any) -> list[str] | None:
 # --- The functions -----------------------------------------------------------------------------
 
 
-@public
 def verify_files(
     sources: Iterable[_Source],
     *,
-    executor: Executor | None = None,
-    workers: int | None = None,
-    on_error: OnError = "collect",
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     deep: bool = False,
-    storage: object = None,
-    progress: Progress | None = None,
+    **options: Unpack[FleetOptions],
 ) -> Iterator[tuple[_Source, VerifyReport | ZTensorError]]:
     """Check every byte of many files; see `Reader.verify`.
 
@@ -139,18 +131,10 @@ def verify_files(
         sources: paths and URLs of files, indexes or folders; one after the other is taken when a
             worker is about to be free, so a generator of a million is as good as a list. The same
             goes for all functions of this module.
-        executor: what does the work: any `concurrent.futures.Executor`. None does it here, one
-            file for each result that is asked for. It is not shut down.
-        workers: how many files the executor does at a time, where it does not say: it gets at most
-            four times as many files ahead.
-        on_error: "collect" gives a file's error in the place of its report; "raise" raises the
-            first, and drops what has not begun.
         include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
         exclude: likewise; no objects whose name matches one.
         deep: as for `Reader.verify`.
-        storage: as for `ztensor.open`, for URLs; it is sent to the workers.
-        progress: called with the files that are done and those there are; where `sources` has no
-            length, with those that were begun.
+        options: see `ztensor.typing.FleetOptions`.
 
     Returns:
         An iterator of pairs, in the order in which files are done: the source as it was given, and
@@ -163,39 +147,31 @@ def verify_files(
         ArgumentValueError: another argument has a value that cannot work.
         ZTensorError: with `on_error="raise"`, the first error.
     """
-    options = {"include": _patterns(include), "exclude": _patterns(exclude), "deep": deep}
-    return each(_verify, sources, options, executor, workers, on_error, storage, progress)
+    require_options("verify_files", options, FleetOptions)
+    how = {"include": _patterns(include), "exclude": _patterns(exclude), "deep": deep}
+    return each(_verify, sources, how, **options)
 
 
-@public
 def stats_files(
     sources: Iterable[_Source],
     *,
-    executor: Executor | None = None,
-    workers: int | None = None,
-    on_error: OnError = "collect",
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     quantiles: Sequence[float] = QUANTILES,
     bins: int = BINS,
     scale: Scale = "linear",
-    storage: object = None,
-    progress: Progress | None = None,
+    **options: Unpack[FleetOptions],
 ) -> Iterator[tuple[_Source, StatsReport | ZTensorError]]:
     """Return what the values of the objects of many files are like; see `ztensor.stats`.
 
     Args:
         sources: as for `verify_files`.
-        executor: likewise.
-        workers: likewise.
-        on_error: likewise.
         include: likewise.
         exclude: likewise.
         quantiles: as for `ztensor.stats`.
         bins: likewise.
         scale: likewise.
-        storage: as for `verify_files`.
-        progress: likewise.
+        options: see `ztensor.typing.FleetOptions`.
 
     Returns:
         An iterator of pairs of a source and its statistics or error, as for `verify_files`.
@@ -203,41 +179,33 @@ def stats_files(
     Raises:
         ZTensorError: what `verify_files` raises.
     """
-    options = {
+    require_options("stats_files", options, FleetOptions)
+    how = {
         "include": _patterns(include),
         "exclude": _patterns(exclude),
         "quantiles": tuple(quantiles),
         "bins": bins,
         "scale": scale,
     }
-    return each(_stats, sources, options, executor, workers, on_error, storage, progress)
+    return each(_stats, sources, how, **options)
 
 
-@public
 def hash_files(
     sources: Iterable[_Source],
     *,
-    executor: Executor | None = None,
-    workers: int | None = None,
-    on_error: OnError = "collect",
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     attributes: bool = False,
-    storage: object = None,
-    progress: Progress | None = None,
+    **options: Unpack[FleetOptions],
 ) -> Iterator[tuple[_Source, FileHash | ZTensorError]]:
     """Return ids of what each of many files holds; see `ztensor.content_hash`.
 
     Args:
         sources: as for `verify_files`.
-        executor: likewise.
-        workers: likewise.
-        on_error: likewise.
         include: likewise.
         exclude: likewise.
         attributes: as for `ztensor.content_hash`.
-        storage: as for `verify_files`.
-        progress: likewise.
+        options: see `ztensor.typing.FleetOptions`.
 
     Returns:
         An iterator of pairs of a source and its ids or error, as for `verify_files`.
@@ -245,15 +213,15 @@ def hash_files(
     Raises:
         ZTensorError: what `verify_files` raises.
     """
-    options = {
+    require_options("hash_files", options, FleetOptions)
+    how = {
         "include": _patterns(include),
         "exclude": _patterns(exclude),
         "attributes": attributes,
     }
-    return each(_hash, sources, options, executor, workers, on_error, storage, progress)
+    return each(_hash, sources, how, **options)
 
 
-@public
 def convert_files(
     sources: Iterable[_Source],
     folder: Path,
@@ -263,7 +231,7 @@ def convert_files(
     executor: Executor | None = None,
     workers: int | None = None,
     on_error: OnError = "collect",
-    storage: object = None,
+    storage: Storage | None = None,
     progress: Progress | None = None,
     **options: object,
 ) -> Iterator[tuple[_Source, ConversionReport | ZTensorError]]:
@@ -277,7 +245,7 @@ def convert_files(
         to: the format, as for `ztensor.convert`.
         overwrite: True replaces files that are there, but none of the sources; they are all listed
             before the first is read.
-        executor: as for `verify_files`.
+        executor: see `ztensor.typing.FleetOptions`.
         workers: likewise.
         on_error: likewise.
         storage: likewise.
@@ -317,4 +285,14 @@ def convert_files(
         except OSError as error:
             raise SourceError.from_os(error, "cannot make the folder", target) from error
     every = {**options, "to": to, "overwrite": overwrite}
-    return each(_convert, given, every, executor, workers, on_error, storage, progress, naming)
+    return each(
+        _convert,
+        given,
+        every,
+        executor=executor,
+        workers=workers,
+        on_error=on_error,
+        storage=storage,
+        progress=progress,
+        sent=naming,
+    )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ZTensorError
 from ztensor.foreign.base import Projection
+from ztensor.guard import foreign_bytes
 from ztensor.limits import Budget
 from ztensor.model.account import UNREAD, Tally
 from ztensor.model.dtype import STORAGE_TYPES
@@ -37,7 +38,8 @@ def recognised(source: Source) -> str | None:
     if isinstance(source, FolderSource):
         return "dcp"
     look = Look(source.size, lambda start, length: bytes(read_bytes(source, start, length)))
-    return next((name for name, format in FORMATS.items() if format.is_recognised(look)), None)
+    with foreign_bytes("the file", source.name):
+        return next((name for name, format in FORMATS.items() if format.is_recognised(look)), None)
 
 
 def project(source: Source, limits: Limits) -> Projection | None:
@@ -54,8 +56,10 @@ def project(source: Source, limits: Limits) -> Projection | None:
         return None
     module: Projecting = importlib.import_module(FORMATS[name].module)
     try:
-        found = module.project(source, Budget(limits, source.size))
+        with foreign_bytes("the file", source.name):
+            found = module.project(source, Budget(limits, source.size))
     except ZTensorError as error:
+        error.forget_sections()
         if source.name.endswith(".distcp") and name != "dcp":
             error.hint = "it is one of the files of a checkpoint: name the folder it is in"
         raise

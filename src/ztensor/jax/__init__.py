@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.buffers import aligned
 from ztensor.divided.opened import DividedObjects
 from ztensor.errors import (
@@ -82,7 +81,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-@public
 def save_file(
     tensors: Mapping[str, object],
     filename: Target,
@@ -121,7 +119,6 @@ def save_file(
     return save_files(stored, filename, metadata, compression, attributes=attributes, **options)
 
 
-@public
 def save(
     tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
@@ -143,7 +140,6 @@ def save(
     )
 
 
-@public
 def load_file(
     filename: Openable,
     *,
@@ -188,7 +184,6 @@ def load_file(
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 
-@public
 def load(
     data: Bytes,
     *,
@@ -212,7 +207,6 @@ def load(
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 
-@public
 def load_abstract(
     filename: Openable, *, sharding: JaxSharding | None = None, **options: Unpack[OpenOptions]
 ) -> dict[str, jax.ShapeDtypeStruct | TensorMetadata]:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.divided.commit import commit
 from ztensor.divided.part import PartWriter
 from ztensor.divided.place import Place
@@ -48,7 +47,6 @@ _MESSAGE_BYTES = 1 << 20  # gRPC takes four times as much
 _MILLISECONDS = 60_000  # for a message that is there
 
 
-@public
 def save_sharded(
     tree: object,
     folder: Path,
@@ -143,7 +141,6 @@ def save_sharded(
         _together(share, end)
 
 
-@public
 def leaf_names(tree: object) -> object:
     """Return a tree with the name that `save_sharded` gives each leaf in the leaf's place.
 

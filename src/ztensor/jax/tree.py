@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import UnsupportedError, describe
 from ztensor.jax.values import is_copied, is_value, stored, value_of
 from ztensor.options import TreeOptions, require_options
@@ -28,7 +27,6 @@ __all__ = ["load_tree", "save_tree", "tree_form", "tree_leaf", "tree_makers"]
 _KEY = "jax.random.key"
 
 
-@public
 def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
     """Load a nested state that `save_tree` saved, with JAX's arrays and keys as they were.
 

@@ -143,9 +143,7 @@ def scipy_parts(kind: str, view: View) -> tuple[Array, ...]:
         bound = (_bound(kind, shape, values_shape),)
         watches: dict[str, Watch] = {
             "indptr": PointerWatch(_lines(kind, shape, values_shape), _SECTION),
-            "indices": IndexWatch(
-                "indices", (_bound(kind, shape, values_shape),), ANY_NUMBER, _SECTION
-            ),
+            "indices": IndexWatch("indices", bound, ANY_NUMBER, _SECTION),
         }
         for role, watch in watches.items():
             watch.feed(parts[role])

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ztensor.boundary import public
+from ztensor.arguments import require_kind
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
@@ -76,7 +76,6 @@ class _ByLongName(Mapping[str, StorageType]):
 BY_LONG_NAME = _ByLongName()
 
 
-@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogicalType:
     """What storage elements mean.
@@ -107,13 +106,13 @@ class LogicalType:
 LOGICAL_TYPES: dict[str, LogicalType] = {}
 
 
-@public
 def register_logical_type(logical: LogicalType) -> None:
     """Add a logical type to the open registry.
 
     Raises:
         ArgumentValueError: the name is taken, or `dtype` is not a storage type.
     """
+    require_kind("logical", logical, LogicalType, "a ztensor.LogicalType")
     if logical.name in LOGICAL_TYPES or logical.name in STORAGE_TYPES:
         raise ArgumentValueError(f"the logical type {describe(logical.name)} is already registered")
     if logical.dtype not in STORAGE_TYPES:

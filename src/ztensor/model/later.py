@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ZTensorError
+from ztensor.guard import foreign_bytes
 from ztensor.locks import Lock
 from ztensor.model.manifest import TensorObject
 
@@ -62,7 +63,8 @@ class LaterObjects(Mapping[str, TensorObject]):
                 found = self._found[name]
                 if found is None:
                     try:
-                        found = self._found[name] = self._make(name)
+                        with foreign_bytes("the object"):
+                            found = self._found[name] = self._make(name)
                     except ZTensorError as error:
                         error.locate(object_name=name).forget_sections()
                         raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.boundary import public
 from ztensor.errors import ManifestError, Reason, describe
 from ztensor.model.showing import counted
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 MOST_PROBLEMS = 256
 
 
-@public
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
     """One broken rule, with the path from the file's root to the place.

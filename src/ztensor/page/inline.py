@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ztensor.analysis.examining import examine
 from ztensor.analysis.insight import Insight
-from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.showing import counted, short_repr
 from ztensor.page.report import html_of, sentence_of
@@ -21,7 +20,6 @@ _MOST_BYTES = 2_000_000  # a notebook keeps its outputs, and is sent whole
 _HEIGHTS = range(200, 10_001)
 
 
-@public
 class ModelView:
     """What `ztensor.view` returns: a notebook shows it as a page, other places as a sentence.
 
@@ -68,7 +66,6 @@ class ModelView:
         )
 
 
-@public
 def view(
     source: Readable,
     other: Readable | None = None,

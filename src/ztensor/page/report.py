@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.analysis.examining import examine
 from ztensor.analysis.insight import Insight
-from ztensor.boundary import public
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.model.showing import counted
 from ztensor.page.packing import main_of, packed
@@ -151,7 +150,6 @@ def save_page(insight: Insight, path: str | os.PathLike[str]) -> int:
     return len(data)
 
 
-@public
 def report(
     source: Readable,
     output: str | os.PathLike[str],

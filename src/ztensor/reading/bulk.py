@@ -78,18 +78,19 @@ class Rows:
         rows = slice(start, stop)
         return Rows(self.names[rows], self.places[rows], self.offsets[rows], self.lengths[rows])
 
-    def runs(self, most: int, alone: int) -> Iterator[Rows]:
+    def runs(self, most: int, alone: int, gap: int = _GAP_BYTES) -> Iterator[Rows]:
         """Yield neighbours that are read together, at most so many bytes.
 
         Args:
             most: bytes from the first byte of a run to its last; a longer tensor is a run.
             alone: tensors of so many bytes are runs by themselves.
+            gap: dead bytes between two at most.
         """
         if not len(self):
             return
         ends = np.maximum.accumulate(self.offsets + self.lengths)
         is_alone = self.lengths >= alone
-        is_border = is_alone[1:] | is_alone[:-1] | (self.offsets[1:] > ends[:-1] + _GAP_BYTES)
+        is_border = is_alone[1:] | is_alone[:-1] | (self.offsets[1:] > ends[:-1] + gap)
         borders = [0, *(np.flatnonzero(is_border) + 1).tolist(), len(self)]
         for start, stop in itertools.pairwise(borders):
             first = start
@@ -100,25 +101,25 @@ class Rows:
                 first = max(after, first + 1)
 
 
-def require_right(file: FileObjects, rows: Rows, memory: memoryview, starts: Sequence[int]) -> None:
+def require_right(file: FileObjects, rows: Rows, memory: memoryview) -> None:
     """Check the digests of tensors that were read.
 
     Args:
         file: the file.
         rows: the tensors.
-        memory: their bytes are here.
-        starts: where in memory each begins.
+        memory: the file's bytes from the first of theirs on.
 
     Raises:
         DigestMismatchError: one does not match its digest.
     """
     if file.verify is False:
         return
-    for name, place, start in zip(rows.names, rows.places, starts, strict=True):
-        stored = memory[start : start + place.length]
+    first = rows.offsets.item(0)
+    for name, place in zip(rows.names, rows.places, strict=True):
+        stored = memory[place.offset - first : place.offset - first + place.length]
         if place.digest is not None and not _is_right(place.digest, stored):
             with file.located(name, "data"):
-                file.stored(file.object(name).components["data"]).require_copy(stored)
+                file.stored(file.object(name).components["data"]).require_filled(stored)
 
 
 def _is_right(text: str, memory: memoryview) -> bool:

@@ -42,13 +42,12 @@ if TYPE_CHECKING:
     from ztensor.limits import Limits
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
+    from ztensor.reading.runs import StreamReader
     from ztensor.reading.selection import Indices
     from ztensor.source.base import Source
 
-    ReadInto = Callable[[int, memoryview], None]  # fills with decoded bytes from an offset
+    Parts = PartReader | RunReader | StreamReader
 
-# Read and hashed at once: little enough to stay in cache, and the calls cost nothing.
-PIECE_BYTES = 4 << 20
 _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
@@ -215,25 +214,15 @@ class StoredComponent:
         return True
 
     def require_filled(self, memory: memoryview) -> None:
-        """Check the digest of stored bytes that were read elsewhere, as `fill` does.
+        """Check the digest over a copy of what it covers, read or decoded elsewhere.
 
         Raises:
             DigestMismatchError: it does not match.
         """
-        if self._shared.verify is not False:
-            self.require_copy(memory)
-
-    def require_copy(self, memory: memoryview) -> None:
-        """Check the digest over a copy of what it covers, whatever `verify` says.
-
-        Raises:
-            DigestMismatchError: it does not match.
-        """
-        digest = digest_of(self.component)
-        if digest is not None and digest.known is not None:
-            hasher = digest.known.hasher()
+        hasher = self.hasher()
+        if hasher is not None:
             hasher.update(memory)
-            require_match(digest, hasher.hexdigest())
+            self.require(hasher)
 
     def has_sum(self) -> bool:
         """Return whether decoding all of it compares a checksum that its format has."""
@@ -282,21 +271,14 @@ class StoredComponent:
             DigestMismatchError: they do not match their digest.
             SourceError: they could not be read.
         """
-        length = self.component.length
-        if self._shared.source.prefers_long_reads and length > PART_BYTES:
-            fill_arriving(self._shared.source, self.parts(destination))
-            return
-        self.fill_pieces(
-            (start, destination[start : start + PIECE_BYTES])
-            for start in range(0, length, PIECE_BYTES)
-        )
+        fill_arriving(self._shared.source, self.parts(destination))
 
     def parts(self, memory: memoryview) -> list[tuple[int, memoryview, Callable[[], None]]]:
         """Return the pieces of memory to fill: where in the file, which, what to call once filled.
 
         Each is hashed in its turn, whichever is filled first; the last call checks the digest.
         """
-        starts = range(0, self.component.length, PART_BYTES)
+        starts = range(0, self.component.length or 1, PART_BYTES)
         pieces = [memory[start : start + PART_BYTES] for start in starts]
         hasher, ready = self.hasher(), _nothing
         if hasher is not None:
@@ -321,35 +303,20 @@ class StoredComponent:
 
     # --- Decoded bytes ----------------------------------------------------------------------
 
-    def decoded(self, expected: int | None) -> Array:
+    def decoded(self, expected: int | None, memory: Array | None = None) -> Array:
         """Return the decoded bytes of an encoded component, every check done.
+
+        What can be seen without decoding is checked before.
 
         Args:
             expected: how many they are; None where nothing but decoding tells.
+            memory: what to fill, of as many bytes; new memory by default.
 
         Raises:
             FormatError: the stored bytes are damaged, or decode to another length.
             UnsupportedError: the encoding is unknown.
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
-        """
-        memory, jobs = self.decoding(expected)
-        run_jobs(jobs, thread_count() if len(jobs) > 1 else 1)
-        return memory
-
-    def decoding(
-        self, expected: int | None, memory: Array | None = None
-    ) -> tuple[Array, Sequence[Callable[[], None]]]:
-        """Return memory for the decoded bytes, and the jobs that fill it, to be begun in order.
-
-        What can be seen without decoding is checked before. The last job ends with the digest.
-
-        Args:
-            expected: as `decoded` takes it.
-            memory: what to fill, of as many bytes; new memory by default.
-
-        Raises:
-            ZTensorError: what `decoded` raises; here, or when the jobs are done.
         """
         encoding, limits, stored = self.encoding(), self._shared.limits, self._kept()
         covers_stored = self._shared.verify is False or self.check(once=False, stored=stored)
@@ -358,36 +325,22 @@ class StoredComponent:
         else:
             require_decodable(expected, limits)
         require_declared(self.component, expected)
-        encoding.require_length(stored, expected, limits)
         runs = None
+        encoding.require_length(stored, expected, limits)
         if expected >= LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads:
             runs = encoding.find_runs(stored, expected, limits)
         buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
         if runs is not None and len(runs.decoded) > 2:
-            digest = None if covers_stored else digest_of(self.component)
-            hasher = None if digest is None or digest.known is None else digest.known.hasher()
-            return buffer, decoding_jobs(
-                encoding, stored, runs, buffer.data, limits, hasher, self.require
+            hasher = None if covers_stored else self.hasher()
+            run_jobs(
+                decoding_jobs(encoding, stored, runs, buffer.data, limits, hasher, self.require),
+                thread_count(),
             )
-
-        def decode() -> None:
-            encoding.decode_into(stored, buffer.data, limits)
-            if not covers_stored:
-                self.require_copy(buffer.data)
-
-        return buffer, [decode]
-
-    def decode_into(self, destination: memoryview) -> None:
-        """Fill memory with all decoded bytes of an encoded component, every check done.
-
-        Args:
-            destination: flat bytes, writable, as long as it decodes to.
-
-        Raises:
-            ZTensorError: what `decoded` raises.
-        """
-        _, jobs = self.decoding(destination.nbytes, np.asarray(destination))
-        run_jobs(jobs, thread_count() if len(jobs) > 1 else 1)
+            return buffer
+        encoding.decode_into(stored, buffer.data, limits)
+        if not covers_stored:
+            self.require_filled(buffer.data)
+        return buffer
 
     def _kept(self) -> Range:
         """Return the stored bytes, read at once where they are few and lie where they should."""
@@ -495,7 +448,7 @@ class StoredComponent:
         offsets = [one.start for one in boxes]
         return encoding.read_box(self.stored(), offsets, list(map(len, boxes)), target)
 
-    def reading(self, needed: int, key: Hashable) -> ReadInto | None:
+    def reading(self, needed: int, key: Hashable) -> PartReader | RunReader | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read.
 
         With `verify=True` the digest is checked first, once.

@@ -26,6 +26,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.layout.lengths import known_entries, known_length, roles_in_order
@@ -92,7 +93,6 @@ class FileObjects:
         source: as given, like manifest, frame, format, sums, faults.
         fetching: what the components share: encodings, limits, what was checked.
         is_closed: whether the file was given back.
-        quick: see `Objects`.
     """
 
     is_set = False
@@ -120,7 +120,7 @@ class FileObjects:
         self.faults = faults
         self.fetching = Fetching(source, encodings, limits, verify=verify)
         self.is_closed = False
-        self.quick: Places | None = None
+        self._places: Places | None = None
         self._account = account
         self._reopen = reopen
 
@@ -184,16 +184,13 @@ class FileObjects:
             SourceError: it cannot be read.
         """
         self.require_open()
-        try:
+        with foreign_bytes("the file", self.name):
             return tuple(self._account())
-        except ZTensorError as error:
-            error.locate(file=self.name)
-            raise
 
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
-        self.quick = None
+        self._places = None
         self.fetching.runs.clear()
         self.source.close()
 
@@ -206,9 +203,7 @@ class FileObjects:
         """Return the rights of the file, and of those its bytes lie in beside it."""
         found = {file.rights() for file in files_of(self.source)}
         for encoding in self.encodings.values():
-            # Only encodings of other formats have bytes in other files: ONNX.
-            rights_beside = getattr(encoding, "rights", None)
-            if rights_beside is not None and (rights := rights_beside()) is not None:
+            if (rights := encoding.rights()) is not None:
                 found.add(rights)
         return found
 
@@ -290,7 +285,7 @@ class FileObjects:
             encodings: how their components are stored; as those of this by default.
         """
         part = self._with(objects=objects)
-        part.quick = None
+        part._places = None
         if encodings is not None:
             part.fetching = self.fetching.with_encodings(encodings)
         return part
@@ -318,16 +313,13 @@ class FileObjects:
             SourceError: it could not be read there.
         """
         self.require_open()
-        try:
+        with foreign_bytes("the object", self.name):
             found = self.manifest.objects.get(name) if isinstance(name, str) else None
-        except ZTensorError as error:
-            error.locate(file=self.name)
-            raise
         if found is None:
             raise not_found(name, self.names, self.name)
         return found
 
-    def located(self, name: str, role: str | None = None) -> Located:
+    def located(self, name: str | None, role: str | None = None) -> Located:
         """Return a context in which an error of ours is told file, object and component."""
         return Located(self, name, role)
 
@@ -446,10 +438,10 @@ class FileObjects:
         Raises:
             ClosedError: the file was given back.
         """
-        places = self.quick
+        places = self._places
         if places is None:
             self.require_open()
-            places = self.quick = Places(self)
+            places = self._places = Places(self)
         return places
 
     def value(self, name: str, *, copy: bool) -> Any:
@@ -482,7 +474,7 @@ class FileObjects:
             ClosedError: the file was given back.
             SourceError: the file is not what it was.
         """
-        places = self.quick or self.places()
+        places = self._places or self.places()
         return places.copied(name) if copy else places.view(name)
 
     def tensor(self, name: str, *, copy: bool) -> Tensor:

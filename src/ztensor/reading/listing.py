@@ -8,7 +8,7 @@ import numpy as np
 
 from ztensor.container import SCHEMAS, locate
 from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES
-from ztensor.errors import LimitError, Reason, ZTensorError
+from ztensor.guard import foreign_bytes
 from ztensor.layout import LAYOUTS
 from ztensor.limits import Budget
 from ztensor.model.manifest import CheckedObjects
@@ -38,15 +38,12 @@ def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
-    try:
+    with foreign_bytes("the file", source.name):
         length = LOOK_BYTES if source.prefers_long_reads else END_BYTES
         frame, end = _find(source, limits, length)
         start = frame.manifest_offset - (frame.file_size - len(end))
         data = end[start : start + frame.manifest_length] if start >= 0 else None
         return frame, parse_frame(source, frame, Budget(limits, source.size), data)
-    except ZTensorError as error:
-        error.locate(file=source.name)
-        raise
 
 
 def find_manifest(source: Source, limits: Limits) -> Frame:
@@ -58,7 +55,8 @@ def find_manifest(source: Source, limits: Limits) -> Frame:
         LimitError: the manifest is larger than the cap.
         SourceError: it cannot be read.
     """
-    return _find(source, limits, LOOK_BYTES)[0]
+    with foreign_bytes("the file"):
+        return _find(source, limits, LOOK_BYTES)[0]
 
 
 def _find(source: Source, limits: Limits, length: int) -> tuple[Frame, bytes]:
@@ -91,15 +89,9 @@ def parse_frame(
     budget.charge_bytes(2 * frame.manifest_length)  # the pages of the file are ours as well
     if data is None:
         data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
-    try:
+    with foreign_bytes("the manifest"):
         manifest = SCHEMAS[frame.container](data, frame, budget)
-    except MemoryError as error:
-        raise LimitError(
-            "the manifest needs more memory than there is",
-            reason=Reason.LIMIT_MANIFEST,
-            found=f"{frame.manifest_length} bytes",
-        ) from error
-    problems = check_layouts(manifest)
+        problems = check_layouts(manifest)
     if problems:
         raise manifest_error(problems)
     return manifest

@@ -11,12 +11,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from ztensor.arguments import require_function
 from ztensor.buffers import aligned
 from ztensor.errors import UnsupportedError
 from ztensor.model.later import LaterObjects
-from ztensor.model.rules import align
 from ztensor.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.reading.component import lengths_of
 from ztensor.source.base import fill_arriving
@@ -34,9 +32,7 @@ if TYPE_CHECKING:
 # From here on a tensor gets an array of its own; below, neighbours share one slab.
 _OWN_BYTES = 4 << 20
 _SLAB_BYTES = 64 << 20
-# Memory mirrors the file, which is read in long pieces, unless so many times as much is between.
-_MOST_SPREAD = 2
-_JOB_ROWS = 256  # of those that are read one by one
+_GAP_BYTES = 1 << 10  # between neighbours: memory mirrors the file, and heads of archives are less
 
 
 def load_all(
@@ -97,6 +93,7 @@ def load_files(
     Raises:
         ZTensorError: what opening a file or `load` raises.
     """
+    require_function("progress", progress)
     files = objects.parts()
     total, done = sum(file.nbytes for file in files), 0
     result: dict[str, Any] = {}
@@ -199,120 +196,59 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
     if is_far and 2 * int(rows.lengths.sum()) < file.source.size:
         rows = rows.part(0, 0)  # most is encoded: all in one pass, in its order
     result: dict[str, Any] = dict.fromkeys(every)
-    owned = _Owned(file, result, workers)
-    for group in rows.runs(_SLAB_BYTES, 0 if separate else _OWN_BYTES):
-        owned.add(group)
-    fill_arriving(file.source, owned.arriving)
-    run_jobs(owned.jobs, workers)
-    for name in owned.unaligned:
+    arriving: list[Piece] = []
+    jobs: list[Callable[[], None]] = []
+    unaligned: list[str] = []
+    for group in rows.runs(_SLAB_BYTES, 0 if separate else _OWN_BYTES, _GAP_BYTES):
+        start = group.offsets.item(0)
+        slab = aligned(int((group.offsets + group.lengths).max()) - start).data
+        for name, place in zip(group.names, group.places, strict=True):
+            begin = place.offset - start
+            array = result[name] = place.array(slab, begin)
+            if array is not None and begin % place.dtype.itemsize:
+                unaligned.append(name)
+        alone = group.names[0] if len(group) == 1 else None
+        pieces = _runs(file, group, slab) if alone is None else _pieces(file, alone, slab)
+        if is_far:
+            arriving += pieces
+        else:
+            jobs += [functools.partial(_fill, file, alone, *piece) for piece in pieces]
+    fill_arriving(file.source, arriving)
+    run_jobs(jobs, workers)
+    for name in unaligned:
         result[name] = result[name].copy()
     _read_others(file, every, workers, result, copy=True, separate=separate)
     return result
 
 
-class _Owned:
-    """Memory for plain tensors, and what fills it.
+def _pieces(file: FileObjects, name: str, memory: memoryview) -> Iterator[Piece]:
+    """Yield the pieces of one tensor, hashed in order; the last compares the digest."""
+    component = file.object(name).components["data"]
+    for offset, piece, done in file.stored(component).parts(memory):
+        yield offset, piece, functools.partial(_checked, file, name, done)
 
-    Args:
-        file: the file.
-        result: takes the arrays by name.
-        workers: how many threads fill them.
 
-    Attributes:
-        jobs: fill memory, each for itself.
-        arriving: memory that is filled as bytes arrive, and what to do then.
-        unaligned: tensors at addresses that are no multiple of the width of their elements.
-    """
+def _checked(file: FileObjects, name: str, done: Callable[[], None]) -> None:
+    with file.located(name, "data"):
+        done()
 
-    def __init__(self, file: FileObjects, result: dict[str, Any], workers: int) -> None:
-        self._file = file
-        self._result = result
-        self._workers = workers
-        self.jobs: list[Callable[[], None]] = []
-        self.arriving: list[Piece] = []
-        self.unaligned: list[str] = []
 
-    def add(self, rows: Rows) -> None:
-        """Take neighbours in the file, which share memory."""
-        file, start = self._file, rows.offsets.item(0)
-        span = int((rows.offsets + rows.lengths).max()) - start
-        is_far = file.source.prefers_long_reads
-        is_apart = not is_far and span > _MOST_SPREAD * int(rows.lengths.sum())
-        starts, length = rows.offsets - start, span
-        if is_apart:
-            stops = np.cumsum(align(rows.lengths))
-            starts, length = np.append(0, stops[:-1]), stops.item(-1)
-        slab = aligned(length).data
-        begins = starts.tolist()
-        for name, place, begin in zip(rows.names, rows.places, begins, strict=True):
-            array = self._result[name] = place.array(slab, begin)
-            if array is not None and begin % place.dtype.itemsize:
-                self.unaligned.append(name)
-        if len(rows) == 1:
-            self._add_one(rows.names[0], slab, is_far=is_far)
-        elif is_far:
-            check = functools.partial(require_right, file, rows, slab, begins)
-            self.arriving.append((start, slab, check))
-        elif is_apart:
-            for first in range(0, len(rows), _JOB_ROWS):
-                last = first + _JOB_ROWS
-                part = rows.part(first, last)
-                self.jobs.append(
-                    functools.partial(self._fill_apart, part, slab, begins[first:last])
-                )
-        else:
-            for run in rows.runs(RUN_BYTES, RUN_BYTES):
-                self.jobs.append(functools.partial(self._fill_run, run, slab, start))
+def _runs(file: FileObjects, rows: Rows, slab: memoryview) -> Iterator[Piece]:
+    """Yield the pieces of neighbours that share memory."""
+    first = rows.offsets.item(0)
+    for run in rows.runs(RUN_BYTES, RUN_BYTES, _GAP_BYTES):
+        start, stop = run.offsets.item(0), int((run.offsets + run.lengths).max())
+        memory = slab[start - first : stop - first]
+        yield start, memory, functools.partial(require_right, file, run, memory)
 
-    def _add_one(self, name: str, memory: memoryview, *, is_far: bool) -> None:
-        """Take one tensor, which is read in pieces, each hashed while it is in the cache."""
-        pieces = self._pieces(name, memory)
-        if is_far:
-            self.arriving.extend(pieces)
-        elif self._workers > 1:
-            self.jobs.extend(functools.partial(self._fill_piece, name, *piece) for piece in pieces)
-        else:
-            self.jobs.append(functools.partial(self._fill_one, name, memory))
 
-    def _pieces(self, name: str, memory: memoryview) -> Iterator[Piece]:
-        """Yield where in the file each piece of one tensor is, its memory, and what to do then.
-
-        Pieces are hashed in their order; the last compares the digest.
-        """
-
-        def checked(done: Callable[[], None]) -> None:
-            with self._file.located(name, "data"):
-                done()
-
-        component = self._file.object(name).components["data"]
-        for offset, piece, done in self._file.stored(component).parts(memory):
-            yield offset, piece, functools.partial(checked, done)
-
-    def _fill_one(self, name: str, memory: memoryview) -> None:
-        with self._file.located(name, "data"):
-            self._file.stored(self._file.object(name).components["data"]).fill(memory)
-
-    def _fill_piece(
-        self, name: str, offset: int, piece: memoryview, check: Callable[[], None]
-    ) -> None:
-        with self._file.located(name, "data"):
-            self._file.source.read_into(offset, piece)
-        check()
-
-    def _fill_run(self, rows: Rows, memory: memoryview, start: int) -> None:
-        """Read neighbours at once; `memory` is for what is in the file from `start` on."""
-        begins = (rows.offsets - start).tolist()
-        stop = int((rows.offsets + rows.lengths).max()) - start
-        with self._file.located(rows.names[0]):
-            self._file.source.read_into(start + begins[0], memory[begins[0] : stop])
-        require_right(self._file, rows, memory, begins)
-
-    def _fill_apart(self, rows: Rows, memory: memoryview, begins: list[int]) -> None:
-        """Read tensors that are far apart, each by itself."""
-        parts = [
-            (place.offset, memory[begin : begin + place.length])
-            for place, begin in zip(rows.places, begins, strict=True)
-        ]
-        with self._file.located(rows.names[0]):
-            self._file.source.read_many(parts)
-        require_right(self._file, rows, memory, begins)
+def _fill(
+    file: FileObjects,
+    name: str | None,
+    offset: int,
+    memory: memoryview,
+    done: Callable[[], None],
+) -> None:
+    with file.located(name, None if name is None else "data"):
+        file.source.read_into(offset, memory)
+    done()

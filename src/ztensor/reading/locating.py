@@ -1,37 +1,29 @@
-"""Errors that pass are told where they are from."""
+"""The guard around the reading of an object: errors are told which object they are of."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.errors import ZTensorError
+from ztensor.guard import foreign_bytes
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
+    from ztensor.errors import ZTensorError
     from ztensor.reading.file import FileObjects
 
 
-class Located:
-    """Tells errors that pass where they are from; many times faster than a generator's context."""
+class Located(foreign_bytes):
+    """Tells errors file, object and component; many times faster than a generator's context."""
 
-    __slots__ = ("_file", "_name", "_role")
+    __slots__ = ("_name", "_objects", "_role")
 
-    def __init__(self, file: FileObjects, name: str, role: str | None) -> None:
-        self._file = file
+    def __init__(self, file: FileObjects, name: str | None, role: str | None) -> None:
+        super().__init__("the object")
+        self._objects = file
         self._name = name
         self._role = role
 
-    def __enter__(self) -> None:
-        """Begin; nothing is done."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, ZTensorError):
-            error.locate(file=self._file.name, object_name=self._name, component=self._role)
-            if self._file.format != "zt":
-                error.forget_sections()
+    def locate(self, error: ZTensorError) -> None:
+        """Fill in where an error comes from."""
+        error.locate(file=self._objects.name, object_name=self._name, component=self._role)
+        if self._objects.format != "zt":
+            error.forget_sections()

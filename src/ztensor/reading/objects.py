@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ztensor.model.account import Unrepresented
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.places import Places
     from ztensor.source.rights import Rights
 
 
@@ -28,15 +27,9 @@ class Objects(Protocol):
         paths: those of all that is read, the index of a set first; none of memory.
         is_set: whether it was opened as a set of files, be it of one.
         is_closed: whether the files were given back.
-        quick: gives the plain tensors of one open file in few steps, once it was asked for one.
     """
 
     is_set: bool
-
-    @property
-    def quick(self) -> Places | None:
-        """Return what gives plain tensors in few steps; None for several files, and at first."""
-        ...
 
     @property
     def name(self) -> str:

@@ -77,7 +77,6 @@ class Places:
         self._objects = file.manifest.objects
         self._source = file.source
         self._most_rank = file.limits.rank
-        self._is_viewed = file.verify is not True  # else every view is checked first
         self._dtypes: dict[tuple[object, ...], np.dtype[Any] | None] = {}
         self._known: dict[str, Place | None] = {}
 
@@ -173,15 +172,22 @@ class Places:
     def view(self, name: str) -> Array | None:
         """Return a plain tensor as a view of the map; None where that takes more.
 
+        With `verify=True` its digest is checked, once.
+
         Raises:
+            DigestMismatchError: it does not match.
             SourceError: the file is not what it was.
         """
         place = self.of(name)
-        whole = self._source.view() if self._is_viewed else None  # None once it is closed
+        whole = self._source.view()  # None once it is closed
         if place is None or whole is None or not place.is_viewable:
             return None
         try:
             self._source.require_unchanged()
+            if self._file.verify is True:
+                component = self._objects[name].components["data"]
+                with self._file.located(name, "data"):
+                    self._file.stored(component).check(once=True)
         except ZTensorError as error:
             if not isinstance(error, ClosedError):  # which is so whatever is asked for
                 error.locate(file=self._file.name, object_name=name)

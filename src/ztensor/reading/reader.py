@@ -6,7 +6,6 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from ztensor.boundary import public, public_inside, turn
 from ztensor.collecting import no_collection
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.interactive import Hinted, Keyed, Shown
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Index, TorchTensor
 
 
-@public
 class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
     """A mapping from object names to arrays; `ztensor.Reader` adds the opening.
 
@@ -175,20 +173,13 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
         """Return whether there is an object of that name; nothing is read."""
         return isinstance(name, str) and name in self.objects.names
 
-    @public_inside
     def __getitem__(self, name: str) -> Array | Any:
         """Return a dense object as an array, and one of another layout as a `Tensor`.
 
         Raw data is a view of the file, unchecked, and copied only where it is written to; see
         `read_numpy`.
         """
-        try:
-            views = self.objects.quick
-            found = None if views is None else views.view(name)
-            return self.objects.part(name).value(name, copy=False) if found is None else found
-        except Exception as error:
-            turn(error)
-            raise
+        return self.objects.part(name).value(name, copy=False)
 
     # --- Reading ----------------------------------------------------------------------------
 
@@ -196,7 +187,6 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
     def metadata(self, name: str) -> TensorMetadata: ...  # type: ignore[overload-overlap]
     @overload
     def metadata(self, name: Iterable[str]) -> list[TensorMetadata]: ...
-    @public_inside
     def metadata(self, name: str | Iterable[str]) -> TensorMetadata | list[TensorMetadata]:
         """Return shape, types, attributes and components; no data is read.
 
@@ -209,21 +199,16 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
                 and this one is damaged.
             SourceError: it could not be read.
         """
-        try:
-            part = self.objects.part
-            if isinstance(name, str):
-                return _described(part(name), name)
-            with no_collection():
-                return [_described(part(one), one) for one in several(name, self.name)]
-        except Exception as error:
-            turn(error)
-            raise
+        part = self.objects.part
+        if isinstance(name, str):
+            return _described(part(name), name)
+        with no_collection():
+            return [_described(part(one), one) for one in several(name, self.name)]
 
     @overload
     def read(self, name: str, *, copy: bool = False) -> Tensor: ...  # type: ignore[overload-overlap]
     @overload
     def read(self, name: Iterable[str], *, copy: bool = False) -> dict[str, Tensor]: ...
-    @public_inside
     def read(self, name: str | Iterable[str], *, copy: bool = False) -> Tensor | dict[str, Tensor]:
         """Return an object of any layout with all its components.
 
@@ -239,20 +224,15 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        try:
-            if isinstance(name, str):
-                return self.objects.part(name).tensor(name, copy=copy)
-            part = self.objects.part
-            return {one: part(one).tensor(one, copy=copy) for one in several(name, self.name)}
-        except Exception as error:
-            turn(error)
-            raise
+        if isinstance(name, str):
+            return self.objects.part(name).tensor(name, copy=copy)
+        part = self.objects.part
+        return {one: part(one).tensor(one, copy=copy) for one in several(name, self.name)}
 
     @overload
     def read_numpy(self, name: str, *, copy: bool = False) -> Array: ...  # type: ignore[overload-overlap]
     @overload
     def read_numpy(self, name: Iterable[str], *, copy: bool = False) -> dict[str, Array]: ...
-    @public_inside
     def read_numpy(
         self, name: str | Iterable[str], *, copy: bool = False
     ) -> Array | dict[str, Array]:
@@ -275,17 +255,10 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        try:
-            if isinstance(name, str):
-                found, views = None, self.objects.quick
-                if views is not None:
-                    found = views.copied(name) if copy else views.view(name)
-                return self.objects.part(name).array(name, copy=copy) if found is None else found
-            part = self.objects.part
-            return {one: part(one).array(one, copy=copy) for one in several(name, self.name)}
-        except Exception as error:
-            turn(error)
-            raise
+        if isinstance(name, str):
+            return self.objects.part(name).array(name, copy=copy)
+        part = self.objects.part
+        return {one: part(one).array(one, copy=copy) for one in several(name, self.name)}
 
     def read_tensors(self, names: Iterable[str], *, copy: bool = False) -> dict[str, Array]:
         """Return several dense objects as a dict of arrays; `read_numpy` by its older name."""
@@ -323,7 +296,6 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
         for one, target in targets.items():
             fill(self.objects.part(one), one, target)
 
-    @public_inside
     def get_slice(self, name: str) -> TensorSlice:
         """Return a lazy object: `reader.get_slice(name)[10:20, ::2]` reads what it needs.
 
@@ -335,11 +307,7 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             UnsupportedError: the element type is unknown.
             LimitError: a dense object has more dimensions than `Limits.rank`.
         """
-        try:
-            return _slicing()(self.objects.part(name), name)
-        except Exception as error:
-            turn(error)
-            raise
+        return _slicing()(self.objects.part(name), name)
 
     @overload
     def read_slices(self, wanted: Mapping[str, Index]) -> dict[str, Any]: ...

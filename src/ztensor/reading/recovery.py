@@ -36,7 +36,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
+from ztensor.limits import Budget, Limits, caps_of
 from ztensor.model.showing import counted
 from ztensor.reading.listing import parse_frame
 from ztensor.source.base import read_bytes
@@ -115,7 +115,7 @@ def search(
         MissingDependencyError: the library for the hash of 2.x is not installed.
         SourceError: it cannot be read.
     """
-    caps = DEFAULT_LIMITS if limits is None else limits
+    caps = caps_of(limits)
     size = source.size
     if not size:
         raise ContainerError("the file is empty", reason=Reason.HEADER_MAGIC, file=source.name)

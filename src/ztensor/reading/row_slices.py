@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentValueError,
     LayoutError,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
 from ztensor.reading.slices import DenseSlice, RowSlice, TensorSlice, row_count
 
 
-@public
 class CsrSlice(RowSlice):
     """A `sparse_csr` object: of the row pointers, columns and values those of the rows are read."""
 
@@ -113,7 +111,6 @@ def _broken(expected: str, found: int) -> LayoutError:
     )
 
 
-@public
 class CooSlice(RowSlice):
     """A `sparse_coo` object: all coordinates of the first axis are read, of the rest what is in it.
 
@@ -168,7 +165,6 @@ def _found(along: Array, rows: Indices) -> tuple[Array, Array]:
     return place, order[np.repeat(first, counts) + within].astype(np.uint64)
 
 
-@public
 class QuantizedSlice(RowSlice):
     """A `quantized_group` object: rows are cut where words and groups of all components end."""
 
@@ -268,7 +264,6 @@ class QuantizedSlice(RowSlice):
         return shifted
 
 
-@public
 class ProfileSlice(QuantizedSlice):
     """An object of `zt.quant_group/1` or `zt.mx/1`: rows are cut where words and groups end."""
 
@@ -305,7 +300,6 @@ class ProfileSlice(QuantizedSlice):
         return arrays
 
 
-@public
 class BlockSlice(RowSlice):
     """A `gguf` object: rows of two axes or more are whole blocks, in any order."""
 

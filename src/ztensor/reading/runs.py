@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import bisect
 import collections
+import copy
 import functools
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,16 +21,16 @@ from ztensor.threads import run_jobs, thread_count
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from ztensor.encoding.base import Encoding, Runs
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
-    from ztensor.reading.selection import Indices
     from ztensor.source.at_once import AtOnce
-    from ztensor.source.base import Range, Source
+    from ztensor.source.base import Range
 
-_T = TypeVar("_T")
+    # A run, and what is wanted of it: where in it each piece begins, and what is filled.
+    _Work = tuple[int, list[tuple[int, memoryview]]]
 
 WHOLE_BYTES = 64 << 20  # decoded, of a component that is read and kept whole for any part of it
 KEPT_BYTES = 4 << 20  # decoded bytes that a reader keeps: some frames of rows
@@ -95,38 +96,26 @@ def _nbytes(runs: Runs) -> int:
 
 
 class PartReader:
-    """Reads stored bytes of one raw component.
+    """Reads parts of the stored bytes of one raw component.
 
     Args:
-        stored: they.
+        stored: all of them.
     """
-
-    __slots__ = ("_stored",)
 
     def __init__(self, stored: Range) -> None:
         self._stored = stored
 
-    def __call__(self, offset: int, target: memoryview) -> None:
-        """Fill `target` with the bytes from `offset`."""
-        self._stored.source.read_into(self._stored.offset + offset, target)
+    def read(self, parts: Iterable[tuple[int, memoryview]], at_once: AtOnce) -> None:
+        """Ask for bytes: where in the component each piece begins, and what is filled.
 
-    @property
-    def source(self) -> Source:
-        """Return what is read."""
-        return self._stored.source
-
-    @property
-    def prefers_many(self) -> bool:
-        """Return whether several parts are better read at once."""
-        return self._stored.source.prefers_long_reads
-
-    def by(self, at_once: AtOnce) -> Callable[[int, memoryview], None]:
-        """Return what asks for bytes, to be read with others, in place of reading them."""
-        start = self._stored.offset
-        return lambda offset, target: at_once.add(start + offset, target)
+        Raises:
+            SourceError: they could not be read.
+        """
+        for offset, target in parts:
+            at_once.add(self._stored.offset + offset, target)
 
 
-class _Read:
+class _Fetched:
     """Stored bytes of which some runs were read; the others are read when they are asked for.
 
     Args:
@@ -134,10 +123,8 @@ class _Read:
         runs: by their offsets.
     """
 
-    def __init__(self, stored: Range | _Read, runs: dict[int, memoryview]) -> None:
+    def __init__(self, stored: Range, runs: dict[int, memoryview]) -> None:
         self._stored = stored
-        self.source: Source = stored.source
-        self.offset: int = stored.offset
         self.length: int = stored.length
         self._runs = runs
         self._starts = sorted(runs)
@@ -153,14 +140,6 @@ class _Read:
         return self._stored.read(offset, length)
 
 
-class _Group(NamedTuple):
-    """Wanted rows that lie in one run: those from number `first` to `last` of them."""
-
-    run: int
-    first: int
-    last: int
-
-
 class RunReader:
     """Reads decoded bytes of one component, decoding only the runs they are in.
 
@@ -171,114 +150,30 @@ class RunReader:
         limits: the caps in force.
         cache: the reader's.
         key: identifies the component in the cache.
-    """
 
-    __slots__ = ("_cache", "_encoding", "_key", "_limits", "_runs", "_stored")
+    Attributes:
+        decoded: where each run begins in the decoded bytes, and last where they end.
+    """
 
     def __init__(
         self,
         encoding: Encoding,
-        stored: Range | _Read,
+        stored: Range,
         runs: Runs,
         limits: Limits,
         cache: RunCache,
         key: Hashable,
     ) -> None:
+        self.decoded: array[int] = runs.decoded
         self._encoding = encoding
-        self._stored = stored
-        self._runs = runs
+        self._range = stored
+        self._stored: Range | _Fetched = stored
+        self._starts: array[int] = runs.stored
         self._limits = limits
         self._cache = cache
         self._key = key
 
-    @property
-    def decoded(self) -> array[int]:
-        """Return where each run begins in the decoded bytes, and last where they end."""
-        return self._runs.decoded
-
-    def __call__(self, offset: int, target: memoryview) -> None:
-        """Fill `target` with the decoded bytes from `offset`."""
-        decoded = self._runs.decoded
-        number = bisect.bisect_right(decoded, offset) - 1
-        if self._is_read_at_once and offset + len(target) > decoded[number + 1]:
-            last = bisect.bisect_left(decoded, offset + len(target)) - 1
-            for some in self._batches(range(number, last + 1)):
-                begin, end = max(offset, decoded[some[0]]), decoded[some[-1] + 1]
-                part = target[begin - offset : end - offset]
-                self._with_stored(some)(begin, part)
-            return
-        parts: list[tuple[int, int, memoryview]] = []
-        nbytes = len(target)
-        while len(target):
-            begin, end = decoded[number], decoded[number + 1]
-            count = min(end - offset, len(target))
-            parts.append((number, offset - begin, target[:count]))
-            target = target[count:]
-            offset += count
-            number += 1
-        self._share_out(parts, nbytes, self._copy_parts)
-
-    def _copy_parts(self, parts: Sequence[tuple[int, int, memoryview]]) -> None:
-        for number, start, target in parts:
-            self._copy(number, start, target)
-
-    @staticmethod
-    def _share_out(work: Sequence[_T], nbytes: int, do: Callable[[Sequence[_T]], None]) -> None:
-        """Do work on some runs, which decode to so many bytes, by several threads if that pays."""
-        is_worth_it = len(work) > 1 and nbytes >= _WORTH_BYTES
-        workers = thread_count() if is_worth_it else 1
-        count = len(work) if workers == 1 else max(1, _BATCH_BYTES * len(work) // nbytes)
-        starts = range(0, len(work), max(1, count))
-        run_jobs((functools.partial(do, work[at : at + count]) for at in starts), workers)
-
-    def rows(self, rows: Indices, target: Array) -> bool:
-        """Fill `target` with rows, each run decoded once and several at a time.
-
-        Args:
-            rows: which, rising, each once.
-            target: (rows, bytes of a row) uint8, contiguous.
-
-        Returns:
-            Whether it was done; False where a row lies in several runs.
-        """
-        groups = list(self._groups(rows, target.shape[1]))
-        if groups and groups[-1].run < 0:
-            return False
-        if self._is_read_at_once and len(groups) > 1:
-            by_run = {group.run: group for group in groups}
-            for some in self._batches(by_run):
-                self._with_stored(some)._decode_groups([by_run[run] for run in some], rows, target)
-        else:
-            self._decode_groups(groups, rows, target)
-        return True
-
-    def _decode_groups(self, groups: list[_Group], rows: Indices, target: Array) -> None:
-        decoded = self._runs.decoded
-        each = max(1, decoded[-1] // (len(decoded) - 1))  # on average
-        self._share_out(groups, len(groups) * each, lambda some: self._take(some, rows, target))
-
-    @property
-    def _is_read_at_once(self) -> bool:
-        """Return whether the runs that are wanted are asked for before one is decoded."""
-        source, is_read = self._stored.source, isinstance(self._stored, _Read)
-        return source.prefers_long_reads and source.exact() is source and not is_read
-
-    def _batches(self, runs: Iterable[int]) -> Iterator[list[int]]:
-        """Yield runs, rising, so many at a time as are read at once."""
-        stored = self._runs.stored
-        some: list[int] = []
-        nbytes = 0
-        for run in runs:
-            length = stored[run + 1] - stored[run]
-            if some and nbytes + length > _AT_ONCE_BYTES:
-                yield some
-                some, nbytes = [], 0
-            some.append(run)
-            nbytes += length
-        if some:
-            yield some
-
-    def ask(self, places: Iterable[tuple[int, int]], at_once: AtOnce) -> RunReader | None:
+    def fetch(self, places: Iterable[tuple[int, int]], at_once: AtOnce) -> RunReader | None:
         """Ask for the runs that decoded bytes are in, to be read with others.
 
         Args:
@@ -287,92 +182,110 @@ class RunReader:
 
         Returns:
             The same over these runs, to be used once they are read; None where they are too many
-            to be held, or are not asked for before one is decoded.
+            to be held, or reads cost little.
         """
-        if not self._is_read_at_once:
+        if not self._is_fetched_at_once:
             return None
-        decoded, stored = self._runs.decoded, self._runs.stored
         runs: list[int] = []
         nbytes = behind = 0
         for begin, end in places:
-            first = max(behind, bisect.bisect_right(decoded, begin) - 1)
-            behind = max(first, bisect.bisect_left(decoded, end))
-            nbytes += stored[behind] - stored[first]
+            first = max(behind, bisect.bisect_right(self.decoded, begin) - 1)
+            behind = max(first, bisect.bisect_left(self.decoded, end))
+            nbytes += self._starts[behind] - self._starts[first]
             if nbytes > _AT_ONCE_BYTES:
                 return None
             runs += range(first, behind)
-        return self._with_stored(runs, at_once)
+        return self._over(runs, at_once)
 
-    def _with_stored(self, runs: list[int], at_once: AtOnce | None = None) -> RunReader:
-        """Return the same over runs of which those that were not kept are read now."""
-        stored, whole = self._runs.stored, self._stored
-        missing = [run for run in runs if self._cache.decoded((self._key, run)) is None]
-        read = {stored[run]: new_bytes(stored[run + 1] - stored[run]) for run in missing}
-        parts = [(whole.offset + at, memory) for at, memory in read.items()]
-        if at_once is None:
-            whole.source.read_many(parts)
-        else:
-            for offset, memory in parts:
-                at_once.add(offset, memory)
-        held = _Read(whole, read)
-        return RunReader(self._encoding, held, self._runs, self._limits, self._cache, self._key)
+    @property
+    def _is_fetched_at_once(self) -> bool:
+        """Return whether the runs that are wanted are asked for before one is decoded."""
+        source = self._range.source
+        is_exact = source.prefers_long_reads and source.exact() is source
+        return is_exact and self._stored is self._range
 
-    def _groups(self, rows: Indices, row_bytes: int) -> Iterator[_Group]:
-        """Yield the rows by the run they are in; last one in run -1 where a row is in several."""
-        decoded = self._runs.decoded
-        first, count = 0, len(rows)
-        while first < count:
-            run = bisect.bisect_right(decoded, int(rows[first]) * row_bytes) - 1
-            behind = decoded[run + 1] // row_bytes  # the first row that is not whole in this run
-            if isinstance(rows, range):
-                last = min(count, max(0, -(-(behind - rows.start) // rows.step)))
-            else:
-                last = int(np.searchsorted(rows, behind))
-            if last <= first:
-                yield _Group(-1, first, count)
-                return
-            yield _Group(run, first, last)
-            first = last
+    def _over(self, runs: Iterable[int], at_once: AtOnce) -> RunReader:
+        """Return the same over runs of which those that were not kept are asked for."""
+        read: dict[int, memoryview] = {}
+        for run in runs:
+            if self._cache.decoded((self._key, run)) is None:
+                start = self._starts[run]
+                read[start] = new_bytes(self._starts[run + 1] - start)
+                at_once.add(self._range.offset + start, read[start])
+        part = copy.copy(self)
+        part._stored = _Fetched(self._range, read)
+        return part
 
-    def _take(self, groups: Sequence[_Group], rows: Indices, target: Array) -> None:
-        decoded, row_bytes = self._runs.decoded, target.shape[1]
-        for number, first, last in groups:
-            start, low = int(rows[first]) * row_bytes - decoded[number], int(rows[first])
-            count = int(rows[last - 1]) - low + 1
-            part = target[first:last]
-            if count == last - first:
-                self._copy(number, start, part.reshape(-1).data)
+    def read(self, parts: Iterable[tuple[int, memoryview]], at_once: AtOnce) -> None:
+        """Fill pieces of memory, each run decoded once and several at a time.
+
+        Args:
+            parts: where in the decoded bytes each piece begins, and what is filled.
+            at_once: what reads the file; it waits for nothing now.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded.
+            SourceError: they could not be read.
+        """
+        wanted: dict[int, list[tuple[int, memoryview]]] = {}
+        for offset, target in parts:
+            run, done = bisect.bisect_right(self.decoded, offset) - 1, 0
+            while done < len(target):
+                start = offset + done - self.decoded[run]
+                piece = target[done : done + self.decoded[run + 1] - self.decoded[run] - start]
+                wanted.setdefault(run, []).append((start, piece))
+                done += len(piece)
+                run += 1
+        work = list(wanted.items())
+        if not self._is_fetched_at_once:
+            self._share_out(work)
+            return
+        for some in self._batches(work):
+            fetched = self._over((run for run, _ in some), at_once)
+            at_once.end()
+            fetched._share_out(some)
+
+    def _batches(self, work: Iterable[_Work]) -> Iterator[list[_Work]]:
+        """Yield work on runs, so many at a time as are read at once."""
+        some: list[_Work] = []
+        nbytes = 0
+        for run, pieces in work:
+            length = self._starts[run + 1] - self._starts[run]
+            if some and nbytes + length > _AT_ONCE_BYTES:
+                yield some
+                some, nbytes = [], 0
+            some.append((run, pieces))
+            nbytes += length
+        if some:
+            yield some
+
+    def _share_out(self, work: list[_Work]) -> None:
+        """Decode some runs, by several threads if that pays."""
+        nbytes = sum(self.decoded[run + 1] - self.decoded[run] for run, _ in work)
+        workers = thread_count() if len(work) > 1 and nbytes >= _WORTH_BYTES else 1
+        count = len(work) if workers == 1 else max(1, _BATCH_BYTES * len(work) // nbytes)
+        starts = range(0, len(work), max(1, count))
+        run_jobs((functools.partial(self._take, work[at : at + count]) for at in starts), workers)
+
+    def _take(self, work: Iterable[_Work]) -> None:
+        decoded = self.decoded
+        for number, pieces in work:
+            key, length = (self._key, number), decoded[number + 1] - decoded[number]
+            run = self._cache.decoded(key)
+            if run is None and len(pieces) == 1 and len(pieces[0][1]) == length:
+                self._decode(number, pieces[0][1])  # where it belongs, and it is not kept
                 continue
-            run = self._run(number)[start : start + count * row_bytes].reshape(count, row_bytes)
-            if isinstance(rows, range):
-                part[...] = run[:: rows.step]
-            else:
-                np.take(run, rows[first:last] - low, axis=0, out=part)
-
-    def _copy(self, number: int, start: int, target: memoryview) -> None:
-        """Fill `target` with a part of a run; a whole one is decoded into it and not kept."""
-        decoded = self._runs.decoded
-        is_whole = len(target) == decoded[number + 1] - decoded[number]
-        if is_whole and self._cache.decoded((self._key, number)) is None:
-            self._decode(number, target)
-        else:
-            target[:] = self._run(number).data[start : start + len(target)]
-
-    def _run(self, number: int) -> Array:
-        key = self._key, number
-        run = self._cache.decoded(key)
-        if run is None:
-            decoded = self._runs.decoded
-            run = empty_array((decoded[number + 1] - decoded[number],), np.dtype(np.uint8))
-            self._decode(number, run.data)
-            self._cache.keep(key, run)
-        return run
+            if run is None:
+                run = empty_array((length,), np.dtype(np.uint8))
+                self._decode(number, run.data)
+                self._cache.keep(key, run)
+            for start, target in pieces:
+                target[:] = run.data[start : start + len(target)]
 
     def _decode(self, number: int, target: memoryview) -> None:
-        stored = self._runs.stored
-        self._encoding.decode_run(
-            self._stored, stored[number], stored[number + 1], target, self._limits
-        )
+        start, stop = self._starts[number], self._starts[number + 1]
+        self._encoding.decode_run(self._stored, start, stop, target, self._limits)
 
 
 class StreamReader:
@@ -387,16 +300,20 @@ class StreamReader:
         self._piece = memoryview(b"")
         self._begin = 0  # of the piece
 
-    def __call__(self, offset: int, target: memoryview) -> None:
-        """Fill `target` with the decoded bytes from `offset`, behind those asked for before."""
-        while len(target):
-            end = self._begin + len(self._piece)
-            if offset >= end:
-                self._begin, self._piece = end, next(self._pieces)
-                continue
-            part = self._piece[offset - self._begin :][: len(target)]
-            target[: len(part)] = part
-            target, offset = target[len(part) :], offset + len(part)
+    def read(self, parts: Iterable[tuple[int, memoryview]], at_once: AtOnce) -> None:
+        """Fill pieces of memory, as `RunReader` does; each behind those asked for before."""
+        del at_once
+        for offset, target in parts:
+            done = 0
+            while done < len(target):
+                start = offset + done - self._begin
+                if start >= len(self._piece):
+                    self._begin += len(self._piece)
+                    self._piece = next(self._pieces)
+                    continue
+                piece = self._piece[start : start + len(target) - done]
+                target[done : done + len(piece)] = piece
+                done += len(piece)
 
     def finish(self) -> None:
         """Decode what is left, so that all of it is checked."""

@@ -7,7 +7,7 @@ which runs of elements hold what is needed, and where each belongs.
 from __future__ import annotations
 
 import dataclasses
-import itertools
+import math
 import operator
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 GAP_BYTES = 64 << 10
 # Most bytes of one read that also holds what is not needed.
 PIECE_BYTES = 8 << 20
+_MOST_RUNS = 1 << 18  # whose places are worked out at a time
 
 
 # --- Which indices --------------------------------------------------------------------------
@@ -257,28 +258,24 @@ def _require_inside(low: int, high: int, axis: int, length: int) -> None:
 
 
 class Piece(NamedTuple):
-    """One run of consecutive elements to read, and where they belong.
+    """Consecutive elements that are read together, and which part of the result they hold.
 
     Attributes:
         start: the first element, counted through the whole array.
         stop: the one behind the last.
-        target: index into the result: the part that this run fills.
-        window: None where the run is that part, in order. Otherwise the shape of an array that
-            holds the run and of which `picks` are the part.
-        lead: elements of that array before the run.
-        picks: for each of its axes the indices that belong to the part.
+        target: the part of the flat result that they hold.
+        runs: None where they are that part, in order. Else (count,) where runs of equal length
+            begin, counted from `start`; one after the other they are the part.
     """
 
     start: int
     stop: int
-    target: tuple[Any, ...]
-    window: tuple[int, ...] | None = None
-    lead: int = 0
-    picks: tuple[Indices, ...] = ()
+    target: slice
+    runs: NDArray[np.int64] | None = None
 
 
 def plan(shape: tuple[int, ...], wanted: Sequence[Indices], itemsize: int) -> Iterator[Piece]:
-    """Yield the runs to read, in order, that hold all that is wanted.
+    """Yield the pieces to read, in order, that hold all that is wanted.
 
     Runs less than `GAP_BYTES` apart are read as one, up to `PIECE_BYTES`.
 
@@ -287,124 +284,66 @@ def plan(shape: tuple[int, ...], wanted: Sequence[Indices], itemsize: int) -> It
         wanted: as `Selection` has it; none of them empty.
         itemsize: bytes of an element.
     """
-    return _Planner(shape, wanted, itemsize).pieces(0, 0, ())
+    axis, length = len(shape), 1  # of a run: elements behind one another that are all wanted
+    while axis and len(wanted[axis - 1]) == shape[axis - 1]:
+        axis -= 1
+        length *= shape[axis]
+    low, stride = 0, length
+    last = wanted[axis - 1] if axis else ()
+    if isinstance(last, range) and (last.step == 1 or len(last) == 1):
+        axis -= 1
+        low, length, stride = last[0] * length, len(last) * length, shape[axis] * length
+    gap, most = max(1, GAP_BYTES // itemsize), max(1, PIECE_BYTES // itemsize)
+    done = 0
+    for starts in _starts(wanted[:axis], shape[:axis], stride, low):
+        far = np.flatnonzero(np.diff(starts) >= length + gap) + 1
+        for near in np.split(starts, far):
+            left = near
+            while len(left):
+                reach = left[0] + max(0, most - length)
+                runs = left[: int(np.searchsorted(left, reach, "right"))]
+                start, stop = int(runs[0]), int(runs[-1]) + length
+                size = len(runs) * length
+                is_run = stop - start == size
+                yield Piece(start, stop, slice(done, done + size), None if is_run else runs - start)
+                done += size
+                left = left[len(runs) :]
 
 
-class _Planner:
-    """Goes down the axes until a run of indices is worth one read.
+def _starts(
+    wanted: Sequence[Indices], shape: Sequence[int], stride: int, low: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield where runs begin, in order, some at a time.
 
-    Attributes, each for the box of the axes from number i on:
-        strides: elements of one index of axis i.
-        lows: the first element that is wanted.
-        highs: the element behind the last one wanted.
-        are_whole: everything is wanted.
-        are_close: no gap between wanted elements is worth a jump.
+    Args:
+        wanted: the indices of some axes.
+        shape: how long these are.
+        stride: elements of one index of the last of them.
+        low: where the first run begins.
     """
-
-    def __init__(self, shape: tuple[int, ...], wanted: Sequence[Indices], itemsize: int) -> None:
-        rank = len(shape)
-        self.shape = shape
-        self.wanted = wanted
-        self.gap = max(1, GAP_BYTES // itemsize)
-        self.most = max(1, PIECE_BYTES // itemsize)
-        self.strides, self.lows, self.highs = [1] * rank, [0] * (rank + 1), [1] * (rank + 1)
-        self.are_whole, self.are_close = [True] * (rank + 1), [True] * (rank + 1)
-        stride = 1
-        for axis in reversed(range(rank)):
-            indices, inner = wanted[axis], axis + 1
-            self.strides[axis] = stride
-            self.lows[axis] = int(indices[0]) * stride + self.lows[inner]
-            self.highs[axis] = int(indices[-1]) * stride + self.highs[inner]
-            self.are_whole[axis] = self.are_whole[inner] and len(indices) == shape[axis]
-            self.are_close[axis] = (
-                self.are_close[inner]
-                and _largest_step(indices) * stride - self._span(inner) < self.gap
-            )
-            stride *= shape[axis]
-
-    def _span(self, axis: int) -> int:
-        return self.highs[axis] - self.lows[axis]
-
-    def pieces(self, axis: int, base: int, target: tuple[int, ...]) -> Iterator[Piece]:
-        """Yield the pieces of the box of the axes from `axis` on, whose first element is `base`."""
-        stride, inner, wanted = self.strides[axis], axis + 1, self.wanted[axis]
-        for first, last in self._batches(axis):
-            low, high = int(wanted[first]), int(wanted[last - 1])
-            start = base + low * stride + self.lows[inner]
-            stop = base + high * stride + self.highs[inner]
-            if self._is_run(axis, first, last):
-                yield Piece(start, stop, (*target, slice(first, last)))
-            elif last - first > 1:
-                picks = (_shifted(wanted[first:last], low), *self.wanted[inner:])
-                window = (high - low + 1, *self.shape[inner:])
-                place = (*target, slice(first, last))
-                yield Piece(start, stop, place, window, self.lows[inner], picks)
+    count = math.prod(map(len, wanted))
+    for first in range(0, count, _MOST_RUNS):
+        numbers = np.arange(first, min(first + _MOST_RUNS, count))
+        starts = np.full(len(numbers), low, np.int64)
+        step = stride
+        for indices, length in zip(reversed(wanted), reversed(shape), strict=True):
+            numbers, at = np.divmod(numbers, len(indices))
+            if isinstance(indices, range):
+                starts += (at * indices.step + indices.start) * step
             else:
-                yield from self.pieces(inner, base + low * stride, (*target, first))
-
-    def _is_run(self, axis: int, first: int, last: int) -> bool:
-        wanted = self.wanted[axis]
-        return self.are_whole[axis + 1] and wanted[last - 1] - wanted[first] == last - first - 1
-
-    def _batches(self, axis: int) -> Iterator[tuple[int, int]]:
-        """Yield which of an axis' indices go together: `wanted[first:last]`."""
-        wanted, stride, inner = self.wanted[axis], self.strides[axis], axis + 1
-        # So many indices are in reach of one piece.
-        reach = max(0, self.most - self._span(inner)) // stride
-        if not self.are_close[inner]:
-            yield from ((place, place + 1) for place in range(len(wanted)))
-            return
-        for start, stop in self._close(axis):
-            if self._is_run(axis, start, stop):
-                yield start, stop
-                continue
-            first = start
-            while first < stop:
-                if isinstance(wanted, range):
-                    last = first + reach // wanted.step + 1
-                else:
-                    last = int(np.searchsorted(wanted, wanted[first] + reach, "right"))
-                last = min(last, stop)
-                yield first, last
-                first = last
-
-    def _close(self, axis: int) -> Iterator[tuple[int, int]]:
-        """Yield runs of an axis' indices without a gap that is worth a jump."""
-        wanted, stride, span = self.wanted[axis], self.strides[axis], self._span(axis + 1)
-        if isinstance(wanted, range):
-            if wanted.step * stride - span < self.gap or len(wanted) == 1:
-                yield 0, len(wanted)
-            else:
-                yield from ((place, place + 1) for place in range(len(wanted)))
-            return
-        far = np.flatnonzero(np.diff(wanted) >= -(-(self.gap + span) // stride)) + 1
-        edges = [0, *far.tolist(), len(wanted)]
-        yield from itertools.pairwise(edges)
+                starts += indices[at] * step
+            step *= length
+        yield starts
 
 
-def _largest_step(indices: Indices) -> int:
-    if len(indices) < 2:
-        return 0
-    return indices.step if isinstance(indices, range) else int(np.diff(indices).max())
+def gathered(window: NDArray[Any], runs: NDArray[np.int64], size: int) -> NDArray[Any]:
+    """Return the elements of the runs of a piece.
 
-
-def _shifted(indices: Indices, by: int) -> Indices:
-    if isinstance(indices, range):
-        return range(indices.start - by, indices.stop - by, indices.step)
-    return indices - by
-
-
-def picked(window: NDArray[Any], picks: Sequence[Indices]) -> NDArray[Any]:
-    """Return the part of an array that has some of the indices of every axis."""
-    part = window[
-        tuple(
-            slice(indices.start, indices.stop, indices.step)
-            if isinstance(indices, range)
-            else slice(None)
-            for indices in picks
-        )
-    ]
-    for axis, indices in enumerate(picks):
-        if not isinstance(indices, range):
-            part = part.take(indices, axis=axis)
-    return part
+    Args:
+        window: its elements, flat.
+        runs: as `Piece` has them.
+        size: of how many elements they are in all.
+    """
+    plain = window.view(f"V{window.itemsize}")  # NumPy has no windows of types of ml_dtypes
+    found = np.lib.stride_tricks.sliding_window_view(plain, size // len(runs))[runs]
+    return found.reshape(-1).view(window.dtype)

@@ -10,7 +10,7 @@ from ztensor.errors import ArgumentTypeError, describe
 from ztensor.reading.row_slices import slice_of
 from ztensor.reading.stored_array import StoredArray
 from ztensor.source.at_once import AtOnce
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
 
-from ztensor.boundary import public, public_inside, turn
 from ztensor.errors import (
     ArgumentTypeError,
     BufferExportError,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Index
 
 
-@public
 class TensorSlice(DLPackExporter, Shown, abc.ABC):
     """An object of a reader that is read only where it is indexed; safe to share among threads.
 
@@ -57,7 +55,6 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
 
     dtype: np.dtype[Any]
 
-    @public_inside  # made by `get_slice` alone, whose edge is around it
     def __init__(self, file: FileObjects, name: str, shape: tuple[int, ...], *, copy: bool) -> None:
         self._file = file
         self._copy = copy
@@ -171,11 +168,9 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
         return to_buffer(self._exported())
 
 
-@public
 class DenseSlice(TensorSlice):
     """A dense object: any index NumPy knows gives what NumPy would."""
 
-    @public_inside  # made by `get_slice` alone, whose edge is around it
     def __init__(
         self, file: FileObjects, name: str, *, plain: Place | None = None, copy: bool = False
     ) -> None:
@@ -192,35 +187,26 @@ class DenseSlice(TensorSlice):
             found = self._file.object(self.name)
             return StoredArray(self._file, self.name, found, "data", self.shape)
 
-    @public_inside
     def __getitem__(self, key: Index) -> Any:
-        try:
-            if self._copy:
-                return self._data.owned(key)
-            if type(key) is slice or gives_view(key, len(self.shape)):
-                whole = (self._file.quick or self._file.places()).view(self.name)
-                if whole is not None:
-                    try:
-                        return whole[cast("Any", key)]
-                    except (IndexError, TypeError, ValueError, OverflowError):
-                        pass  # the way below says what is wrong with the key
-            return self._data[key]
-        except Exception as error:
-            turn(error)
-            raise
+        if not self._copy and gives_view(key, len(self.shape)):
+            whole = self._file.plain(self.name)
+            if whole is not None:
+                try:
+                    return whole[cast("Any", key)]
+                except (IndexError, TypeError, ValueError, OverflowError):
+                    pass  # the way below says what is wrong with the key
+        return self._data.owned(key)
 
     def _exported(self) -> Array:
         array: Array = self[...]
         return array
 
 
-@public
 class RowSlice(TensorSlice):
     """An object of several components; an index selects rows and gives a `Tensor` of them."""
 
     _main_role: str
 
-    @public_inside  # made by `get_slice` alone, whose edge is around it
     def __init__(
         self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool = False
     ) -> None:

@@ -6,7 +6,7 @@ Every layout's lazy slices are made of these: a dense object is one, a sparse on
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,72 +21,130 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout.elements import is_native, result_dtype, storage_dtype, typed_array
-from ztensor.model.dtype import LOGICAL_TYPES, element_count
-from ztensor.model.manifest import Component
-from ztensor.reading.runs import WHOLE_BYTES, PartReader, RunReader, StreamReader
-from ztensor.reading.selection import picked, plan, select
+from ztensor.model.dtype import element_count
+from ztensor.reading.runs import WHOLE_BYTES, RunReader, StreamReader
+from ztensor.reading.selection import PIECE_BYTES, gathered, plan, select
 from ztensor.source.at_once import AtOnce
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ztensor.layout.base import Array
-    from ztensor.model.manifest import TensorObject
-    from ztensor.reading.component import ReadInto
+    from ztensor.model.manifest import Component, TensorObject
+    from ztensor.reading.component import Parts
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.selection import Piece, Selection
+    from ztensor.reading.selection import Indices, Piece
+
+_MOST_PIECES = 1 << 12  # that are read together
 
 
-class _Elements(NamedTuple):
-    """How a component's elements lie in its decoded bytes: `per_unit` of them in `width` bytes."""
+class Elements(NamedTuple):
+    """How a component's elements lie in its decoded bytes: `per_unit` of them in `width` bytes.
 
+    Attributes:
+        component: the component.
+        dtype: the type of its elements as an array has them.
+        width: bytes of a unit.
+        per_unit: elements that share a unit; 1 for most types.
+        is_native: whether they lie there as NumPy has them.
+    """
+
+    component: Component
     dtype: np.dtype[Any]
     width: int
     per_unit: int
-    is_native: bool  # they lie there as NumPy has them
+    is_native: bool
+
+    @classmethod
+    def of(cls, component: Component) -> Elements:
+        """Return how the elements of a component lie.
+
+        Raises:
+            UnsupportedError: the storage type is unknown.
+            LayoutError: the logical type is defined on another storage type.
+        """
+        dtype, logical = result_dtype(component), component.logical
+        per_unit = 1 if logical is None else logical.elements_per_storage
+        width = dtype.itemsize if per_unit == 1 else storage_dtype(component).itemsize
+        return cls(component, dtype, width, per_unit, is_native(component))
 
     def nbytes(self, count: int) -> int:
+        """Return the decoded bytes of so many elements from the first on."""
         return -(-count // self.per_unit) * self.width
 
+    def place(self, start: int, stop: int) -> tuple[int, int]:
+        """Return where the decoded bytes of some elements begin and end, in whole units."""
+        return start // self.per_unit * self.width, self.nbytes(stop)
 
-def _elements(component: Component) -> _Elements:
-    if component.type is not None and component.type not in LOGICAL_TYPES:
-        return _look_up(component)  # a file may name any number of them, and one may be registered
-    return _known(
-        component.dtype,
-        component.type,
-        component.byte_order,
-        component.nonzero_is_true,
-        component.is_exact,
-    )
+    def put(self, piece: Piece, data: Array, target: Array) -> None:
+        """Fill the part of the result that a piece holds.
 
-
-@functools.cache
-def _known(
-    dtype: str,
-    type: str | None,
-    byte_order: Any,
-    nonzero_is_true: bool,  # noqa: FBT001
-    is_exact: bool,  # noqa: FBT001
-) -> _Elements:
-    return _look_up(
-        Component(
-            dtype,
-            0,
-            0,
-            type,
-            byte_order=byte_order,
-            nonzero_is_true=nonzero_is_true,
-            is_exact=is_exact,
-        )
-    )
+        Args:
+            piece: what was read.
+            data: its bytes, of whole units.
+            target: flat.
+        """
+        if self.is_native:
+            elements = data.view(self.dtype)
+        else:
+            lead = piece.start % self.per_unit
+            whole = typed_array(self.component, data)
+            elements = whole[lead : lead + piece.stop - piece.start]
+        part = target[piece.target]
+        part[...] = elements if piece.runs is None else gathered(elements, piece.runs, part.size)
 
 
-def _look_up(component: Component) -> _Elements:
-    dtype, logical = result_dtype(component), component.logical
-    per_unit = 1 if logical is None else logical.elements_per_storage
-    width = dtype.itemsize if per_unit == 1 else storage_dtype(component).itemsize
-    return _Elements(dtype, width, per_unit, is_native(component))
+def fill(
+    reading: Parts,
+    elements: Elements,
+    shape: tuple[int, ...],
+    wanted: Sequence[Indices],
+    target: Array,
+    at_once: AtOnce,
+) -> None:
+    """Fill an array with what is wanted of a component; it is full when `at_once` has ended.
+
+    Args:
+        reading: reads any of the component's decoded bytes.
+        elements: what these are.
+        shape: the shape they are seen in.
+        wanted: the indices along each axis, rising; none of them empty.
+        target: contiguous, of the elements' type.
+        at_once: what reads the file.
+
+    Raises:
+        FormatError: the stored bytes are damaged.
+        LimitError: a safety cap is exceeded, or memory is.
+        SourceError: the bytes could not be read.
+    """
+    flat = target.reshape(-1)
+    parts: list[tuple[int, memoryview]] = []
+    puts: list[Callable[[], None]] = []
+    nbytes = 0
+    for piece in plan(shape, wanted, elements.dtype.itemsize):
+        start, stop = elements.place(piece.start, piece.stop)
+        if elements.is_native and piece.runs is None:
+            data = flat[piece.target].view(np.uint8)
+        else:
+            data = empty_array((stop - start,), np.dtype(np.uint8))
+            puts.append(functools.partial(elements.put, piece, data, flat))
+        parts.append((start, data.data))
+        nbytes += data.nbytes
+        if nbytes >= PIECE_BYTES or len(parts) == _MOST_PIECES:
+            _read(reading, parts, puts, at_once)
+            parts, puts, nbytes = [], [], 0
+    _read(reading, parts, puts, at_once)
+
+
+def _read(
+    reading: Parts,
+    parts: list[tuple[int, memoryview]],
+    puts: list[Callable[[], None]],
+    at_once: AtOnce,
+) -> None:
+    reading.read(parts, at_once)
+    for put in puts:
+        at_once.later(put)
 
 
 class StoredArray:
@@ -144,7 +202,7 @@ class StoredArray:
         self._copy = copy
         self._component = component = tensor_object.components[role]
         self._stored = file.stored(component)
-        self._elements = _elements(component)
+        self._elements = Elements.of(component)
         self.dtype = self._elements.dtype
         self.shape = shape
         # What had to be decoded as a whole, for the next index. Threads may do it twice.
@@ -180,7 +238,13 @@ class StoredArray:
         Raises:
             ZTensorError: what indexing raises.
         """
-        return self._attempt(functools.partial(self._read, key), key)
+        return self._attempt(functools.partial(self._alone, key), key)
+
+    def _alone(self, key: Any) -> Any:
+        at_once, found = AtOnce(self._file.source.exact()), list[Any]()
+        self.ask(key, at_once, found.append)
+        at_once.end()
+        return found[0]
 
     def ask(self, key: Any, at_once: AtOnce, put: Callable[[Any], None]) -> None:
         """Ask for what indexing gives, as memory of its own, which `put` gets later.
@@ -236,125 +300,58 @@ class StoredArray:
             return None
         return array if array.nbytes == self._component.length else None
 
-    def _read(self, key: Any) -> Any:
-        """Return the part that `key` selects, as memory of its own."""
-        selection = select(key, self.shape)
-        if not selection.is_whole and self._decoded is None:
-            block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
-            if block.size and self._stored.read_box(selection.wanted, block):
-                return block[selection.key]
-        read_into = self._reading()
-        if read_into is None or selection.is_whole:  # only the whole can be checked by its digest
-            whole = self._whole(is_kept=read_into is None)
-            # What is kept for the next index must not change with what the caller writes.
-            part = whole[key]
-            return part.copy() if whole is self._decoded else part
-        return self._read_part(selection, read_into)
-
-    def _read_part(self, selection: Selection, read_into: ReadInto) -> Any:
-        block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
-        if block.size and not self._read_rows(read_into, selection, block):
-            if self._is_read_at_once(read_into):
-                at_once = AtOnce(read_into.source)
-                self._read_pieces(selection, block, read_into.by(at_once), at_once)
-                at_once.end()
-            else:
-                self._read_pieces(selection, block, read_into)
-                if isinstance(read_into, StreamReader):
-                    read_into.finish()
-        return block[selection.key]
-
-    def _read_pieces(
-        self,
-        selection: Selection,
-        block: Array,
-        read_into: ReadInto,
-        at_once: AtOnce | None = None,
-    ) -> None:
-        """Fill a block with what is wanted; with `at_once` it is full when that has ended."""
-        for piece in plan(self.shape, selection.wanted, self.dtype.itemsize):
-            target = block[piece.target]
-            if piece.window is None:
-                self._fill(read_into, piece.start, target.reshape(-1))
-                continue
-            window = empty_array((element_count(piece.window),), self.dtype)
-            self._fill(
-                read_into,
-                piece.start,
-                window[piece.lead : piece.lead + piece.stop - piece.start],
-            )
-            if at_once is not None:
-                at_once.later(functools.partial(_pick, target, window, piece))
-            else:
-                _pick(target, window, piece)
-
     def _asked(self, key: Any, at_once: AtOnce) -> Callable[[], Any]:
         """Ask for the bytes that an index needs, and return what makes the part of them."""
         selection = select(key, self.shape)
-        if selection.is_whole:
-            plain = self._file.places().of(self._name)
-            if plain is not None and plain[3] == element_count(self.shape) * self.dtype.itemsize:
-                whole = empty_array(self.shape, self.dtype)
-                memory = whole.reshape(-1).view(np.uint8).data
-                at_once.add(plain[2], memory)
-                return functools.partial(self._checked, whole, memory, key)
-        else:
-            read_into = self._reading()
-            if self._is_read_at_once(read_into):
-                block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
-                if block.size:
-                    self._read_pieces(selection, block, read_into.by(at_once), at_once)
-                return functools.partial(block.__getitem__, selection.key)
-            if isinstance(read_into, RunReader):
-                held = read_into.ask(self._places(selection), at_once)
-                if held is not None:
-                    return functools.partial(self._read_part, selection, held)
-        value = self._read(key)
-        return lambda: value
+        if selection.is_whole:  # it alone can be held to its digest
+            return self._asked_whole(key, at_once)
+        block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
+        part = functools.partial(block.__getitem__, selection.key)
+        if block.size and self._decoded is None and self._stored.read_box(selection.wanted, block):
+            return part
+        reading = self._reading()
+        if reading is None:
+            whole = self._whole(is_kept=True)
+            found = whole[key]
+            # What is kept for the next index must not change with what the caller writes.
+            return found.copy if whole is self._decoded else lambda: found
+        if not block.size:
+            return part
 
-    def _checked(self, whole: Array, memory: memoryview, key: Any) -> Any:
-        self._stored.require_filled(memory)
-        return whole[key]
+        def work(reading: Parts) -> None:
+            fill(reading, self._elements, self.shape, selection.wanted, block, at_once)
 
-    def _places(self, selection: Selection) -> Iterator[tuple[int, int]]:
+        if isinstance(reading, RunReader):
+            fetched = reading.fetch(self._places(selection.wanted), at_once)
+            if fetched is not None:
+                at_once.later(functools.partial(work, fetched))
+                return part
+        work(reading)
+        if isinstance(reading, StreamReader):
+            reading.finish()
+        return part
+
+    def _asked_whole(self, key: Any, at_once: AtOnce) -> Callable[[], Any]:
+        plain = self._file.places().of(self._name) if self._role == "data" else None
+        nbytes = element_count(self.shape) * self.dtype.itemsize
+        if plain is None or plain.length != nbytes or not self._file.source.prefers_long_reads:
+            whole = self._whole(is_kept=False)
+            found = whole[key]
+            return found.copy if whole is self._decoded else lambda: found
+        array = empty_array(self.shape, self.dtype)
+        memory = array.reshape(-1).view(np.uint8).data
+        at_once.add(plain.offset, memory)
+
+        def checked() -> Any:
+            self._stored.require_filled(memory)
+            return array[key]
+
+        return checked
+
+    def _places(self, wanted: Sequence[Indices]) -> Iterator[tuple[int, int]]:
         """Yield where the decoded bytes that are wanted begin and end."""
-        elements = self._elements
-        if not all(map(len, selection.wanted)):
-            return
-        for piece in plan(self.shape, selection.wanted, self.dtype.itemsize):
-            first = piece.start // elements.per_unit * elements.width
-            yield first, elements.nbytes(piece.stop)
-
-    def _is_read_at_once(self, read_into: ReadInto | None) -> TypeGuard[PartReader]:
-        """Return whether all parts are asked for before one is there."""
-        return (
-            isinstance(read_into, PartReader)
-            and self._elements.is_native
-            and read_into.prefers_many
-        )
-
-    def _read_rows(self, read_into: ReadInto, selection: Selection, block: Array) -> bool:
-        """Read whole rows of a component in runs, if that is what is wanted; say whether."""
-        if not isinstance(read_into, RunReader) or not self._elements.is_native:
-            return False
-        rows, *others = selection.wanted
-        if any(
-            len(indices) != length for indices, length in zip(others, self.shape[1:], strict=True)
-        ):
-            return False
-        return read_into.rows(rows, block.reshape(len(rows), -1).view(np.uint8))
-
-    def _fill(self, read_into: ReadInto, start: int, target: Array) -> None:
-        """Fill a flat, contiguous array with the elements from number `start` on."""
-        elements = self._elements
-        if elements.is_native:
-            read_into(start * elements.width, target.view(np.uint8).data)
-            return
-        unit, lead = divmod(start, elements.per_unit)
-        offset, stop = unit * elements.width, elements.nbytes(start + target.size)
-        data = empty_array((stop - offset,), np.dtype(np.uint8))
-        read_into(offset, data.data)
-        target[...] = typed_array(self._component, data)[lead : lead + target.size]
+        for piece in plan(self.shape, wanted, self.dtype.itemsize):
+            yield self._elements.place(piece.start, piece.stop)
 
     def _whole(self, *, is_kept: bool) -> Array:
         """Return all of it, read and checked as a whole."""
@@ -379,7 +376,7 @@ class StoredArray:
             self._decoded = array
         return array
 
-    def _reading(self) -> ReadInto | None:
+    def _reading(self) -> Parts | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read."""
         component = self._component
         count = 0 if self._decoded is not None else element_count(self.shape)
@@ -394,10 +391,6 @@ class StoredArray:
         if is_long and stored.encoding().is_streamed(stored.stored()):
             return StreamReader(stored.checked_pieces(needed))
         return found
-
-
-def _pick(target: Array, window: Array, piece: Piece) -> None:
-    target[...] = picked(window.reshape(piece.window or ()), piece.picks)
 
 
 def gives_view(key: Any, rank: int) -> bool:

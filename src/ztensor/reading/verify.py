@@ -6,11 +6,11 @@ encoding to the last byte, bool bytes, and what its layout demands of its elemen
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import threading
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
+from ztensor.arguments import require_function
 from ztensor.buffers import new_bytes
 from ztensor.digest import require_match
 from ztensor.errors import (
@@ -24,6 +24,7 @@ from ztensor.errors import (
     describe,
     without_our_section,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
 from ztensor.layout import LAYOUTS
 from ztensor.layout.lengths import known_entries, roles_in_order
@@ -35,17 +36,18 @@ from ztensor.model.table import TableObjects
 from ztensor.reading.bulk import right_names
 from ztensor.reading.component import digest_of, lengths_of, require_declared
 from ztensor.reading.overlaps import Overlaps
+from ztensor.reading.sums import Sums, is_unheld
 from ztensor.reading.walking import ComponentWalk
 from ztensor.source.base import PIECE_BYTES
-from ztensor.threads import WINDOWS, Pool, worth
+from ztensor.threads import WINDOWS, worth
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from ztensor.layout.base import Watch
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
-    from ztensor.reading.objects import Objects
 
     Progress = Callable[[int, int], None]
 
@@ -112,12 +114,43 @@ class _Staging(threading.local):
         self.memory = new_bytes(PIECE_BYTES)
 
 
-class _Call(NamedTuple):
-    """What the walks of one call share."""
+class _Call:
+    """What the walks of one call share.
 
-    overlaps: Overlaps
-    report: Callable[[int], None]
-    staging: _Staging
+    Args:
+        file: the file.
+        total: stored bytes to read.
+        progress: as `verify_file` takes it.
+    """
+
+    def __init__(self, file: FileObjects, total: int, progress: Progress | None) -> None:
+        self.file = file
+        self.total = total
+        self.staging = _Staging()
+        self._progress = progress
+        self._done = 0
+        self._lock = Lock()
+
+    def report(self, count: int) -> None:
+        """Tell of stored bytes that were read."""
+        if self._progress is not None:
+            with self._lock:
+                self._done += count
+                self._progress(min(self._done, self.total), self.total)
+
+    def walk(self, objects: list[tuple[str, TensorObject]], workers: int) -> list[_Findings]:
+        """Return what is wrong with objects, by several threads where that pays."""
+        overlaps = Overlaps((self.file, c) for _, o in objects for c in o.components.values())
+
+        def walk(item: tuple[str, TensorObject]) -> _Findings:
+            with WINDOWS.whole():
+                return _Walk(self, overlaps, *item).run()
+
+        workers = worth(workers, lengths_of(self.file, (one for _, one in objects)))
+        if workers <= 1 or len(objects) < 2:
+            return [walk(item) for item in objects]
+        with Pool(workers) as crew:
+            return list(crew.map(walk, objects))
 
 
 @dataclasses.dataclass(slots=True)
@@ -147,7 +180,9 @@ class _Findings:
 def _of_attributes(file: FileObjects) -> _Findings:
     """Return what is wrong with attributes that a format stores as it stores objects."""
     findings = _Findings()
-    for name, error in file.faults().items():
+    with foreign_bytes("the file", file.name):
+        faults = file.faults()
+    for name, error in faults.items():
         path = ("attributes", name)
         reason = error.reason or Reason.FIELD_VALUE
         findings.problems.append(Problem(reason, _sentence(error), path, error.section))
@@ -182,66 +217,41 @@ def verify_file(
         ObjectNotFoundError: a name is not in the file.
         SourceError: the bytes could not be read.
     """
+    require_function("progress", progress)
     if isinstance(names, str):  # one name, not its letters
         names = [names]
     chosen = list(file.names) if names is None else list(dict.fromkeys(names))
-    every = file.manifest.objects
     damaged: dict[str, _Findings] = {}
-    objects: list[tuple[str, TensorObject]] = []
+    every, workers = file.manifest.objects, file.thread_count(threads)
     if isinstance(every, TableObjects):
-        total = _stored_bytes(file, every, chosen)
-    else:
-        objects = _described(file, file.in_file_order(chosen), damaged)
-        total = sum(one.stored_nbytes for _, one in objects)
-    done = 0
-    lock = Lock()
-
-    def report(count: int) -> None:
-        nonlocal done
-        if progress is not None:
-            with lock:
-                done += count
-                progress(min(done, total), total)
-
-    def walk(item: tuple[str, TensorObject]) -> _Findings:
-        with WINDOWS.whole():
-            return _walk_object(file, call, *item)
-
-    workers = file.thread_count(threads)
-    if isinstance(every, TableObjects):
-        right = right_names(file, chosen, report, workers)
+        call = _Call(file, _stored_bytes(file, every, chosen), progress)
+        right = right_names(file, chosen, call.report, workers)
         left = file.in_file_order(name for name in chosen if name not in right)
         objects = [(name, file.object(name)) for name in left]
-    overlaps = Overlaps((file, c) for _, o in objects for c in o.components.values())
-    call = _Call(overlaps, report, _Staging())
-    workers = worth(workers, lengths_of(file, (one for _, one in objects)))
-    if workers <= 1 or len(objects) < 2:
-        findings = [walk(item) for item in objects]
     else:
-        with Pool(workers) as crew:
-            findings = list(crew.map(walk, objects))
-    whole = len(chosen) - len(objects) - len(damaged)  # that were checked in runs
-    sums = _Sums(file)
-    unchecked = {}
+        objects = _described(file, file.in_file_order(chosen), damaged)
+        call = _Call(file, sum(one.stored_nbytes for _, one in objects), progress)
+    findings = call.walk(objects, workers)
+    sums, unchecked = Sums(file), {}
     for (name, tensor_object), found in zip(objects, findings, strict=True):
-        if found.unchecked is not None and not sums.cover(name, tensor_object, found):
+        if found.unchecked is not None and not _are_summed(sums, name, tensor_object, found):
             unchecked[name] = found.unchecked
     findings += damaged.values()
     if names is None:
         findings.append(_of_attributes(file))
-    is_ours = file.format == "zt"
-
-    def told(problem: Problem) -> Problem:
-        found: Problem = problem if is_ours else without_our_section(problem)
-        return found
-
+    problems = [problem for found in findings for problem in found.problems]
+    unsupported = [problem for found in findings for problem in found.unsupported]
+    if file.format != "zt":
+        problems = list(map(without_our_section, problems))
+        unsupported = list(map(without_our_section, unsupported))
+    in_runs = len(chosen) - len(objects) - len(damaged)  # each with a digest that matches
     return VerifyReport(
-        problems=tuple(told(problem) for found in findings for problem in found.problems),
-        unsupported=tuple(told(problem) for found in findings for problem in found.unsupported),
-        checked=sum(found.checked for found in findings) + whole,
+        problems=tuple(problems),
+        unsupported=tuple(unsupported),
+        checked=sum(found.checked for found in findings) + in_runs,
         undigested=sum(found.undigested for found in findings),
         objects=len(chosen),
-        nbytes=total,
+        nbytes=call.total,
         unchecked=unchecked,
     )
 
@@ -252,10 +262,10 @@ def _stored_bytes(file: FileObjects, every: TableObjects, names: list[str]) -> i
     Raises:
         ObjectNotFoundError: a name is not in the file.
     """
-    if len(names) == len(every) and set(names) == set(every):
-        others = sum(one.stored_nbytes for one in every.others.values())
-        return int(every.table.lengths.sum()) + others
-    return sum(file.object(name).stored_nbytes for name in names)
+    rows = [every.row(name) for name in names]
+    others = [name for name, row in zip(names, rows, strict=True) if row is None]
+    in_table = every.table.lengths[[row for row in rows if row is not None]]
+    return int(in_table.sum()) + sum(file.object(name).stored_nbytes for name in others)
 
 
 def _described(
@@ -276,276 +286,223 @@ def _described(
     return objects
 
 
-def unchecked_names(objects: Objects) -> Iterator[str]:
-    """Yield the objects with bytes that nothing in the files can be held to: no digest, no sum."""
-    sums: dict[FileObjects, _Sums] = {}
-    for name in objects.names:
-        file = objects.part(name)
-        of_file = sums.get(file) or sums.setdefault(file, _Sums(file))
-        tensor_object = file.object(name)
-        for component in tensor_object.components.values():
-            if _is_unheld(file, tensor_object, component) and of_file.over(component) is None:
-                yield name
-                break
-
-
-def _is_unheld(file: FileObjects, tensor_object: TensorObject, component: Component) -> bool:
-    """Return whether a component has bytes, and neither a digest nor an encoding that has one.
-
-    In other formats they may lie in another file, or nobody knows how many they are.
-    """
-    has_bytes = component.length or (file.format != "zt" and element_count(tensor_object.shape))
-    if not has_bytes or component.digest is not None:
+def _are_summed(sums: Sums, name: str, tensor_object: TensorObject, findings: _Findings) -> bool:
+    """Return whether all of an object's bytes are under a sum; add what does not match."""
+    if not sums:
         return False
-    return not file.stored(component).has_sum()
+    for role, component in tensor_object.components.items():
+        if not component.length or component.digest is not None:
+            continue
+        number = sums.over(component)
+        if number is None:
+            return False
+        wrong = sums.fault(number)
+        if wrong is None:
+            findings.checked += 1
+            findings.undigested -= 1
+        else:
+            findings.add(wrong, name, role)
+    return True
 
 
-class _Sums:
-    """The sums a file has over more than one component, each looked at once.
+class _Walk:
+    """Goes through all components of one object.
 
     Args:
-        file: the file.
+        call: what the walks share.
+        overlaps: what is known of bytes that objects share.
+        name: the object's name.
+        tensor_object: the object.
     """
 
-    def __init__(self, file: FileObjects) -> None:
-        self._sums = sorted(file.sums, key=lambda one: one.offset)
-        self._starts = [one.offset for one in self._sums]
-        self._found: dict[int, ZTensorError | None] = {}
+    def __init__(
+        self, call: _Call, overlaps: Overlaps, name: str, tensor_object: TensorObject
+    ) -> None:
+        self._call = call
+        self._file = call.file
+        self._overlaps = overlaps
+        self._name = name
+        self._object = tensor_object
+        self._layout = LAYOUTS.get(tensor_object.format)
+        self._findings = _Findings()
+        self._counts: dict[str, int] = {}
+        self._watches: list[tuple[str, Watch]] = []
+        self._entries = known_entries(tensor_object)
+        self._is_whole = True  # what one component says of another can be compared
 
-    def over(self, component: Component) -> int | None:
-        """Return the number of the sum over all of a component's stored bytes."""
-        number = bisect.bisect_right(self._starts, component.offset) - 1
-        if number < 0:
-            return None
-        one = self._sums[number]
-        ends = component.offset + component.length, one.offset + one.length
-        return number if ends[0] <= ends[1] else None
-
-    def cover(self, name: str, tensor_object: TensorObject, findings: _Findings) -> bool:
-        """Return whether all of an object's bytes are under a sum; add what does not match."""
-        if not self._sums:
-            return False
-        for role, component in tensor_object.components.items():
-            if not component.length or component.digest is not None:
-                continue
-            number = self.over(component)
-            if number is None:
-                return False
-            if number not in self._found:
-                try:
-                    self._sums[number].check()
-                    self._found[number] = None
-                except ZTensorError as error:
-                    self._found[number] = error
-            wrong = self._found[number]
-            if wrong is None:
-                findings.checked += 1
-                findings.undigested -= 1
-            else:
-                findings.add(wrong, name, role)
-        return True
-
-
-def _walk_object(
-    file: FileObjects, call: _Call, name: str, tensor_object: TensorObject
-) -> _Findings:
-    findings = _Findings()
-    layout = LAYOUTS.get(tensor_object.format)
-    if layout is None:
-        findings.unsupported.append(
-            Problem(
-                Reason.UNKNOWN_LAYOUT,
-                f"the layout {describe(tensor_object.format)} is unknown; its parts were checked",
-                ("objects", name, "format"),
-                object_name=name,
+    def run(self) -> _Findings:
+        """Return what is wrong."""
+        findings, tensor_object = self._findings, self._object
+        if self._layout is None:
+            word = describe(tensor_object.format)
+            findings.unsupported.append(
+                Problem(
+                    Reason.UNKNOWN_LAYOUT,
+                    f"the layout {word} is unknown; its parts were checked",
+                    ("objects", self._name, "format"),
+                    object_name=self._name,
+                )
             )
-        )
-    counts: dict[str, int] = {}
-    watches: list[tuple[str, Watch]] = []
-    entries = known_entries(tensor_object)
-    whole = True
-    for role in roles_in_order(tensor_object):
-        component = tensor_object.components[role]
-        done = findings.nbytes
-        if findings.unchecked is None and _is_unheld(file, tensor_object, component):
+        for role in roles_in_order(tensor_object):
+            before = findings.nbytes
+            self._check(role, tensor_object.components[role])
+            rest = tensor_object.components[role].length - (findings.nbytes - before)
+            self._call.report(rest)
+        for role, watch in self._watches if self._is_whole else ():
+            try:
+                with foreign_bytes("the object"):
+                    watch.finish(self._counts)
+            except LayoutError as error:
+                findings.add(error, self._name, role)
+        if self._is_whole and tensor_object.entries_once and not findings.problems:
+            try:
+                self._file.tensor(self._name, copy=False)
+            except LayoutError as error:
+                findings.add(error, self._name, error.component)
+        return findings
+
+    def _check(self, role: str, component: Component) -> None:
+        findings = self._findings
+        if findings.unchecked is None and is_unheld(self._file, self._object, component):
             findings.unchecked = "it has no digest"
         has_digest_matched: bool | None = None
         try:
-            has_digest_matched = _check_digest(file, call, component, name, role, findings)
-            # Raw bytes are what they are: whether that is right, the layout says at the end.
-            expected = None if component.encoding == "raw" else component.known_decoded_length
-            if layout is not None and component.encoding != "raw":
-                expected = layout.expected_length(tensor_object, role, entries)
-            if expected is not None:
-                require_declared(component, expected)
-            walker = _walked(
-                file,
-                call.overlaps,
-                tensor_object,
-                role,
-                expected,
-                entries,
-                digest_of_decoded=has_digest_matched is None,
-            )
-            findings.checked += has_digest_matched is None
-            file.stored(component).require_listed(expected)
-            if walker.bool_problem is not None:
-                findings.add(walker.bool_problem, name, role)
-            counts[role] = walker.count
-            if layout is not None and role == layout.main_role:
-                counts[role], wrong = _without_padding(tensor_object, walker, entries)
-                if wrong is not None:
-                    findings.add(wrong, name, role)
-            if walker.unknown is not None:  # then its bytes say nothing of other parts
-                findings.add(walker.unknown, name, role)
-                whole = False
-            elif walker.watch is not None:
-                watches.append((role, walker.watch))
-            if layout is not None and entries is None and walker.unknown is None:
-                entries = layout.entries_told(role, walker.count, walker.last)
+            has_digest_matched = self._check_digest(role, component)
+            with foreign_bytes("the component"):
+                self._look(role, component, digest_of_decoded=has_digest_matched is None)
         except (FormatError, UnsupportedError, LimitError) as error:
-            findings.add(error, name, role)
+            findings.add(error, self._name, role)
             is_held = has_digest_matched is not None
             if is_held and isinstance(error, (UnsupportedError, LimitError)):
-                is_held = _is_sum_right(file, name, role, component, findings)
+                is_held = self._is_sum_right(role, component)
             if not is_held:
                 findings.unchecked = error.message
-            whole = False
-        call.report(component.length - (findings.nbytes - done))
-    if whole:
-        for role, watch in watches:
-            try:
-                watch.finish(counts)
-            except LayoutError as error:
-                findings.add(error, name, role)
-    if whole and tensor_object.entries_once and not findings.problems:
+            self._is_whole = False
+
+    def _check_digest(self, role: str, component: Component) -> bool | None:
+        """Check the digest over stored bytes; None where only the decoded bytes can still match."""
+        findings, file, overlaps = self._findings, self._file, self._overlaps
+        digest = digest_of(component)
+        if digest is None or digest.known is None:
+            findings.undigested += 1
+            if digest is not None and component.length:
+                word = describe(digest.algorithm)
+                findings.unchecked = f"its digest is of an unknown kind, {word}"
+            return True
         try:
-            file.tensor(name, copy=False)
-        except LayoutError as error:
-            findings.add(error, name, error.component)
-    return findings
-
-
-def _is_sum_right(
-    file: FileObjects, name: str, role: str, component: Component, findings: _Findings
-) -> bool:
-    """Return whether what cannot be read was held to its encoding's sum, if that has one.
-
-    It is compared where all of it is decoded.
-    """
-    if not component.length or not file.stored(component).has_sum():
-        return True
-    try:
-        for _ in file.decoded_chunks(name, role):
-            pass
-    except (UnsupportedError, LimitError):
-        return False
-    except FormatError as error:
-        findings.add(error, name, role)
-    return True
-
-
-def _without_padding(
-    tensor_object: TensorObject, walker: ComponentWalk, entries: int | None
-) -> tuple[int, FormatError | None]:
-    """Return how many elements a component has, and what is wrong with bits that belong to none."""
-    component = walker.component
-    logical = component.logical
-    if logical is None or logical.elements_per_storage == 1:
-        return walker.count, None
-    if tensor_object.format == "dense":
-        entries = element_count(tensor_object.shape)
-    if entries is None or not 0 < walker.count - entries < logical.elements_per_storage:
-        return walker.count, None
-    wrong = None
-    if component.is_exact and walker.last_bits:
-        wrong = FormatError(
-            "bits that belong to no element are not 0",
-            reason=Reason.PADDING_VALUE,
-            expected=f"0 behind element {entries}",
-            found=f"{walker.last_bits:#x}",
-            section="2.1 appendix A",
-        )
-    return entries, wrong
-
-
-def _walked(
-    file: FileObjects,
-    overlaps: Overlaps,
-    tensor_object: TensorObject,
-    role: str,
-    expected: int | None,
-    entries: int | None,
-    *,
-    digest_of_decoded: bool,
-) -> ComponentWalk:
-    """Return the walk over a component, or that over another one of which all the same is true."""
-    component = tensor_object.components[role]
-    layout = LAYOUTS.get(tensor_object.format)
-    watch = None if layout is None else layout.watch(tensor_object, role, entries)
-
-    def walk() -> ComponentWalk:
-        is_opaque = tensor_object.is_opaque
-        walker = ComponentWalk(
-            file, component, expected, watch, is_opaque=is_opaque, overlaps=overlaps
-        )
-        walker.run(digest_of_decoded=digest_of_decoded)
-        return walker
-
-    if not overlaps.is_repeated(file, component):
-        return walk()
-    # All that a watch is made of; attributes say how large blocks are.
-    of_object = tensor_object.format, tensor_object.shape, repr(tensor_object.attributes)
-    seen_as = *of_object, role, entries
-    stated = dataclasses.replace(
-        component, digest=component.digest if digest_of_decoded else None, extra=None
-    )
-    key = stated, expected, tensor_object.is_opaque, None if watch is None else seen_as
-    return overlaps.once(file, component, key, walk)
-
-
-def _check_digest(
-    file: FileObjects,
-    call: _Call,
-    component: Component,
-    name: str,
-    role: str,
-    findings: _Findings,
-) -> bool | None:
-    """Check the digest over stored bytes; None where only the decoded bytes can still match."""
-    digest = digest_of(component)
-    if digest is None or digest.known is None:
-        findings.undigested += 1
-        if digest is not None and component.length:
-            findings.unchecked = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
-        return True
-    try:
-        hasher = digest.known.hasher()
-    except UnsupportedError as error:
-        findings.undigested += 1
-        findings.unchecked = error.message
-        findings.add(error, name, role)
-        return True
-    if component.digest_covers_decoded and component.encoding != "raw":
-        findings.nbytes += component.length
-        call.report(component.length)
-        return None
-
-    def hexdigest() -> str:
-        pieces = file.stored(component).stored().pieces(memory=call.staging.memory)
-        for piece in call.overlaps.metered(file, component, pieces, "digest"):
-            hasher.update(piece)
-            findings.nbytes += piece.nbytes
-            call.report(piece.nbytes)
-        return hasher.hexdigest()
-
-    found = call.overlaps.once(file, component, digest.algorithm, hexdigest)
-    try:
-        require_match(digest, found)
-    except DigestMismatchError as error:
-        if component.digest_may_cover_decoded and component.encoding != "raw":
+            hasher = digest.known.hasher()
+        except UnsupportedError as error:
+            findings.undigested += 1
+            findings.unchecked = error.message
+            findings.add(error, self._name, role)
+            return True
+        if component.digest_covers_decoded and component.encoding != "raw":
+            findings.nbytes += component.length
+            self._call.report(component.length)
             return None
-        findings.add(error, name, role)
-        return False
-    findings.checked += 1
-    return True
+
+        def hexdigest() -> str:
+            pieces = file.stored(component).stored().pieces(memory=self._call.staging.memory)
+            for piece in overlaps.metered(file, component, pieces, "digest"):
+                hasher.update(piece)
+                findings.nbytes += piece.nbytes
+                self._call.report(piece.nbytes)
+            return hasher.hexdigest()
+
+        try:
+            require_match(digest, overlaps.once(file, component, digest.algorithm, hexdigest))
+        except DigestMismatchError as error:
+            if component.digest_may_cover_decoded and component.encoding != "raw":
+                return None
+            findings.add(error, self._name, role)
+            return False
+        findings.checked += 1
+        return True
+
+    def _look(self, role: str, component: Component, *, digest_of_decoded: bool) -> None:
+        """Decode a component and see all its elements."""
+        findings, layout = self._findings, self._layout
+        # Raw bytes are what they are: whether that is right, the layout says at the end.
+        expected = None if component.encoding == "raw" else component.known_decoded_length
+        if layout is not None and component.encoding != "raw":
+            expected = layout.expected_length(self._object, role, self._entries)
+        if expected is not None:
+            require_declared(component, expected)
+        walked = self._walked(role, component, expected, digest_of_decoded=digest_of_decoded)
+        findings.checked += digest_of_decoded
+        self._file.stored(component).require_listed(expected)
+        if walked.bool_problem is not None:
+            findings.add(walked.bool_problem, self._name, role)
+        self._counts[role] = walked.count
+        if layout is not None and role == layout.main_role:
+            self._counts[role] = self._without_padding(role, walked)
+        if walked.unknown is not None:  # then its bytes say nothing of other parts
+            findings.add(walked.unknown, self._name, role)
+            self._is_whole = False
+        elif walked.watch is not None:
+            self._watches.append((role, walked.watch))
+        if layout is not None and self._entries is None and walked.unknown is None:
+            self._entries = layout.entries_told(role, walked.count, walked.last)
+
+    def _walked(
+        self, role: str, component: Component, expected: int | None, *, digest_of_decoded: bool
+    ) -> ComponentWalk:
+        """Return the walk over a component, or over another one of which all the same is true."""
+        file, overlaps, seen = self._file, self._overlaps, self._object
+        watch = None
+        if self._layout is not None:
+            watch = self._layout.watch(seen, role, self._entries)
+
+        def walk() -> ComponentWalk:
+            walker = ComponentWalk(
+                file, component, expected, watch, is_opaque=seen.is_opaque, overlaps=overlaps
+            )
+            walker.run(digest_of_decoded=digest_of_decoded)
+            return walker
+
+        if not overlaps.is_repeated(file, component):
+            return walk()
+        # All that a watch is made of; attributes say how large blocks are.
+        made_of = seen.format, seen.shape, repr(seen.attributes), role, self._entries
+        stated = dataclasses.replace(
+            component, digest=component.digest if digest_of_decoded else None, extra=None
+        )
+        key = stated, expected, seen.is_opaque, None if watch is None else made_of
+        return overlaps.once(file, component, key, walk)
+
+    def _without_padding(self, role: str, walked: ComponentWalk) -> int:
+        """Return how many elements a component has; add what is wrong with bits of none."""
+        component, entries = walked.component, self._entries
+        packed = component.logical
+        if packed is None or packed.elements_per_storage == 1:
+            return walked.count
+        if self._object.format == "dense":
+            entries = element_count(self._object.shape)
+        if entries is None or not 0 < walked.count - entries < packed.elements_per_storage:
+            return walked.count
+        if component.is_exact and walked.last_bits:
+            wrong = FormatError(
+                "bits that belong to no element are not 0",
+                reason=Reason.PADDING_VALUE,
+                expected=f"0 behind element {entries}",
+                found=f"{walked.last_bits:#x}",
+                section="2.1 appendix A",
+            )
+            self._findings.add(wrong, self._name, role)
+        return entries
+
+    def _is_sum_right(self, role: str, component: Component) -> bool:
+        """Return whether what cannot be read was held to its encoding's sum, if that has one.
+
+        It is compared where all of it is decoded.
+        """
+        if not component.length or not self._file.stored(component).has_sum():
+            return True
+        try:
+            for _ in self._file.decoded_chunks(self._name, role):
+                pass
+        except (UnsupportedError, LimitError):
+            return False
+        except FormatError as error:
+            self._findings.add(error, self._name, role)
+        return True

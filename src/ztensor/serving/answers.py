@@ -13,7 +13,6 @@ from starlette.applications import Starlette
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from ztensor.boundary import turn
 from ztensor.errors import SourceError, UsageError, ZTensorError
 from ztensor.model.showing import visible
 from ztensor.serving.connections import BoundedProtocol
@@ -257,8 +256,4 @@ def _text_of(error: BaseException) -> str:
         return visible(str(error))[:1000]
     if isinstance(error, asyncio.CancelledError):
         return "it was ended"
-    try:
-        turn(error)  # type: ignore[arg-type]  # raises an error of ours, or nothing
-    except ZTensorError as ours:
-        return visible(ours.message)[:1000]
     return "something went wrong that should not have"

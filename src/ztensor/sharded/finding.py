@@ -25,7 +25,7 @@ from ztensor.sharded.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, s
 from ztensor.source.directory import RemoteFiles
 from ztensor.source.folders import folder_of, has_lists, listed, there
 from ztensor.source.identity import url_id
-from ztensor.source.paths import path_text
+from ztensor.source.paths import absolute_path, path_text
 from ztensor.source.reference import Remote, is_option_store, path_of_file_url, remote_of
 from ztensor.source.table import absolute, is_remote, source_of
 from ztensor.source.upload import is_there
@@ -191,7 +191,7 @@ def _in_folder(path: str, limits: Limits) -> FileSet:
 
 def _with_siblings(path: str) -> FileSet:
     """Return the set whose first shard a path is."""
-    path = os.path.abspath(path)
+    path = absolute_path(path)
     folder, name = os.path.split(path)
     match = SHARD.fullmatch(name)
     if match is None:  # a line break is in it

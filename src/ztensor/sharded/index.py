@@ -24,6 +24,7 @@ from ztensor.model.showing import counted
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import Beneath, parts_of
 from ztensor.source.local import FileSource
+from ztensor.source.paths import absolute_path
 from ztensor.source.remote import RemoteSource
 from ztensor.wire.json import charge as json_charge
 
@@ -93,7 +94,7 @@ def read_index(path: str, limits: Limits = DEFAULT_LIMITS) -> FileSet:
         LimitError: it is larger or deeper than the caps allow.
         SourceError: it cannot be read, or a shard is missing.
     """
-    path = os.path.abspath(path)
+    path = absolute_path(path)
     try:
         index = parse_index(read_text(path, limits), limits)
     except ZTensorError as error:

@@ -7,6 +7,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any, Self
 
+from ztensor.arguments import require_choice
 from ztensor.contents import open_file
 from ztensor.errors import (
     ClosedError,
@@ -18,7 +19,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import Limits, caps_of
 from ztensor.locks import Lock
 from ztensor.model.account import Unrepresented
 from ztensor.model.showing import counted
@@ -68,7 +69,6 @@ class ShardedObjects:
     """
 
     is_set = True
-    quick = None
 
     def __init__(
         self,
@@ -79,13 +79,15 @@ class ShardedObjects:
         limits: Limits | None = None,
         recover: bool = False,
     ) -> None:
+        require_choice("verify", verify, (None, True, False))
+        caps = caps_of(limits)
         self._how: dict[str, Any] = {
             "verify": verify, "mmap": mmap, "limits": limits, "recover": recover,
         }  # fmt: skip
         self.is_closed = False
         self._lock = Lock()
         self._opened: dict[str, FileObjects] = {}
-        self.set: FileSet = find_set(source, DEFAULT_LIMITS if limits is None else limits)
+        self.set: FileSet = find_set(source, caps)
         self._state = state_of(self.set.index)
         self.homes: dict[str, str] = dict(self.set.weight_map or {})
         self._names: dict[str, list[str]] = {file: [] for file in self.set.files}

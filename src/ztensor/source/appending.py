@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.source import locking
 from ztensor.source.descriptor import Descriptor
-from ztensor.source.flushing import START_BYTES, start_flush
 from ztensor.source.guards import CommitBehind, CommitOver, Guarded
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
@@ -65,7 +64,6 @@ class AppendSink(FileSource):
         opener = functools.partial(_open_to_write, path, lock=lock, timeout=timeout)
         super().__init__(path, mapped=False, opener=opener)
         self._durable = durable is not False
-        self._unstarted = 0  # bytes that the disk was not told of
 
     def require_unchanged(self) -> None:
         """Do nothing: the lock keeps other writers out."""
@@ -96,11 +94,6 @@ class AppendSink(FileSource):
     def commit_over(self, guard: bytes) -> None:
         """Put new states before a guard, a copy of the old footer; see `CommitOver`."""
         self._guarded = CommitOver(self, guard)
-
-    @property
-    def descriptor(self) -> int:
-        """Return the open file, for copies made in the kernel."""
-        return self.in_use().number
 
     @property
     def position(self) -> int:
@@ -162,10 +155,6 @@ class AppendSink(FileSource):
                 del descriptor
             view = view[count:]
             offset += count
-            self._unstarted += count
-            if self._durable and self._unstarted >= START_BYTES:
-                start_flush(self.descriptor, offset - self._unstarted, self._unstarted)
-                self._unstarted = 0
 
     def take_back(self, length: int) -> bool:
         """Cut the file to a length it had, and return whether that worked.
@@ -182,7 +171,7 @@ class AppendSink(FileSource):
         if length == self.size and os.utime in os.supports_fd:
             with contextlib.suppress(OSError):
                 times = self.status().st_atime_ns, self._changed_at
-                os.utime(self.descriptor, ns=times)
+                self._ask(lambda number: os.utime(number, ns=times))
         return True
 
     def require_length(self, length: int) -> None:

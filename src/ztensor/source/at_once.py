@@ -16,6 +16,8 @@ _MOST_BYTES = 64 << 20
 class AtOnce:
     """Gathers reads of one source, and makes them when they are many or when all are there.
 
+    Where requests are not dear each is made when it is asked for.
+
     Args:
         source: what is read.
     """
@@ -32,6 +34,9 @@ class AtOnce:
         Raises:
             SourceError: what was asked for before could not be read.
         """
+        if not self._source.prefers_long_reads:
+            self._source.read_into(offset, target)
+            return
         if self._nbytes + target.nbytes > _MOST_BYTES:
             self.end()
         self._parts.append((offset, target))
@@ -39,7 +44,10 @@ class AtOnce:
 
     def later(self, work: Callable[[], None]) -> None:
         """Do something once what was asked for so far is there."""
-        self._later.append(work)
+        if self._parts:
+            self._later.append(work)
+        else:
+            work()
 
     def end(self) -> None:
         """Read what was asked for, and do what waits for it.

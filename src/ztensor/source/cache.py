@@ -23,7 +23,7 @@ from ztensor.errors import ArgumentValueError, describe
 from ztensor.locks import Lock
 from ztensor.source import locking, removal
 from ztensor.source.identity import object_id, text_digest
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     import datetime

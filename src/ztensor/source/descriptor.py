@@ -1,8 +1,16 @@
-"""The number of an open file, counted: given back when the last who uses it is done."""
+"""The number of an open file, counted: given back when the last call that uses it is done."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING, TypeVar
+
+from ztensor.errors import ClosedError, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_T = TypeVar("_T")
 
 
 class Descriptor:
@@ -39,3 +47,40 @@ class Descriptor:
             self.close()
         except (AttributeError, OSError):  # an interpreter at its end has no os
             pass
+
+
+class OpenFile:
+    """A file that is open until it is closed, perhaps by another thread.
+
+    Attributes:
+        name: its path, for messages.
+    """
+
+    name: str
+    _descriptor: Descriptor | None = None
+
+    def in_use(self) -> Descriptor:
+        """Return what keeps the file open as long as it is referred to; see `Descriptor`.
+
+        Raises:
+            ClosedError: it is closed.
+        """
+        descriptor = self._descriptor
+        if descriptor is None:
+            raise ClosedError("the file is closed", file=self.name)
+        return descriptor
+
+    def _ask(self, ask: Callable[[int], _T], doing: str = "cannot look at the file") -> _T:
+        """Return what a call says that takes the number of the open file.
+
+        Raises:
+            ClosedError: it is closed.
+            SourceError: the system refused.
+        """
+        descriptor = self.in_use()
+        try:
+            return ask(descriptor.number)
+        except OSError as error:
+            raise SourceError.from_os(error, doing, self.name) from error
+        finally:
+            del descriptor  # an error's traceback would keep the file open

@@ -12,7 +12,7 @@ from ztensor.source.prefixes import one_level
 from ztensor.source.reference import Remote, is_option_store
 from ztensor.source.upload import is_there
 from ztensor.source.urls import place_of
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,11 +11,13 @@ import hashlib
 import os
 import re
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import without_secrets
 
 if TYPE_CHECKING:
+    import datetime
+
     from ztensor.source.urls import Place
 
 # Parameters that a signed URL of the scheme always has, and those it may have. A value that alters
@@ -84,3 +86,45 @@ def object_id(url: str, place: Place) -> str:
 def text_digest(text: str) -> bytes:
     """Return the sha256 of a text, which tells nothing of a secret in it."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
+
+
+class Version(NamedTuple):
+    """What tells one state of an object from another.
+
+    Attributes:
+        size: length in bytes; -1 of an object that nothing was read of yet.
+        e_tag: its mark, where the store gives one.
+        modified: when it was written, where the store says so.
+    """
+
+    size: int
+    e_tag: str | None
+    modified: datetime.datetime | None
+
+    @property
+    def is_strong(self) -> bool:
+        """Return whether the mark alone tells the state."""
+        return self.e_tag is not None and not self.e_tag.startswith("W/")
+
+    def is_same(self, other: Version) -> bool:
+        """Return whether two are one; a mark that only one of them has tells them apart."""
+        if (self.size, self.e_tag) != (other.size, other.e_tag):
+            return False
+        return self.is_strong or self.modified == other.modified
+
+    def pin(self) -> dict[str, Any]:
+        """Return the options of a request that only this state answers."""
+        if self.is_strong:
+            return {"if_match": self.e_tag}
+        return {} if self.modified is None else {"if_unmodified_since": self.modified}
+
+
+UNKNOWN = Version(-1, None, None)
+
+
+def version_of(meta: Any) -> Version:
+    """Return which state of an object an answer of a store is about."""
+    modified = meta.get("last_modified")
+    if modified is not None and modified.timestamp() == 0:  # so obstore says that there is no date
+        modified = None
+    return Version(int(meta["size"]), meta.get("e_tag"), modified)

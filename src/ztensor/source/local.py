@@ -18,8 +18,8 @@ from ztensor.errors import (
 from ztensor.locks import Lock
 from ztensor.source import locking
 from ztensor.source.base import Source, read_bytes, shrunk
-from ztensor.source.descriptor import Descriptor
-from ztensor.source.paths import is_url
+from ztensor.source.descriptor import Descriptor, OpenFile
+from ztensor.source.paths import absolute_path, is_url
 from ztensor.source.rights import Rights, rights_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _MAP_NORESERVE = (
 )
 
 
-class FileSource(Source):
+class FileSource(OpenFile, Source):
     """A regular file opened by path.
 
     `close()` may be called beside reads in other threads: those that have begun end as if it had
@@ -74,7 +74,9 @@ class FileSource(Source):
     ) -> None:
         self.name = path
         # Another process, or this one later, may have another working directory.
-        self.path: str | None = path if os.path.isabs(path) else os.path.join(os.getcwd(), path)
+        self.path: str | None = (
+            path if os.path.isabs(path) else os.path.join(absolute_path(""), path)
+        )
         try:
             opened = opener(_OPEN_FLAGS) if opener else Descriptor(os.open(path, _OPEN_FLAGS))
         except SourceError as error:  # of the opener
@@ -131,32 +133,6 @@ class FileSource(Source):
             piece = os.read(number, min(destination.nbytes, 1 << 23))
         destination[: len(piece)] = piece
         return len(piece)
-
-    def in_use(self) -> Descriptor:
-        """Return what keeps the file open as long as it is referred to; see `Descriptor`.
-
-        Raises:
-            ClosedError: it is closed.
-        """
-        descriptor = self._descriptor
-        if descriptor is None:
-            raise ClosedError("the file is closed", file=self.name)
-        return descriptor
-
-    def _ask(self, ask: Callable[[int], _T], doing: str = "cannot look at the file") -> _T:
-        """Return what a call says that takes the number of the open file.
-
-        Raises:
-            ClosedError: it is closed.
-            SourceError: the system refused.
-        """
-        descriptor = self.in_use()
-        try:
-            return ask(descriptor.number)
-        except OSError as error:
-            raise SourceError.from_os(error, doing, self.name) from error
-        finally:
-            del descriptor
 
     def status(self) -> os.stat_result:
         """Return what the system says of the open file.

@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import struct
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
 from ztensor.errors import Reason, SourceError
-from ztensor.source import removal
 from ztensor.source.descriptor import Descriptor
 
 if TYPE_CHECKING:
@@ -139,6 +139,29 @@ def is_dead(file: BinaryIO) -> bool:
     return True
 
 
+def sweep(folder: str, targets: str) -> list[str]:
+    """Remove temporaries whose process was killed: no process holds their lock.
+
+    Args:
+        folder: where they are.
+        targets: an expression for the names of the files they would have become.
+
+    Returns:
+        The paths of those there were, whether they were of a dead process or not.
+    """
+    from ztensor.source import removal  # not for a file that is read
+
+    pattern = re.compile(rf"\.{targets}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        with os.scandir(folder) as entries:
+            names = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
+        for name in names:
+            with contextlib.suppress(OSError):
+                removal.remove_file(name, is_dead)
+    return names
+
+
 def _try_lock(descriptor: int) -> bool:
     """Lock a file; return False if another process has a lock.
 
@@ -228,10 +251,12 @@ def idle_folder(path: str) -> Iterator[bool | None]:
 
 
 def _use_folder(path: str) -> Descriptor | None:
+    from ztensor.source.removal import is_link  # not for a file that is read
+
     while True:
         os.makedirs(path, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # removed since it was made
-            if removal.is_link(os.lstat(path)):
+            if is_link(os.lstat(path)):
                 raise NotADirectoryError(errno.ENOTDIR, "a link, which is not followed", path)
             folder = _lock_folder(path, is_shared=True)
             if folder is None or os.path.samestat(os.fstat(folder.number), os.stat(path)):

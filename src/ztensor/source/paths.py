@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceError, describe
 
 if TYPE_CHECKING:
     from typing import TypeGuard
@@ -53,3 +53,15 @@ def path_text(path: Any) -> str:
     if fault:
         raise ArgumentValueError("no file can have this path", found=fault, file=text)
     return text
+
+
+def absolute_path(path: str) -> str:
+    """Return a path that means the same in another working folder.
+
+    Raises:
+        SourceError: the working folder was removed.
+    """
+    try:
+        return os.path.abspath(path)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot find the working folder", path) from error

@@ -16,7 +16,7 @@ from ztensor.source.failures import asked
 from ztensor.source.reference import Remote
 from ztensor.source.upload import place_to_write
 from ztensor.source.urls import place_of
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

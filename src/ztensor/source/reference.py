@@ -11,10 +11,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import urllib.parse
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -89,6 +87,8 @@ class Remote(os.PathLike[str]):
                 file=self.name,
             )
         if is_http(whole):
+            import urllib.parse  # not for files on disk
+
             name = urllib.parse.quote(name)
         return Remote(f"{whole.rpartition('/')[0]}/{name}", self.storage, self.cache)
 
@@ -113,7 +113,6 @@ class Remote(os.PathLike[str]):
         return Remote, (self.url, shown, self.cache)
 
 
-@public
 def remote(url: Path, storage: object = None, *, cache: Path | None = None) -> os.PathLike[str]:
     """Return a URL together with what opens its store: it is taken wherever a path is.
 
@@ -224,6 +223,8 @@ def path_of_file_url(url: str) -> str:
     Raises:
         ArgumentValueError: it names a file of another machine.
     """
+    import urllib.parse
+
     parts = urllib.parse.urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise ArgumentValueError(

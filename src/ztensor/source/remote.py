@@ -13,7 +13,7 @@ import collections
 import concurrent.futures
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,19 +22,19 @@ from ztensor.locks import Lock
 from ztensor.source.base import Source, shrunk
 from ztensor.source.cache import cache_of
 from ztensor.source.failures import changed, ends_of, failure, require_process
-from ztensor.source.identity import object_id
-from ztensor.source.local import FileSource
+from ztensor.source.identity import UNKNOWN, Version, object_id, version_of
 from ztensor.source.pieces import PART_BYTES, Piece, plan, scatter
-from ztensor.source.reference import Remote, is_option_store, path_of_file_url
+from ztensor.source.reference import Remote
 from ztensor.source.urls import place_of
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
-    import datetime
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ztensor.source.cache import ObjectCache, VersionCache
     from ztensor.source.urls import Place
+
+    Keep = Callable[[int, memoryview], None]
 
 THREADS = 8
 _BLOCK_BYTES = 256 << 10
@@ -46,18 +46,8 @@ _FIRST_OF_OTHERS = 256 << 10, 68 << 10  # a zip archive is looked through for 64
 # A server that knows no ranges is asked for the whole, up to so much.
 _MOST_WHOLE = 64 << 20
 _PIECE_BYTES = 1 << 20  # of a body that is copied while the next arrives
+_ABOUT_RANGES = re.compile(r"StartTooLarge|[Ss]tatus\W{1,4}(400|416|501)\b")
 _SMALL_BYTES = 64 << 10  # of one that mostly is thrown away, and so need not be put together
-
-
-class _Version(NamedTuple):
-    """What tells one state of an object from another."""
-
-    size: int
-    e_tag: str | None
-    modified: datetime.datetime | None
-
-
-_UNKNOWN = _Version(-1, None, None)  # of an object that nothing was read of yet
 
 
 class RemoteSource(Source):
@@ -90,33 +80,24 @@ class RemoteSource(Source):
         self._lock = Lock()
         self._is_closed = False
         self._fixed: list[tuple[int, memoryview]] = []  # head and tail
-        self._whole: memoryview | None = None
         self._blocks: collections.OrderedDict[int, memoryview] = collections.OrderedDict()
         self._next, self._reach = -1, _BLOCK_BYTES
         self._kept: VersionCache | None = None
-        self._version = _UNKNOWN
+        self._version = UNKNOWN
         kept = cache_of(remote, self._place)
         if size is None or kept is not None:
             self._version = self._open_kept(kept)
             size = self._version.size
         self.size = size
 
-    # --- Opening ----------------------------------------------------------------------------
-
-    def _open_kept(self, kept: ObjectCache | None) -> _Version:
+    def _open_kept(self, kept: ObjectCache | None) -> Version:
         """Open by the version alone where its ends are in the cache."""
         if kept is None:
             return self._open()
         if kept.is_known():
-            place = self._place
-            try:
-                version = self._ask(lambda lib: _version(lib.head(place.store, place.key)))
-            except SourceNotFoundError:
-                raise
-            except SourceError:  # a URL may be signed for GET alone
-                version = None
+            version = self._look()
             self._kept = None if version is None else kept.of(*version)
-            if self._kept is not None:
+            if version is not None and self._kept is not None:
                 head, tail = self._kept.end("head"), self._kept.end("tail")
                 if head is not None and tail is not None:
                     return self._keep(version, head[1], *tail)
@@ -127,7 +108,7 @@ class RemoteSource(Source):
                 self._kept.keep_end(name, start, data)
         return version
 
-    def _open(self) -> _Version:
+    def _open(self) -> Version:
         name = self._place.key or self.name
         head_bytes, tail_bytes = _FIRST.get(os.path.splitext(name)[1].lower(), _FIRST_OF_OTHERS)
         if type(self._place.store).__name__ != "AzureStore":  # which knows no suffix ranges
@@ -137,7 +118,7 @@ class RemoteSource(Source):
                 pass
         return self._open_by_size(head_bytes, tail_bytes)
 
-    def _open_at_once(self, head_bytes: int, tail_bytes: int) -> _Version:
+    def _open_at_once(self, head_bytes: int, tail_bytes: int) -> Version:
         for _ in range(2):  # once more where it was replaced between the two
             with Pool(1) as pool:
                 later = pool.submit(self._first, {"range": (0, head_bytes)})
@@ -147,10 +128,9 @@ class RemoteSource(Source):
                 return self._keep(head[0], head[2], tail[1], tail[2])
         raise changed(self.name)
 
-    def _open_by_size(self, head_bytes: int, tail_bytes: int) -> _Version:
+    def _open_by_size(self, head_bytes: int, tail_bytes: int) -> Version:
         """Ask for the size first: of Azure, of servers that know less, and of empty objects."""
-        place = self._place
-        version = self._ask(lambda library: _version(library.head(place.store, place.key)))
+        version = self._head()
         if not version.size:
             return self._keep(version, memoryview(b""), 0, memoryview(b""))
         start = max(0, version.size - tail_bytes)
@@ -166,7 +146,7 @@ class RemoteSource(Source):
             return self._take_whole(version)
         return self._keep(version, head, start, tail)
 
-    def _take_whole(self, version: _Version) -> _Version:
+    def _take_whole(self, version: Version) -> Version:
         if version.size > _MOST_WHOLE:
             error = SourceError(
                 "the server gives no ranges, and the whole is too long to be held in memory",
@@ -180,17 +160,17 @@ class RemoteSource(Source):
         return self._keep(version, whole, 0, whole)
 
     def _first(
-        self, options: dict[str, Any], version: _Version | None = None
-    ) -> tuple[_Version, int, memoryview]:
+        self, options: dict[str, Any], version: Version | None = None
+    ) -> tuple[Version, int, memoryview]:
         """Return what one of the first requests gave: the version, where it begins, its bytes."""
         most = _MOST_WHOLE
         if "range" in options:
             asked = options["range"]
             most = asked["suffix"] if isinstance(asked, dict) else asked[1] - asked[0]
 
-        def ask(library: Any) -> tuple[_Version, int, memoryview]:
+        def ask(library: Any) -> tuple[Version, int, memoryview]:
             result = library.get(self._place.store, self._place.key, options=options)
-            found = _version(result.meta)
+            found = version_of(result.meta)
             start, stop = result.range
             if version is not None and found != version:
                 raise self._changed(version, found)
@@ -200,20 +180,16 @@ class RemoteSource(Source):
             self._receive(result, start, [(start, memory)])
             return found, start, memory
 
-        found: tuple[_Version, int, memoryview] = self._ask(ask, is_first=True)
+        found: tuple[Version, int, memoryview] = self._ask(ask, is_first=True)
         return found
 
-    def _keep(self, version: _Version, head: memoryview, start: int, tail: memoryview) -> _Version:
+    def _keep(self, version: Version, head: memoryview, start: int, tail: memoryview) -> Version:
         if start + tail.nbytes != version.size:
             raise self._cut_short(start, version.size - start, tail.nbytes)
-        if start == 0:
-            self._whole = tail.cast("B").toreadonly()
-        self._fixed = [(0, head), (start, tail)]
+        self._fixed = [(0, head), (start, tail.toreadonly())]
         if head.nbytes % _BLOCK_BYTES == 0:  # who goes on behind it reads a long header
             self._next = self._reach = head.nbytes
         return version
-
-    # --- Requests ---------------------------------------------------------------------------
 
     def _ask(
         self,
@@ -239,7 +215,8 @@ class RemoteSource(Source):
             if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
                 raise
             problem: Exception = failure(error, doing, self.name)
-            if is_first and _is_about_ranges(error):
+            is_none = type(error).__name__ == "NotSupportedError"
+            if is_first and (is_none or _ABOUT_RANGES.search(ends_of(error))):
                 problem = _NoRanges()
             elif not is_first and isinstance(error, FileNotFoundError) and self._fixed:
                 problem = changed(self.name, found="no object")
@@ -247,47 +224,40 @@ class RemoteSource(Source):
         # pickles errors for other processes takes along what they came from, even if hidden.
         raise problem
 
-    def _pin(self) -> dict[str, Any]:
-        version = self._version
-        if _is_strong(version.e_tag):
-            return {"if_match": version.e_tag}
-        if version.modified is not None:
-            return {"if_unmodified_since": version.modified}
-        return {}
+    def _head(self) -> Version:
+        place = self._place
+        found: Version = self._ask(lambda library: version_of(library.head(place.store, place.key)))
+        return found
 
-    def confirm(self) -> None:
-        """Ask whether the object is there and as long as was said, where that is not known yet.
-
-        Raises:
-            SourceError: it is not.
-        """
-        if self._version is not _UNKNOWN:
-            return
+    def _look(self) -> Version | None:
+        """Return the version that is there; None where the server does not say."""
         try:
-            found = self._ask(
-                lambda library: _version(library.head(self._place.store, self._place.key))
-            )
+            return self._head()
         except SourceNotFoundError:
             raise
         except SourceError:  # a URL may be signed for GET alone
-            found = self._open()
-        self._require_version(found)
+            return None
 
-    def _require_version(self, found: _Version) -> None:
+    def confirm(self) -> None:
+        """Ask whether the object is there and as long as was said, where that is not known yet."""
+        if self._version is UNKNOWN:
+            self._require_version(self._look() or self._open())
+
+    def _require_version(self, found: Version) -> None:
         """Hold an answer to the version that was opened; the first one tells which that is."""
         with self._lock:
-            if self._version is _UNKNOWN and found.size == self.size:
+            if self._version is UNKNOWN and found.size == self.size:
                 self._version = found
         expected = self._version
-        if expected is _UNKNOWN:
+        if expected is UNKNOWN:
             raise changed(self.name, f"{self.size} bytes", f"{found.size}")
-        if not _is_same(expected, found):
+        if not found.is_same(expected):
             raise self._changed(expected, found)
 
     def _fetch(self, piece: Piece) -> None:
         """Fill a piece's targets by one request; the first one tells how the server answers."""
         try:
-            self._fetch_range(piece, is_first=self._version is _UNKNOWN)
+            self._fetch_range(piece, is_first=self._version is UNKNOWN)
         except _NoRanges:
             self._require_version(self._open())
             for offset, memory in piece.targets:
@@ -297,13 +267,12 @@ class RemoteSource(Source):
 
     def _fetch_range(self, piece: Piece, *, is_first: bool = False) -> None:
         def ask(library: Any) -> None:
-            options = {"range": (piece.start, piece.stop), **self._pin()}
+            options = {"range": (piece.start, piece.stop), **self._version.pin()}
             result = library.get(self._place.store, self._place.key, options=options)
-            self._require_version(_version(result.meta))
+            self._require_version(version_of(result.meta))
             if tuple(result.range) != (piece.start, piece.stop):
-                raise self._cut_short(
-                    piece.start, piece.stop - piece.start, result.range[1] - result.range[0]
-                )
+                start, stop = result.range
+                raise self._cut_short(piece.start, piece.stop - piece.start, stop - start)
             self._receive(result, piece.start, piece.targets)
 
         self._ask(ask, doing="cannot read", is_first=is_first)
@@ -323,10 +292,9 @@ class RemoteSource(Source):
         if done != stop:
             raise self._cut_short(start, stop - start, done - start)
 
-    def _changed(self, expected: _Version, found: _Version) -> SourceError:
+    def _changed(self, expected: Version, found: Version) -> SourceError:
         if found.size != expected.size:
-            sizes = f"{expected.size} bytes", f"{found.size}"
-            return changed(self.name, *sizes)
+            return changed(self.name, f"{expected.size} bytes", f"{found.size}")
         marks = [one.e_tag or one.modified for one in (expected, found)]
         return changed(self.name, *(f"version {describe(mark and str(mark))}" for mark in marks))
 
@@ -338,16 +306,8 @@ class RemoteSource(Source):
             found=f"{got}",
         )
 
-    # --- Reading ----------------------------------------------------------------------------
-
     def read_into(self, offset: int, destination: memoryview) -> None:
-        """Fill `destination` with the bytes from `offset`.
-
-        Raises:
-            SourceError: the bytes could not be read, or the object is another one by now.
-            ClosedError: it is closed.
-            UsageError: the process was forked from one that used the library.
-        """
+        """Fill `destination` with the bytes from `offset`."""
         if destination.nbytes <= _BLOCK_BYTES:
             self._require(offset, destination.nbytes)
             self._read_short(offset, destination)
@@ -355,19 +315,11 @@ class RemoteSource(Source):
             self.read_many([(offset, destination)])
 
     def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory: neighbours by one request, long ones by several at once.
-
-        Raises:
-            SourceError: as `read_into`.
-        """
+        """Fill several pieces of memory: neighbours by one request, long ones by several."""
         self._fill(self._waiting(parts))
 
     def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
-        """Fill several pieces of memory, and yield the number of each that is full.
-
-        Raises:
-            SourceError: as `read_into`.
-        """
+        """Fill several pieces of memory, and yield the number of each that is full."""
         # Each part has an array of its own, which its pieces keep: by that they are told apart.
         views = [(offset, np.asarray(memory).data) for offset, memory in parts]
         numbers = {id(view.obj): number for number, (_, view) in enumerate(views)}
@@ -404,19 +356,18 @@ class RemoteSource(Source):
         """Fill memory from the cache on disk, where there is one, or fetch; yield what is full."""
         if self._kept is None:
             return self._fetched(parts)
-        self._kept.fill(parts, self._fetch_all)
-        return parts
 
-    def _fetch_all(
-        self, parts: Sequence[tuple[int, memoryview]], keep: Callable[[int, memoryview], None]
-    ) -> None:
-        for _ in self._fetched(parts, keep):
-            pass
+        def fetch(parts: Sequence[tuple[int, memoryview]], keep: Keep) -> None:
+            for _ in self._fetched(parts, keep):
+                pass
+
+        self._kept.fill(parts, fetch)
+        return parts
 
     def _fetched(
         self,
         parts: Sequence[tuple[int, memoryview]],
-        keep: Callable[[int, memoryview], None] | None = None,
+        keep: Keep | None = None,
     ) -> Iterator[tuple[int, memoryview]]:
         """Fetch, long parts in pieces, several at once; yield each piece of memory that is full."""
 
@@ -451,9 +402,6 @@ class RemoteSource(Source):
 
     def _copy_kept(self, offset: int, destination: memoryview) -> bool:
         """Fill from head, tail or one block; return whether that was possible."""
-        if self._whole is not None:
-            destination[:] = self._whole[offset : offset + destination.nbytes]
-            return True
         stop = offset + destination.nbytes
         for start, kept in self._fixed:
             if start <= offset and stop <= start + kept.nbytes:
@@ -514,27 +462,23 @@ class RemoteSource(Source):
         return buffer[:_BLOCK_BYTES]
 
     def require_current(self) -> None:
-        """Ask whether the object is still the one that was opened: one request.
-
-        Raises:
-            SourceError: it is another one by now, or the store does not answer.
-        """
-        place = self._place
-        found: _Version = self._ask(lambda library: _version(library.head(place.store, place.key)))
-        if not _is_same(self._version, found):
+        """Ask whether the object is still the one that was opened: one request."""
+        found = self._head()
+        if not found.is_same(self._version):
             raise self._changed(self._version, found)
 
     def held(self) -> memoryview | None:
         """Return the whole where opening brought it all; else None."""
-        return None if self._is_closed else self._whole
+        start, tail = self._fixed[-1] if self._fixed else (-1, None)
+        return tail if start == 0 else None
 
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the object from one that takes its place; None where nothing does."""
         version = self._version
         if version.e_tag is None and version.modified is None:
             return None
+        modified = None if version.is_strong else str(version.modified)
         url = object_id(self.remote.url, self._place)
-        modified = None if _is_strong(version.e_tag) else str(version.modified)
         return self.name, url, version.size, version.e_tag, modified
 
     def close(self) -> None:
@@ -543,56 +487,12 @@ class RemoteSource(Source):
         with self._lock:
             self._blocks.clear()
             self._fixed = []
-            self._whole = None
 
 
 def open_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
-    """Open a URL of a store, of a server or of a hub for reading.
-
-    Raises:
-        SourceError: it cannot be read.
-        ArgumentValueError: it names no object, or an option is none of the store's.
-        MissingDependencyError: obstore is not installed.
-    """
+    """Open a URL of a store, of a server or of a hub for reading; see `RemoteSource`."""
     return RemoteSource(Remote(url, storage, cache))
-
-
-def open_file_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
-    """Open a `file://` URL: the file itself, or an object of a store that was passed.
-
-    Raises:
-        SourceError: it cannot be read.
-        ArgumentValueError: it names a file of another machine.
-    """
-    if is_option_store(storage):
-        return FileSource(path_of_file_url(url))
-    return open_url(url, storage, cache)
 
 
 class _NoRanges(Exception):
     """The server gives no such range: none at all, or none of an empty object."""
-
-
-_ABOUT_RANGES = re.compile(r"StartTooLarge|[Ss]tatus\W{1,4}(400|416|501)\b")
-
-
-def _is_about_ranges(error: BaseException) -> bool:
-    return type(error).__name__ == "NotSupportedError" or bool(_ABOUT_RANGES.search(ends_of(error)))
-
-
-def _version(meta: Any) -> _Version:
-    modified = meta.get("last_modified")
-    if modified is not None and modified.timestamp() == 0:  # so obstore says that there is no date
-        modified = None
-    return _Version(int(meta["size"]), meta.get("e_tag"), modified)
-
-
-def _is_same(expected: _Version, found: _Version) -> bool:
-    """Return whether two versions are one; a mark that only one of them has tells them apart."""
-    if (expected.size, expected.e_tag) != (found.size, found.e_tag):
-        return False
-    return _is_strong(expected.e_tag) or expected.modified == found.modified
-
-
-def _is_strong(e_tag: str | None) -> bool:
-    return e_tag is not None and not e_tag.startswith("W/")

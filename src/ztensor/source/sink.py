@@ -11,17 +11,13 @@ import stat
 import time
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from ztensor.errors import (
-    ArgumentValueError,
-    ClosedError,
-    SourceError,
-    describe,
-)
+from ztensor.arguments import require_choice
+from ztensor.errors import SourceError, describe
 from ztensor.locks import RLock
 from ztensor.source import locking, removal
-from ztensor.source.base import shrunk
-from ztensor.source.descriptor import Descriptor
-from ztensor.source.flushing import START_BYTES, flush_folder, start_flush
+from ztensor.source.base import read_bytes
+from ztensor.source.descriptor import Descriptor, OpenFile
+from ztensor.source.flushing import flush_folder
 from ztensor.source.gathering import Gatherer
 from ztensor.source.paths import path_text
 from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
@@ -29,13 +25,14 @@ from ztensor.source.stream import StreamSink
 from ztensor.source.table import remote_of
 from ztensor.source.targets import no_folder, require_own_link, require_place, shown
 from ztensor.source.upload import RemoteSink
-from ztensor.threads import note_write
+from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from typing_extensions import Buffer
 
+    from ztensor.source.local import FileSource
     from ztensor.source.reference import Remote
 
 Durable = Literal["auto"] | bool
@@ -52,12 +49,13 @@ _WINDOWS_SECONDS = 1.0
 
 
 class Sink(Protocol):
-    """A place that takes bytes in order."""
+    """A place that takes bytes in order.
 
-    @property
-    def name(self) -> str:
-        """Return the path or a description, for messages."""
-        ...
+    Attributes:
+        name: path or a description, for messages.
+    """
+
+    name: str
 
     @property
     def position(self) -> int:
@@ -94,7 +92,7 @@ class Sink(Protocol):
         ...
 
 
-class FileSink(Gatherer):
+class FileSink(OpenFile, Gatherer):
     """A file that appears, or replaces the old one, only as a whole.
 
     Bytes go to a temporary in the target's folder: nameless where the system has `O_TMPFILE`, so
@@ -131,16 +129,10 @@ class FileSink(Gatherer):
     ) -> None:
         super().__init__()
         path = path_text(path)
-        if durable not in (True, False, "auto"):
-            raise ArgumentValueError(
-                "unknown value for durable",
-                expected="True, False or 'auto'",
-                found=describe(durable),
-            )
+        require_choice("durable", durable, (True, False, "auto"))
         self.name = path
         self._durable = durable
         self._lock = RLock()  # a signal handler may abort while an abort is under way
-        self._open: Descriptor | None = None
         self._stamp: removal.Stamp | None = None  # which file it is, also once it is closed
         self._temporary: str | None = None
         self._is_new = is_new
@@ -148,7 +140,6 @@ class FileSink(Gatherer):
         self._made = made
         self._sources: set[Rights] = set()
         self._mode: int | None = None
-        self._unstarted = 0  # bytes that the disk was not told of
         self._folder = os.path.dirname(path)
         note_write(self)
         try:
@@ -178,24 +169,7 @@ class FileSink(Gatherer):
     @property
     def is_open(self) -> bool:
         """Return whether it is neither committed nor aborted."""
-        return self._open is not None
-
-    @property
-    def _descriptor(self) -> int:
-        """The number of the open file, -1 where it is closed; counted while a call uses it."""
-        descriptor = self._open
-        return -1 if descriptor is None else descriptor.number
-
-    @_descriptor.setter
-    def _descriptor(self, number: int) -> None:
-        self._open = None if number < 0 else Descriptor(number)
-        self._stamp = None if number < 0 else removal.stamp_of(number)
-
-    def _in_use(self) -> Descriptor:
-        descriptor = self._open
-        if descriptor is None:
-            raise ClosedError("the file was closed or given up", file=self.name)
-        return descriptor
+        return self._descriptor is not None
 
     def held(self) -> Descriptor | None:
         """Return what keeps the file's lock beyond the commit, until it is closed.
@@ -204,13 +178,9 @@ class FileSink(Gatherer):
         """
         if os.name == "nt":
             return None  # it would keep the file from getting its name
-        descriptor = self._in_use()
-        try:
-            return Descriptor(os.dup(descriptor.number))
-        except OSError:
-            return None
-        finally:
-            del descriptor
+        with contextlib.suppress(SourceError):
+            return Descriptor(self._ask(os.dup))
+        return None
 
     def _open_temporary(self) -> None:
         flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -220,10 +190,9 @@ class FileSink(Gatherer):
         if nameless and os.path.isdir("/proc/self/fd"):
             with contextlib.suppress(OSError):  # not every file system has it
                 mode = _NEW_MODE if is_plain else _PRIVATE_MODE
-                self._descriptor = os.open(self._folder, flags | nameless, mode)
-        if self._descriptor >= 0:
-            locking.try_acquire(self._descriptor)  # held while it has a name: see `_sweep`
-            return
+                self._take(os.open(self._folder, flags | nameless, mode))
+                self._ask(locking.try_acquire)  # held while it has a name: see `locking.sweep`
+                return
         flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         if is_plain and hasattr(os, "fchmod"):
             self._mode = self._mode_of_new(flags)
@@ -249,27 +218,27 @@ class FileSink(Gatherer):
             if locking.try_acquire(descriptor) is not False:
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.stat(name), os.fstat(descriptor)):
-                        self._descriptor, self._temporary = descriptor, name
+                        self._take(descriptor)
+                        self._temporary = name
                         return
             os.close(descriptor)
         raise FileExistsError(f"no temporary name stays free in {self._folder!r}")
 
-    def narrow(self, source: Rights) -> None:
-        """Grant group and others, where the file is new, no more than one of its sources does.
+    def _take(self, number: int) -> None:
+        self._descriptor, self._stamp = Descriptor(number), removal.stamp_of(number)
 
-        Args:
-            source: the rights of a file whose bytes are written here.
-        """
+    def narrow(self, source: Rights) -> None:
+        """Grant group and others, where the file is new, no more than a file it is made of does."""
         self._sources.add(source)
 
-    def _settle_rights(self) -> None:
+    def _settle_rights(self, number: int) -> None:
         """Give the temporary its rights; until here nobody but its owner can open it by a name."""
         # Those of the target as they are now: someone may have taken some away while we wrote.
         old = self._rights_of_target() or self._old or self._like
         if old is not None:
-            hand_over(self._descriptor, old)
+            hand_over(number, old)
         else:
-            narrow(self._descriptor, self._mode, self._sources)
+            narrow(number, self._mode, self._sources)
 
     def _rights_of_target(self) -> Rights | None:
         with contextlib.suppress(FileNotFoundError):
@@ -279,85 +248,45 @@ class FileSink(Gatherer):
 
     def start_with(
         self,
-        descriptor: int,
+        old: FileSource,
         length: int,
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Begin with the first bytes of another open file, shared with it where that can be.
+        """Begin with the first bytes of another file, shared with it where that can be.
 
         Args:
-            descriptor: the other file.
+            old: the other file.
             length: how many of its bytes.
             progress: called with the bytes copied so far and `length`.
 
         Raises:
             SourceError: they could not be copied.
         """
-        try:
-            done = self._copy_in_kernel(descriptor, length, progress)
-            while done < length:
-                os.lseek(descriptor, done, os.SEEK_SET)
-                piece = os.read(descriptor, min(_COPY_BYTES, length - done))
-                if not piece:
-                    raise shrunk(self.name, 0, length, done)
-                os.lseek(self._descriptor, done, os.SEEK_SET)
-                self._write_through(memoryview(piece), done)
-                done += len(piece)
-                if progress is not None:
-                    progress(done, length)
-            os.lseek(self._descriptor, length, os.SEEK_SET)
-        except SourceError:
-            raise
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot copy the old state", self.name) from error
-        self.position = length
+        while self.position < length and (count := self._copy_in_kernel(old, length)):
+            self.position += count
+            if progress is not None:
+                progress(self.position, length)
+        self._ask(lambda number: os.lseek(number, self.position, os.SEEK_SET), "cannot write")
+        while self.position < length:
+            self.write(read_bytes(old, self.position, min(_COPY_BYTES, length - self.position)))
+            if progress is not None:
+                progress(self.position, length)
 
-    def _copy_in_kernel(
-        self, descriptor: int, length: int, progress: Callable[[int, int], None] | None
-    ) -> int:
+    def _copy_in_kernel(self, old: FileSource, length: int) -> int:
         # Shares the blocks on file systems that can (XFS, Btrfs), copies in the kernel elsewhere.
-        done = 0
-        if hasattr(os, "copy_file_range"):
-            with contextlib.suppress(OSError):  # across file systems, or too old a kernel
-                while done < length:
-                    count = os.copy_file_range(
-                        descriptor, self._descriptor, min(_KERNEL_BYTES, length - done), done, done
-                    )
-                    if count == 0:
-                        break
-                    done += count
-                    if progress is not None:
-                        progress(done, length)
-        return done
+        source, target, at = old.in_use(), self.in_use(), self.position
+        count = min(_KERNEL_BYTES, length - at)
+        with contextlib.suppress(OSError, AttributeError):  # across file systems, or it has none
+            return os.copy_file_range(source.number, target.number, count, at, at)
+        return 0
 
     def _temporary_name(self) -> str:
         name = f".{shown(self._target)}.{secrets.token_hex(8)}.tmp"
         return os.path.join(self._folder, name)
 
     def _write_some(self, data: memoryview) -> int:
-        descriptor = self._in_use()
-        try:
-            written = os.write(descriptor.number, data)
-            self._start_flush(descriptor, written)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot write", self.name) from error
-        finally:
-            del descriptor
-        return written
-
-    @property
-    def _is_flushed(self) -> bool:
-        """Return whether the file is flushed when it is committed."""
-        return self._durable is True or (self._durable == "auto" and self._old is not None)
-
-    def _start_flush(self, descriptor: Descriptor, written: int) -> None:
-        """Have the disk begin with what was written while more of it comes."""
-        self._unstarted += written
-        if self._unstarted >= START_BYTES and self._is_flushed:
-            end = os.lseek(descriptor.number, 0, os.SEEK_CUR)
-            start_flush(descriptor.number, end - self._unstarted, self._unstarted)
-            self._unstarted = 0
+        return self._ask(lambda number: os.write(number, data), "cannot write")
 
     def skip(self, count: int) -> None:
         """Go on so many bytes further; between is a hole, which reads as zeros.
@@ -368,43 +297,30 @@ class FileSink(Gatherer):
             SourceError: what was gathered could not be stored.
         """
         self._flush()
-        descriptor = self._in_use()
-        try:
-            os.lseek(descriptor.number, count, os.SEEK_CUR)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot write", self.name) from error
-        finally:
-            del descriptor
+        self._ask(lambda number: os.lseek(number, count, os.SEEK_CUR), "cannot write")
         self.position += count
 
     def _write_pieces(self, pieces: Sequence[Buffer], nbytes: int) -> None:
         if not hasattr(os, "writev"):
             super()._write_pieces(pieces, nbytes)
             return
-        descriptor = self._in_use()
-        try:
-            written = os.writev(descriptor.number, pieces)
-            self._start_flush(descriptor, written)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot write", self.name) from error
-        finally:
-            del descriptor
+        written = self._ask(lambda number: os.writev(number, pieces), "cannot write")
         if written < nbytes:  # a disk that is nearly full
             self._write_through(memoryview(b"".join(pieces))[written:], self.position + written)
 
     def commit(self) -> None:
         """Flush as `durable` asks, then rename over the target."""
-        flush = self._is_flushed
-        descriptor = self._in_use()
+        flush = self._durable is True or (self._durable == "auto" and self._old is not None)
+        descriptor = self.in_use()
         try:
             self._flush()
-            self._settle_rights()
+            self._settle_rights(descriptor.number)
             if flush:
-                os.fsync(self._descriptor)
+                os.fsync(descriptor.number)
             if self._is_new:
-                self._take_free_name()
+                self._take_free_name(descriptor.number)
             else:
-                self._rename(self._temporary or self._link_temporary())
+                self._rename(self._temporary or self._link_temporary(descriptor.number))
             self._temporary = None
             if self._made is not None and self._stamp is not None:
                 self._made.note(self._target, self._stamp)
@@ -426,9 +342,9 @@ class FileSink(Gatherer):
             ) from error
         if flush:
             self.flush_folder("the new file is in place, but its folder could not be flushed")
-        self._sweep()
+        locking.sweep(self._folder, re.escape(shown(self._target)))  # what killed saves left
 
-    def _take_free_name(self) -> None:
+    def _take_free_name(self, number: int) -> None:
         """Give the temporary the target's name where nothing has it."""
         temporary = self._temporary
         if os.name == "nt":
@@ -437,10 +353,10 @@ class FileSink(Gatherer):
             return
         try:
             if temporary is None:
-                self._link_nameless(self._target)
+                self._link_nameless(number, self._target)
             else:
                 os.link(temporary, self._target)
-                removal.remove_file(temporary, removal.stamp_of(self._descriptor))
+                removal.remove_file(temporary, removal.stamp_of(number))
         except OSError as error:
             if error.errno not in _NO_LINKS or temporary is None:
                 raise
@@ -472,29 +388,25 @@ class FileSink(Gatherer):
             else:
                 return
 
-    def _sweep(self) -> None:
-        """Remove temporaries of this target whose process was killed."""
-        sweep(self._folder, re.escape(shown(self._target)))
-
-    def _link_temporary(self) -> str:
+    def _link_temporary(self, number: int) -> str:
         for _ in range(_TRIES):
             name = self._temporary = self._temporary_name()  # known to abort() at any moment
             try:
-                self._link_nameless(name)
+                self._link_nameless(number, name)
             except FileExistsError:
                 self._temporary = None
                 continue
             return name
         raise FileExistsError(f"no free temporary name in {self._folder!r}")
 
-    def _link_nameless(self, name: str) -> None:
+    def _link_nameless(self, number: int, name: str) -> None:
         # O_PATH needs no permission to list the folder.
         flags = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
         folder = os.open(self._folder, flags)
         try:
             # With a folder descriptor CPython calls linkat and follows the /proc link; without
             # one it calls link, which fails there with EXDEV.
-            source = f"/proc/self/fd/{self._descriptor}"
+            source = f"/proc/self/fd/{number}"
             os.link(source, name, src_dir_fd=folder, follow_symlinks=True)
         finally:
             os.close(folder)
@@ -516,37 +428,16 @@ class FileSink(Gatherer):
     def abort(self) -> None:
         """Close and remove the temporary; the target is untouched."""
         with self._lock:
-            self._open = None  # a write in another thread ends first
+            self._descriptor = None  # a write in another thread ends first
             name, self._temporary = self._temporary, None
             if name is not None and self._stamp is not None:
                 with contextlib.suppress(OSError):
                     removal.remove_file(name, self._stamp)
 
     def _close(self) -> None:
-        descriptor, self._open = self._open, None
+        descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             descriptor.close()
-
-
-def sweep(folder: str, targets: str) -> list[str]:
-    """Remove temporaries whose process was killed: nobody holds their lock.
-
-    Args:
-        folder: where they are.
-        targets: an expression for the names of the files they would have become.
-
-    Returns:
-        The paths of those there were, whether they were of a dead process or not.
-    """
-    pattern = re.compile(rf"\.{targets}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        with os.scandir(folder) as entries:
-            names = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
-        for name in names:
-            with contextlib.suppress(OSError):
-                removal.remove_file(name, locking.is_dead)
-    return names
 
 
 class Place(NamedTuple):

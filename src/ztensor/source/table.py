@@ -14,8 +14,8 @@ from ztensor.source.base import Opening
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
 from ztensor.source.memory import MemorySource
-from ztensor.source.paths import is_url, path_text
-from ztensor.source.reference import Remote
+from ztensor.source.paths import absolute_path, is_url, path_text
+from ztensor.source.reference import Remote, is_option_store, path_of_file_url
 
 if TYPE_CHECKING:
     from ztensor.source.base import Source
@@ -35,7 +35,7 @@ SCHEMES: dict[str, str] = {
     "https": "ztensor.source.remote:open_url",
     "hf": "ztensor.source.remote:open_url",
     "memory": "ztensor.source.remote:open_url",
-    "file": "ztensor.source.remote:open_file_url",
+    "file": "ztensor.source.table:open_file_url",
 }
 
 
@@ -79,6 +79,20 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         expected="a path, a contiguous bytes-like object, or a seekable binary file object",
         found=describe(given, 40),
     ) from no_buffer
+
+
+def open_file_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
+    """Open a `file://` URL: the file itself, or an object of a store that was passed.
+
+    Raises:
+        SourceError: it cannot be read.
+        ArgumentValueError: it names a file of another machine.
+    """
+    if is_option_store(storage):
+        return FileSource(path_of_file_url(url))
+    from ztensor.source.remote import open_url  # most files are on disk
+
+    return open_url(url, storage, cache)
 
 
 def opened_by(source: Source) -> Any:
@@ -127,7 +141,7 @@ def is_remote(path: str) -> bool:
 
 def absolute(path: str) -> str:
     """Return a path that means the same in another folder; a URL as it is."""
-    return path if is_remote(path) else os.path.abspath(path)
+    return path if is_remote(path) else absolute_path(path)
 
 
 def require_on_disk(path: str, name_it: str) -> None:

@@ -14,7 +14,7 @@ from ztensor.errors import (
     SourcePermissionError,
     describe,
 )
-from ztensor.source.paths import is_url, path_text
+from ztensor.source.paths import absolute_path, is_url, path_text
 from ztensor.source.table import remote_of
 from ztensor.source.upload import is_there, place_to_write, taken
 
@@ -129,7 +129,7 @@ class Nowhere:
         if remote is not None:
             self.name = place_to_write(remote).name
             return
-        target = os.path.realpath(path)
+        target = os.path.realpath(absolute_path(path))
         try:
             require_place(target, path)
         except OSError as error:

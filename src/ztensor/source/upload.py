@@ -26,7 +26,7 @@ from ztensor.source.paths import is_url
 from ztensor.source.reference import is_option_store
 from ztensor.source.remote import RemoteSource
 from ztensor.source.urls import has_folders, place_of
-from ztensor.threads import note_write
+from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,6 +15,7 @@ import shutil
 from ztensor.errors import SourceError, UsageError
 from ztensor.source import locking
 from ztensor.source.flushing import flush_folder
+from ztensor.source.paths import absolute_path
 from ztensor.source.removal import is_link, remove_file, remove_folder, stamp_of
 from ztensor.source.targets import shown
 
@@ -40,7 +41,7 @@ class WholeFolder:
 
     def __init__(self, target: str, *, overwrite: bool, durable: bool) -> None:
         self.name = target
-        self._target = os.path.realpath(target)
+        self._target = os.path.realpath(absolute_path(target))
         self._durable = durable
         parent = os.path.dirname(self._target)
         start = os.path.join(parent, f".{shown(self._target)}.")

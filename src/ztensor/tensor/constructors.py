@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.frameworks import adapter
 from ztensor.layout import View
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 _NOTHING: Mapping[str, Any] = {}
 
 
-@public
 class Constructors:
     """The ways to make a `Tensor` that are not its own arguments."""
 

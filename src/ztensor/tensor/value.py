@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -20,6 +19,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import adapter
+from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.base import Quantized
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     )
 
 
-@public
 class Tensor(Constructors, DLPackExporter, Shown):
     """One object: a shape, a layout and typed components.
 
@@ -200,7 +199,8 @@ class Tensor(Constructors, DLPackExporter, Shown):
         """
         layout = LAYOUTS.get(self.format)
         if layout is not None:
-            layout.require_valid(self._view())
+            with foreign_bytes("the tensor"):
+                layout.require_valid(self._view())
 
     def numpy(self) -> Array:
         """Return a dense tensor as an array of its shape, without a copy.
@@ -228,7 +228,8 @@ class Tensor(Constructors, DLPackExporter, Shown):
                     found=describe(self._declared_type),
                     section="1.2 section 2, Logical types",
                 )
-        return LAYOUTS["dense"].to_dense(self._view())
+        with foreign_bytes("the tensor"):
+            return LAYOUTS["dense"].to_dense(self._view())
 
     def __array__(  # NumPy calls it with these, by position
         self,
@@ -293,7 +294,8 @@ class Tensor(Constructors, DLPackExporter, Shown):
                 expected=f"one of {', '.join(LAYOUTS)}",
                 found=describe(self.format),
             )
-        return layout.to_dense(self._view())
+        with foreign_bytes("the tensor"):
+            return layout.to_dense(self._view())
 
     def torch(self, *, device: TorchDevice = "cpu") -> TorchTensor:
         """Return a dense tensor as a `torch.Tensor`, a sparse one as a sparse one.

@@ -3,8 +3,8 @@
 `exercise` does with bytes what users do with a file: open, list, read every object as a view and
 as a copy, expand, slice, verify. Whatever is refused in good order is noted; whatever is not is
 raised: a foreign exception as itself, a broken promise as `PromiseBroken`. So any driver that
-feeds it bytes and watches for exceptions is a fuzzer. What the edge of the library made of an
-exception that nobody foresaw (`InternalError`, memory or the stack that ran out) is an escape, too.
+feeds it bytes and watches for exceptions is a fuzzer. An error that the guard made of an exception
+is an escape, too: no rule foresaw those bytes, or memory or the stack ran out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
 
 FAMILY = (FormatError, UnsupportedError, LimitError)
-# No cap refused: memory or the stack was gone. `InternalError` is not of the family above, either.
+# No cap refused: memory or the stack was gone.
 EXHAUSTED = (Reason.LIMIT_MEMORY, Reason.LIMIT_STACK)
 MESSAGE_MOST = 4000  # characters of a message; what a file brings into it is cut
 
@@ -220,6 +220,8 @@ def refusal_of(error: ZTensorError, stage: str, name: str | None = None) -> Refu
         raise PromiseBroken(f"bytes may not cause a {type(error).__name__}: {error}") from error
     if error.reason in EXHAUSTED:
         raise PromiseBroken(f"no cap refused before it was too late: {error}") from error
+    if error.reason is Reason.UNFORESEEN:
+        raise PromiseBroken(f"no rule names what is wrong: {error}") from error
     if error.reason is None:
         raise PromiseBroken(f"the error has no reason: {error}") from error
     _require_message(str(error))

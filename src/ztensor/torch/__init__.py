@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -96,7 +95,6 @@ def __getattr__(name: str) -> Any:
 # --- Dicts ----------------------------------------------------------------------------------
 
 
-@public
 def save_file(
     tensors: Mapping[str, object],
     filename: Target,
@@ -135,7 +133,6 @@ def save_file(
     return save_files(stored, filename, metadata, compression, attributes=attributes, **options)
 
 
-@public
 def save(
     tensors: Mapping[str, object],
     metadata: Mapping[str, object] | None = None,
@@ -157,7 +154,6 @@ def save(
     )
 
 
-@public
 def load_file(
     filename: Openable,
     device: TorchDevice = "cpu",
@@ -193,7 +189,6 @@ def load_file(
     return load_whole(filename, load_onto, {"device": device_of(device), "copy": copy}, **options)
 
 
-@public
 def load(
     data: Bytes,
     *,
@@ -217,7 +212,6 @@ def load(
 # --- Models ---------------------------------------------------------------------------------
 
 
-@public
 def save_model(
     model: torch.nn.Module,
     filename: Target,
@@ -247,7 +241,6 @@ def save_model(
     return save_file(_module(model).state_dict(), filename, metadata, **options)
 
 
-@public
 def load_model(
     model: torch.nn.Module,
     filename: Openable,
@@ -330,7 +323,6 @@ def load_model(
     return [*missing, *lost], list(unexpected)
 
 
-@public
 def save_pretrained(
     model: torch.nn.Module | Mapping[str, object],
     folder: Path,
@@ -368,7 +360,6 @@ def save_pretrained(
     return save_file(state, path, metadata, **options)
 
 
-@public
 def load_pretrained(
     model: torch.nn.Module,
     folder: Path,

@@ -25,7 +25,7 @@ from ztensor.errors import (
 from ztensor.layout.base import known_count
 from ztensor.layout.elements import result_dtype
 from ztensor.reading import filling
-from ztensor.threads import Crew
+from ztensor.threads.pool import Crew
 from ztensor.torch.values import (
     SPARSE,
     TORCH_ERRORS,

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ztensor.boundary import public
+from ztensor.arguments import require_kind
 from ztensor.errors import LimitError, describe
 from ztensor.layout.elements import numpy_dtype
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.group_profiles import MX
 from ztensor.layout.quantization import dequantize_view
-from ztensor.tensor import groups_of
+from ztensor.tensor import Tensor, groups_of
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import array_to_torch, empty, first_line
 
@@ -20,11 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ztensor.layout.base import Array
-    from ztensor.tensor import Tensor
     from ztensor.typing import TorchDevice
 
 
-@public
 def dequantize(
     tensor: Tensor, dtype: torch.dtype | str = torch.float32, *, device: TorchDevice = "cpu"
 ) -> torch.Tensor:
@@ -51,6 +49,7 @@ def dequantize(
             no such device.
         LimitError: the device cannot hold the result.
     """
+    require_kind("tensor", tensor, Tensor, "a ztensor.Tensor")
     place, word = device_of(device), str(dtype).removeprefix("torch.")
     try:
         if tensor.format in GGUF_LAYOUTS or tensor.format == MX.name:

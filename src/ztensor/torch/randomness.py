@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ztensor.boundary import public
 from ztensor.errors import ArgumentValueError, describe
 
 __all__ = ["random_state", "set_random_state"]
 
 
-@public
 def random_state() -> dict[str, Any]:
     """Return the states of Python's, NumPy's and torch's generators, for a tree to be saved.
 
@@ -32,7 +30,6 @@ def random_state() -> dict[str, Any]:
     return state
 
 
-@public
 def set_random_state(state: dict[str, Any]) -> None:
     """Set the generators that `random_state` told of.
 

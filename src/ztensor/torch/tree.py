@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ztensor.boundary import public
 from ztensor.errors import UnsupportedError, describe
 from ztensor.options import TreeOptions, require_options
 from ztensor.states import loaded_tree, save_tree
@@ -42,7 +41,6 @@ _LEAST_ORDERED = 4  # dimensions
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
-@public
 def load_tree(
     filename: Openable, *, device: TorchDevice | None = None, **options: Unpack[TreeOptions]
 ) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.collecting import no_collection
 from ztensor.errors import FormatError, UsageError, describe
+from ztensor.guard import foreign_bytes
 from ztensor.tree.columns import Cursor, Node, malformed, several
 from ztensor.tree.keys import KEY_DEPTH, are_spread
 from ztensor.tree.kinds import HASHING, MAKERS
@@ -135,7 +136,8 @@ def decode(
         LimitError: it would take more memory than the budget has.
         UsageError: a class of `types` has other fields than the file.
     """
-    cursor = Cursor(data, budget, stored or len(data))
+    with foreign_bytes("the tree"):
+        cursor = Cursor(data, budget, stored or len(data))
     return _Decoder(cursor, leaf, keep, Classes(types), maker_of).decoded()
 
 

@@ -11,7 +11,7 @@ import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.boundary import public
+from ztensor.arguments import require_kind
 from ztensor.errors import ArgumentTypeError, ObjectNotFoundError, UsageError, describe
 from ztensor.interactive import Keyed, Shown
 
@@ -22,7 +22,6 @@ NAMEDTUPLE, DATACLASS, ENUM, OTHER = "namedtuple", "dataclass", "enum", "type"
 _NAME = "name"  # the one field of an enum's member
 
 
-@public
 @dataclasses.dataclass(frozen=True, init=False, repr=False)
 class Record(Shown, Keyed, Mapping[str, Any]):
     """A value of a class that the loader was not given: its fields, as attributes and as items.
@@ -46,6 +45,7 @@ class Record(Shown, Keyed, Mapping[str, Any]):
     def __init__(
         self, class_name: str, fields: Mapping[str, Any], *, sort: str = NAMEDTUPLE
     ) -> None:
+        require_kind("fields", fields, Mapping, "a mapping from names to values")
         object.__setattr__(self, "class_name", class_name)
         object.__setattr__(self, "_pairs", tuple(fields.items()))
         object.__setattr__(self, "sort", sort)

@@ -7,7 +7,6 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 
 @releasing
-@public
 class Source(Keyed):
     """A file of any known format, or several read as one: a mapping from names to tensors.
 
@@ -230,7 +228,6 @@ Mapping.register(Source)
 
 
 @releasing
-@public
 def open(paths: Path | Sequence[Path]) -> Source:
     """Open a file of any known format, or several as one.
 
@@ -246,7 +243,6 @@ def open(paths: Path | Sequence[Path]) -> Source:
 
 
 @releasing
-@public
 def index(paths: Path | Sequence[Path]) -> Source:
     """Open files for what is in them and where: nothing is mapped.
 
@@ -282,7 +278,6 @@ _NOTHING = b"PK\5\6" + bytes(18)
 
 
 @releasing
-@public
 def verify(path: Path, deep: bool = False) -> Verification:  # noqa: FBT001, FBT002  # as the releases
     """Check a file: its structure, the digest of every part, what types ask of bytes.
 
@@ -299,7 +294,6 @@ def verify(path: Path, deep: bool = False) -> Verification:  # noqa: FBT001, FBT
 
 
 @releasing
-@public
 def detect(path: Path) -> str:
     """Return the format of a file, from what is in it: `"zt"`, `"safetensors"`, `"gguf"`, `"npz"`.
 
@@ -313,7 +307,6 @@ def detect(path: Path) -> str:
         return source.format
 
 
-@public
 def page_size() -> int:
     """Return the system's size of a page of memory, in bytes."""
     return PAGE_BYTES

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.container.v2.layouts import theirs
 from ztensor.container.v2.object import words_of
 from ztensor.errors import (
@@ -87,7 +86,6 @@ class Caps:
 
 
 @releasing
-@public
 class Tensor:
     """One tensor of a source, or one part of it; holding it has read nothing.
 

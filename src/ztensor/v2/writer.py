@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ztensor.boundary import public
+from ztensor.arguments import require_kind
 from ztensor.container.v2.layouts import check_layout, ours
 from ztensor.container.v2.object import DTYPES, TYPES, types_of
 from ztensor.converting import convert as convert_file
@@ -31,7 +32,7 @@ from ztensor.v2.raising import releasing
 from ztensor.writing.creating import create
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from ztensor.layout.base import Array
     from ztensor.typing import Path
@@ -44,7 +45,6 @@ CANONICAL_ALIGNMENT = 65536
 
 
 @releasing
-@public
 class Sink:
     """Takes the bytes of an object that is written in pieces, part after part by name.
 
@@ -160,7 +160,6 @@ class _Held(Sink):
 
 
 @releasing
-@public
 class Writer:
     """Writes a `.zt` file of 2.1.
 
@@ -262,6 +261,7 @@ class Writer:
             ValueError: the parts do not make the layout, or the name is there.
         """
         self._require_no_stream()
+        require_kind("parts", parts, Mapping, "a mapping from roles to parts")
         if not parts:
             raise ArgumentValueError("an object has at least one part", object_name=name)
         form, own = ours(layout, attributes)
@@ -326,6 +326,7 @@ class Writer:
             ValueError: the sizes do not make the layout, or the name is there.
         """
         self._require_no_stream()
+        require_kind("parts", parts, Mapping, "a mapping from roles to parts")
         sizes = {}
         for role, part in parts.items():
             nbytes = part.get("nbytes")
@@ -522,7 +523,6 @@ _COUNTED: Mapping[str, Callable[[Mapping[str, Array], tuple[int, ...]], tuple[st
 
 
 @releasing
-@public
 def convert(src: Path, dst: Path, align: int | None = None) -> int:
     """Write a file of any known format as a `.zt` file of 2.1, and return its size in bytes.
 

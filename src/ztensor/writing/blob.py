@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ztensor.digest import Algorithm, Hasher
     from ztensor.layout.base import Array
     from ztensor.source.sink import Sink
-    from ztensor.threads import Crew
+    from ztensor.threads.pool import Crew
     from ztensor.writing.compressing import Frame
 
 # From here on another thread hashes while this one writes; to start it costs 20 us. Of bytes that

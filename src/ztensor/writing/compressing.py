@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
-    from ztensor.threads import Crew
+    from ztensor.threads.pool import Crew
 
     Pieces = Callable[[], Iterable[memoryview]]
 

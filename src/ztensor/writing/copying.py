@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ztensor.reading.objects import Objects
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
-    from ztensor.threads import Crew
+    from ztensor.threads.pool import Crew
     from ztensor.writing.compressing import Compression
 
     Progress = Callable[[int], None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from ztensor.boundary import public
 from ztensor.container import LATEST, emitter_of
 from ztensor.model.formats import require_ours
 from ztensor.source.paths import is_path, path_text
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-@public  # some callers hand on what a user passed them, unchecked
 def create(
     target: Any,
     *,

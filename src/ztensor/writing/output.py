@@ -30,7 +30,8 @@ from ztensor.layout.elements import blocks, is_stored_as_is, require_written_boo
 from ztensor.model.manifest import Component, Manifest, TensorObject, WrittenObjects
 from ztensor.reading.portable import portable_object, stored_object
 from ztensor.tensor import Tensor, no_tensor, shape_of
-from ztensor.threads import Crew, thread_count
+from ztensor.threads import thread_count
+from ztensor.threads.pool import Crew
 from ztensor.writing.blob import (
     MOST_HELD_BYTES,
     SMALL_BYTES,

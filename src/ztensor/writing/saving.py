@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from ztensor.arguments import require_choice, require_function
 from ztensor.digest import ALGORITHMS
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError, describe
 from ztensor.layout.elements import blocks, spell
@@ -72,12 +73,8 @@ def save_all(
         ArgumentValueError: an argument has an unknown value.
         SourceError: the file could not be written. What was there before still is.
     """
-    if deduplicate not in ("memory", "content", False):
-        raise ArgumentValueError(
-            "unknown value for deduplicate",
-            expected="'memory', 'content' or False",
-            found=describe(deduplicate),
-        )
+    require_choice("deduplicate", deduplicate, ("memory", "content", False))
+    require_function("progress", progress)
     if not hasattr(tensors, "items"):
         raise no_mapping(tensors, "arrays")
     total = 0

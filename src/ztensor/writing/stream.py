@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from ztensor.writing.output import Output
 
 
-@public
 class ObjectSink:
     """Takes one dense object's elements in pieces; made by `Writer.stream`.
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal, Self
 import numpy as np
 
 import ztensor
-from ztensor.boundary import public, public_inside, turn
 from ztensor.container import LATEST
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.interactive import Hinted
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from ztensor.writing.stream import ObjectSink
 
 
-@public
 class Writer(Hinted):
     """Writes a zTensor file.
 
@@ -115,7 +113,6 @@ class Writer(Hinted):
 
     # --- Objects ----------------------------------------------------------------------------
 
-    @public_inside
     def write(
         self,
         name: str,
@@ -144,20 +141,16 @@ class Writer(Hinted):
             UsageError: the name was written before, or the writer is finished.
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
-        try:
-            if (
-                self._small is None
-                or type(data) is not np.ndarray
-                or attributes
-                or compress is not None
-                or checksum is not None
-                or chunk_rows is not None
-                or not self._small.write(name, data)
-            ):
-                self._output.write(name, data, attributes, compress, checksum, chunk_rows)
-        except Exception as error:
-            turn(error)
-            raise
+        if (
+            self._small is None
+            or type(data) is not np.ndarray
+            or attributes
+            or compress is not None
+            or checksum is not None
+            or chunk_rows is not None
+            or not self._small.write(name, data)
+        ):
+            self._output.write(name, data, attributes, compress, checksum, chunk_rows)
 
     def write_numpy(
         self,

@@ -317,7 +317,9 @@ def threads_of(step: int) -> list[threading.Thread]:
 @pytest.mark.parametrize("act", ["save", "wait", "close", "exit", "not saved"])
 def test_where_a_failure_surfaces(tmp_path: Path, act: str) -> None:
     manager = CheckpointManager(tmp_path, every=2)
-    with mock.patch.object(module, "save_encoded", side_effect=OSError(errno.ENOSPC, "full")):
+    with mock.patch.object(
+        module, "save_encoded", side_effect=SourceError("full", errno=errno.ENOSPC)
+    ):
         manager.save(2, state(2))
         for thread in threads_of(2):
             thread.join()
@@ -335,7 +337,9 @@ def test_where_a_failure_surfaces(tmp_path: Path, act: str) -> None:
 
 def test_a_failed_save_does_not_hide_the_error_under_way(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path)
-    with mock.patch.object(module, "save_encoded", side_effect=OSError(errno.ENOSPC, "full")):
+    with mock.patch.object(
+        module, "save_encoded", side_effect=SourceError("full", errno=errno.ENOSPC)
+    ):
         manager.save(1, state(1))
         with pytest.raises(ZeroDivisionError) as raised, manager:
             _ = 1 / 0

@@ -10,10 +10,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import typer.main
 
 import ztensor
-from ztensor.cli.main import app
+from ztensor.cli.main import main
 from ztensor.numpy import save_file
 
 
@@ -39,9 +38,6 @@ class Ended:
         return self.out.splitlines()
 
 
-COMMAND = typer.main.get_command(app)  # once: `app` builds it anew in each call
-
-
 Run = Callable[..., Ended]
 
 
@@ -53,7 +49,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         capsys.readouterr()
         code: object = 0
         try:
-            COMMAND.main([str(argument) for argument in arguments], prog_name="ztensor")
+            main([str(argument) for argument in arguments])
         except SystemExit as end:
             code = end.code
         printed = capsys.readouterr()
@@ -93,7 +89,7 @@ def run_on_terminal(monkeypatch: pytest.MonkeyPatch) -> Run:
             patch.setattr("sys.stdout", out)
             patch.setattr("sys.stderr", err)
             try:
-                COMMAND.main([str(argument) for argument in arguments], prog_name="ztensor")
+                main([str(argument) for argument in arguments])
             except SystemExit as end:
                 code = end.code
         assert isinstance(code, int)

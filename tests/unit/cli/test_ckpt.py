@@ -77,8 +77,7 @@ def test_a_folder_without_steps_is_no_run(
 def test_a_word_that_is_no_action(run: Run, folder: Path) -> None:
     ended = run("ckpt", folder, folder)
     assert ended.code == ExitCode.USAGE
-    assert "Value error" not in ended.err
-    assert "not one of 'ls', 'verify', 'prune'" in ended.err
+    assert "choose from" in ended.err
 
 
 def test_a_step_without_digests_is_unchecked(run: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`convert` and `export`, which differ in what they are for."""
+"""`convert`: files as files of other formats, versions and encodings."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_chunk_rows_reach_the_file(run: Run, tmp_path: Path) -> None:
     how = ("--chunk-rows", "400")
     assert run("convert", old, new, "--compression", "zstd", *how).code == 0
     assert frames(new) == [1200, 1200, 600]
-    assert run("compress", old, *how).code == 0
+    assert run("convert", old, "--in-place", "--compression", "zstd", *how).code == 0
     assert frames(old) == [1200, 1200, 600]
     for wrong in (("--chunk-rows", "0", "--compression", "3"), how):
         ended = run("convert", old, tmp_path / "no.zt", *wrong)
@@ -150,22 +150,21 @@ def test_a_number_that_is_too_large_is_told(run: Run, tmp_path: Path) -> None:
     assert not (tmp_path / "b.zt").exists()
 
 
-def test_export_lists_what_is_lost(run: Run, model: Path) -> None:
-    ended = run("export", model, "--to", "safetensors")
-    assert ended.code == 0
+def test_what_is_lost_is_listed(run: Run, model: Path) -> None:
     new = model.with_suffix(".safetensors")
-    assert new.exists()
+    ended = run("convert", model, new)
+    assert ended.code == 0
     assert ended.lines[0].split() == ["lost", "of", "what"]
     assert {"sparse", "int4"} <= {line.split()[0] for line in ended.lines}
     assert "are lost" in ended.lines[-1]
-    facts = run("export", model, new, "--force", "--json").json
+    facts = run("convert", model, new, "--force", "--json").json
     assert facts["lossless"] is False
     assert {loss["object"] for loss in facts["lost"]} >= {"sparse", "int4"}
     assert facts["version"] is None
 
 
 def test_strict_writes_nothing(run: Run, model: Path) -> None:
-    ended = run("export", model, "--to", "npz", "--strict")
+    ended = run("convert", model, model.with_suffix(".npz"), "--strict")
     assert ended.code == ExitCode.USAGE
     assert "cannot represent everything" in ended.err
     assert not model.with_suffix(".npz").exists()
@@ -182,10 +181,9 @@ def test_a_file_that_exists_is_kept(run: Run, plain: Path, tmp_path: Path) -> No
     assert new.read_bytes() != b"old"
 
 
-@pytest.mark.parametrize("verb", ["convert", "export"])
-def test_a_dry_run_changes_nothing(run: Run, plain: Path, tmp_path: Path, verb: str) -> None:
-    new = tmp_path / ("m.zt" if verb == "convert" else "m.safetensors")
-    ended = run(verb, plain, new, "--dry-run", "--delete-input")
+@pytest.mark.parametrize("name", ["m.zt", "m.safetensors"])
+def test_a_dry_run_changes_nothing(run: Run, plain: Path, tmp_path: Path, name: str) -> None:
+    ended = run("convert", plain, tmp_path / name, "--dry-run", "--delete-input")
     assert ended.code == 0
     assert "not written; it would be" in ended.out
     assert list(tmp_path.iterdir()) == [plain]
@@ -229,9 +227,15 @@ def test_all_files_of_a_set_go(run: Run, tmp_path: Path) -> None:
 
 
 def test_the_input_stays_where_something_would_be_lost(run: Run, model: Path) -> None:
-    ended = run("export", model, "--to", "safetensors", "--delete-input")
+    ended = run("convert", model, model.with_suffix(".safetensors"), "--delete-input")
     assert ended.code == ExitCode.USAGE
     assert list(model.parent.iterdir()) == [model]
+
+
+OF_NEW_FILES = [
+    ("--to", "npz"), ("--dtype", "float16"), ("--dequantize",), ("--include", "w"),
+    ("--max-shard-size", "1MB"), ("--delete-input",), ("--jobs", "2"), ("--pickled",),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -244,10 +248,14 @@ def test_the_input_stays_where_something_would_be_lost(run: Run, model: Path) ->
         ("convert", "{in}", "{dir}/m.zt", "--compression", "lots"),
         ("convert", "{in}", "{dir}/m.zt", "--version", "3"),
         ("convert", "{in}", "{dir}/m.zt", "--include", "zzz"),
-        ("export", "{in}"),
-        ("export", "{in}", "{dir}/m.zt"),
-        ("export", "{in}", "--to", "zip"),
-        ("export", "-", "--to", "npz"),
+        ("convert", "{in}"),
+        ("convert", "{in}", "{dir}/m.zip", "--to", "zip"),
+        ("convert", "{in}", "{dir}/m.zt", "--in-place"),
+        ("convert", "{in}", "-o", "{dir}/m.zt", "--in-place"),
+        ("convert", "{in}", "--in-place", "--version", "7"),
+        ("convert", "{in}", "--in-place", "--compression", "40"),
+        ("convert", "{in}", "--in-place", "--checksum", "md5"),
+        *(("convert", "{in}", "--in-place", *words) for words in OF_NEW_FILES),
     ],
     ids=" ".join,
 )
@@ -274,6 +282,69 @@ def test_what_cannot_be_read(run: Run, tmp_path: Path, content: bytes | None, co
 
 
 def test_strangers_names_do_not_reach_the_terminal(run: Run, hostile: Path) -> None:
-    ended = run("export", hostile, "--to", "safetensors")
+    ended = run("convert", hostile, hostile.with_suffix(".safetensors"))
     assert "\x1b" not in ended.out + ended.err
     assert "\x9b" not in ended.out + ended.err
+
+
+# --- In its place ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "old.zt"
+    save_file({"w": np.zeros((100, 100), np.float32)}, path, version="0.1.0")
+    return path
+
+
+def test_a_file_gets_another_version_in_its_place_and_its_own_back(run: Run, old: Path) -> None:
+    before = ztensor.content_hash(old)
+    ended = run("convert", old, "--in-place", "--version", "1.2.0")
+    assert ended.code == 0
+    assert ended.lines[0].startswith(f"{old}: written, zt 1.2.0, of 1 object, ")
+    assert ended.lines[0].endswith("; nothing is lost, read back and compared")
+    facts = run("convert", old, "--in-place", "--version", "0.1.0", "--json").json
+    assert (facts["version"], facts["checked"], facts["lossless"]) == ("0.1.0", True, True)
+    assert run("convert", old, "--in-place", "--json").json["version"] == "0.1.0"  # it is kept
+    assert ztensor.content_hash(old) == before
+
+
+def test_what_another_version_cannot_say_changes_nothing(run: Run, model: Path) -> None:
+    before = model.read_bytes()
+    ended = run("convert", model, "--in-place", "--version", "0.1.0")
+    assert ended.code == ExitCode.USAGE
+    assert "cannot represent everything" in ended.err
+    assert model.read_bytes() == before
+
+
+def test_data_is_compressed_in_its_place_and_raw_again(run: Run, model: Path) -> None:
+    before = ztensor.content_hash(model, attributes=True)
+    for how, expected in (("19", {"raw", "zstd"}), ("raw", {"raw"})):
+        size = model.stat().st_size
+        facts = run("convert", model, "--in-place", "--compression", how, "--json").json
+        assert facts["nbytes"] == {"before": size, "after": model.stat().st_size}
+        listed = run("ls", model, "--json").json["files"][0]["objects"]
+        assert {word for one in listed for word in one["encoding"].split(",")} == expected
+        assert ztensor.content_hash(model, attributes=True) == before
+
+
+def test_a_dry_run_in_its_place_changes_nothing(run: Run, old: Path) -> None:
+    before = old.read_bytes()
+    ended = run("convert", old, "--in-place", "--version", "1.2.0", "--dry-run")
+    assert (ended.code, "not written" in ended.out) == (0, True)
+    assert old.read_bytes() == before
+
+
+def test_another_writer_has_the_file(run: Run, model: Path) -> None:
+    with ztensor.Editor(model):
+        assert run("convert", model, "--in-place").code == ExitCode.FAILED
+        assert run("convert", model, "--in-place", "--no-lock").code == 0
+
+
+def test_a_damaged_file_stays_as_it_is(run: Run, model: Path) -> None:
+    data = bytearray(model.read_bytes())
+    with ztensor.open(model) as reader:
+        data[reader.location("h.2.w").offset] ^= 1
+    model.write_bytes(data)
+    assert run("convert", model, "--in-place", "--compression", "zstd").code == ExitCode.CORRUPT
+    assert model.read_bytes() == data

@@ -867,20 +867,6 @@ def test_an_interrupt_leaves_the_file_as_it_was(
     assert run("append", file, npy).code == 0  # the lock is free again
 
 
-def test_help_loads_no_numpy(run: Run) -> None:
-    code = (
-        "import sys\n"
-        "from ztensor.cli.main import app\n"
-        "try:\n"
-        "    app(['append', '--help'])\n"
-        "except SystemExit:\n"
-        "    pass\n"
-        "print('numpy' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
-    assert done.stdout.splitlines()[-1] == "False"
-
-
 @pytest.mark.slow
 def test_the_corpus_is_edited_or_refused(run: Run, npy: Path, tmp_path: Path) -> None:
     """Any file: the change is made and everything else kept, or nothing is touched."""

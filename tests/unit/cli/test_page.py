@@ -70,8 +70,8 @@ def test_help_of_a_verb_is_a_page_of_a_manual(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", SUMMARIES)
 def test_every_option_has_a_sentence(verb: str) -> None:
-    for parameter in MAKE_CLI.command_of(verb).params:
-        assert re.fullmatch(r"[^a-z].*\.|[a-z]+, .*\.", parameter.help), parameter.name
+    for option in MAKE_CLI.command_of(verb).options:
+        assert re.fullmatch(r"[^a-z].*\.|[a-z]+, .*\.", option.help), option.words
 
 
 @pytest.mark.parametrize("verb", SUMMARIES)
@@ -164,7 +164,7 @@ def test_links_to_the_page_lead_somewhere(page: str) -> None:
     [
         ("One.", ["One."], {}),
         ("One.\n\nTwo\nlines.", ["One.", "Two lines."], {}),
-        ("One.\n\n\b\nWord:\n  a  b\n    c", ["One."], {"Word": ["a  b", "  c"]}),
+        ("One.\n\nWord:\n  a  b\n    c", ["One."], {"Word": ["a  b", "  c"]}),
     ],
 )
 def test_help_is_taken_apart(

@@ -25,5 +25,5 @@ def test_every_verb_takes_it(tmp_path: Path, run: Any) -> None:
         assert reader.keys() == ["tfidf"]  # as the array of a .npy has its file's name
         np.testing.assert_array_equal(reader.read("tfidf").to_dense(), np.eye(4, 6))
     assert run("convert", path, tmp_path / "out.zt", "--strict").code == 0
-    assert run("export", tmp_path / "out.zt", tmp_path / "out.npz", "--strict").code == 0
+    assert run("convert", tmp_path / "out.zt", tmp_path / "out.npz", "--strict").code == 0
     assert sparse.load_npz(tmp_path / "out.npz").nnz == 4

@@ -190,4 +190,3 @@ def test_by_the_command(run: Run, model: Path, tmp_path: Path) -> None:
     require_of_hub(split_into)
     assert run("convert", model, target, "--max-shard-size", "1MB", "--force").code == 0
     assert os.listdir(out) == ["model.safetensors"]
-    assert run("export", model, "--to", "safetensors", "--max-shard-size", "900").code == 0

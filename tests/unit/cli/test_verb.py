@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import typer.main
 
-from ztensor.cli.main import VERBS, Verb, app, command_of
+from ztensor.cli.main import VERBS, Verb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.unit.cli.conftest import Run
+
 pytestmark = pytest.mark.slow
 
 MODULE = '''
-from typing import Annotated
+from argparse import Namespace
 
-import typer
-
-from ztensor.cli.options import Choice, FileArgument, NewFile
+from ztensor.cli.choosing import name_filter
+from ztensor.cli.options import CHOICE, FILE, NEW_FILE, Option
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import open_file
 
+OPTIONS = (
+    FILE,
+    Option("--mark", metavar="MARK", default="!", help="Behind each name."),
+    *CHOICE,
+    *NEW_FILE,
+)
 
-def shout(
-    terminal: Terminal,
-    file: FileArgument,
-    *,
-    mark: Annotated[str, typer.Option(metavar="MARK", help="Behind each name.")] = "!",
-    choice: Choice,
-    how: NewFile,
-) -> None:
+
+def shout(terminal: Terminal, options: Namespace) -> None:
     """Print names in capitals.
 
     Output:
@@ -54,46 +53,39 @@ def shout(
       $ ztensor shout tiny.npz --include 'layers.*'
         some of the names
     """
-    with open_file(file) as reader:
-        names = [name.upper() + mark for name in filter(choice.keep, reader)]
+    with open_file(options.file) as reader:
+        names = [name.upper() + options.mark for name in filter(name_filter(options), reader)]
     for name in names:
         terminal.line(name)
-    terminal.result({"names": names, "dry_run": how.dry_run})
+    terminal.result({"names": names, "dry_run": options.dry_run})
 '''
 
 
 @pytest.fixture
-def shout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The command with one more verb, whose module lies outside the package."""
+def shout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have one more verb, whose module lies outside the package."""
     (tmp_path / "a_verb_from_outside.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     line = Verb("Print names in capitals.", "a_verb_from_outside:shout")
     monkeypatch.setitem(VERBS["Look into files of any format"], "shout", line)
-    yield typer.main.get_command(app)
-    command_of.cache_clear()
+    yield
     sys.modules.pop("a_verb_from_outside", None)
 
 
-def said(command: Any, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, object]:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as end:
-        command.main(list(words), prog_name="ztensor")
-    return capsys.readouterr().out, end.value.code
+@pytest.mark.usefixtures("shout")
+def test_a_verb_from_outside(run: Run, model: Path) -> None:
+    ended = run("shout", model, "--include", "h.*", "--mark", "?")
+    assert (ended.lines, ended.code) == (["H.10.FP8?", "H.10.W?", "H.2.W?"], 0)
+    found = run("shout", model, "--exclude", "h.*", "--json", "--dry-run").json
+    assert (found["names"][0], found["dry_run"]) == ("BIAS!", True)
+    assert run("shout", "missing.zt").code == 1
+    assert run("shout").code == 2
 
 
-def test_a_verb_from_outside(shout: Any, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text, code = said(shout, capsys, "shout", str(model), "--include", "h.*", "--mark", "?")
-    assert (text.splitlines(), code) == (["H.10.FP8?", "H.10.W?", "H.2.W?"], 0)
-    text, _ = said(shout, capsys, "shout", str(model), "--exclude", "h.*", "--json", "--dry-run")
-    assert json.loads(text)["names"][0] == "BIAS!"
-    assert json.loads(text)["dry_run"]
-    assert said(shout, capsys, "shout", "missing.zt")[1] == 1
-    assert said(shout, capsys, "shout")[1] == 2
-
-
-def test_it_is_in_the_help_and_on_the_page(shout: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "  shout        Print names in capitals." in said(shout, capsys, "--help")[0].split("\n")
-    text, _ = said(shout, capsys, "shout", "--help")
+@pytest.mark.usefixtures("shout")
+def test_it_is_in_the_help_and_on_the_page(run: Run) -> None:
+    assert "  shout        Print names in capitals." in run("--help").lines
+    text = run("shout", "--help").out
     assert [word in text for word in ("--mark", "--include", "--force", "--json")] == [True] * 4
     place = Path(__file__).parents[3] / "docs" / "make_cli.py"
     spec = importlib.util.spec_from_file_location("make_cli", place)

@@ -224,9 +224,8 @@ def test_long_work_shows_a_bar_on_a_terminal(
     ended = run_on_terminal("verify", path, width=200)
     assert ended.code == 0
     assert "[bold]bar.zt" in ended.err
-    assert "?25l" in ended.err  # the cursor is hidden
-    assert ended.err.rstrip().endswith(("\x1b[2K", "\x1b[?25h"))  # and all is taken away again
-    assert "━" not in ended.out
+    assert "B/s" in ended.err
+    assert ended.err.endswith("\r")  # and all is taken away again
 
 
 def test_the_bar_says_how_many_requests_were_made(

@@ -88,7 +88,6 @@ CALLS: dict[str, tuple[str, ...]] = {
     "hash": ("hash", "{}"),
     "hash of a list": ("hash", "--check", "{}"),
     "convert": ("convert", "{}", "new.zt"),
-    "export": ("export", "{}", "new.npz"),
     "merge": ("merge", "good.zt", "{}", "-o", "new.zt"),
     "split": ("split", "{}", "--into", "shards"),
     "append": ("append", "{}", "good.zt"),
@@ -100,9 +99,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "set": ("set", "{}", "a=b"),
     "compact": ("compact", "{}"),
     "repair": ("repair", "{}"),
-    "migrate": ("migrate", "{}"),
-    "compress": ("compress", "{}"),
-    "decompress": ("decompress", "{}"),
+    "convert in place": ("convert", "{}", "--in-place"),
 }
 # A list of hashes is a text; these are told as such.
 OWN_WORDS = {"hash of a list"}
@@ -185,7 +182,7 @@ def test_where_no_file_can_be_written(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     make(tmp_path, "missing.zt")
-    for call in (("convert", "good.zt"), ("merge", "good.zt", "-o"), ("migrate", "good.zt", "-o")):
+    for call in (("convert", "good.zt"), ("merge", "good.zt", "-o")):
         ended = run(*call, target)
         assert ended.code == 1
         require_plain(ended.err, target)
@@ -310,7 +307,7 @@ def test_advice_for_code_is_told_as_such(run: Run, good: Path) -> None:
 BY_PATTERN = [
     ("ls",), ("stats",), ("plot",), ("diff", "good.zt"), ("verify",), ("hash",), ("rm",),
     ("split",),
-    ("convert", "o.zt"), ("export", "o.npz"), ("merge", "-o", "o.zt"), ("append", "good.zt"),
+    ("convert", "o.zt"), ("merge", "-o", "o.zt"), ("append", "good.zt"),
 ]  # fmt: skip
 
 
@@ -336,12 +333,10 @@ def test_where_out_is_said(run: Run, good: Path) -> None:
     for arguments in (
         ("merge", "good.zt", "-o", "1.zt"), ("merge", "2.zt", "good.zt"),
         ("convert", "good.zt", "3.zt"), ("convert", "good.zt", "-o", "4.zt"),
-        ("export", "good.zt", "5.npz"), ("export", "good.zt", "-o", "6.npz"),
-        ("migrate", "good.zt", "-o", "7.zt"), ("compress", "good.zt", "--output", "8.zt"),
     ):  # fmt: skip
         assert run(*arguments).code == 0, arguments
     assert sorted(os.listdir(good.parent)) == [
-        "1.zt", "2.zt", "3.zt", "4.zt", "5.npz", "6.npz", "7.zt", "8.zt", "good.zt",
+        "1.zt", "2.zt", "3.zt", "4.zt", "good.zt",
     ]  # fmt: skip
     before = good.read_bytes()
     assert run("merge", "good.zt", "1.zt", "9.zt").code == 2  # the first would be the new one
@@ -349,19 +344,3 @@ def test_where_out_is_said(run: Run, good: Path) -> None:
     assert run("convert", "good.zt").code == 2
     assert run("convert", "good.zt", "9.zt", "-o", "10.zt").code == 2
     assert good.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("convert", "good.zt", "o.zt", "--version", "1.1.0"),
-        ("convert", "good.zt", "o.zt", "--to", "1.1.0"),
-        ("migrate", "good.zt", "-o", "o.zt", "--version", "1.1.0"),
-        ("migrate", "good.zt", "-o", "o.zt", "--to", "1.1.0"),
-    ],
-    ids=" ".join,
-)
-def test_a_version_is_said_alike(run: Run, good: Path, arguments: tuple[str, ...]) -> None:
-    assert run(*arguments).code == 0
-    with ztensor.open("o.zt") as reader:
-        assert reader.version == "1.1.0"

@@ -13,7 +13,6 @@ import pytest
 import ztensor
 from tests.unit.divided.saving import save
 from ztensor.divided import PartWriter, commit, open_divided
-from ztensor.source import joined
 
 RANDOM = np.random.default_rng(7)
 TENSORS: dict[str, Any] = {
@@ -172,36 +171,6 @@ def test_one_bit_in_any_chunk_is_found_by_every_whole_read(
             with pytest.raises(ztensor.FormatError, match=path.name):
                 list(reader.decoded_chunks("w"))
         path.write_bytes(data)
-
-
-def test_more_files_than_may_be_open_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(joined, "MOST_OPEN", 2)
-    save(tmp_path, {"w": TENSORS["f4"]}, processes=9)
-    with ztensor.open(tmp_path) as reader:
-        for _ in range(3):
-            assert (reader["w"] == TENSORS["f4"]).all()
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-def test_a_slice_reads_no_more_than_it_needs(
-    tmp_path: Path, axis: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    value = np.arange(1000 * 1000, dtype="f4").reshape(1000, 1000)
-    save(tmp_path, {"w": value}, axis=axis, processes=4)
-    read = []
-    into = joined.LazyFile.read_into
-
-    def counted(self: joined.LazyFile, offset: int, destination: memoryview) -> None:
-        read.append(destination.nbytes)
-        into(self, offset, destination)
-
-    monkeypatch.setattr(joined.LazyFile, "read_into", counted)
-    with ztensor.open(tmp_path) as reader:
-        part = reader.get_slice("w")[500:510] if axis == 0 else reader.get_slice("w")[:, 500:750]
-        assert (part == (value[500:510] if axis == 0 else value[:, 500:750])).all()
-    assert sum(read) == part.nbytes
 
 
 @pytest.mark.parametrize(

@@ -373,17 +373,6 @@ def test_a_folder_that_is_missing_is_made(model: Path, tmp_path: Path) -> None:
     assert values(tmp_path / "missing" / "deeper") == values(model)
 
 
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        (17, 17), ("17", 17), ("17B", 17), ("5GB", 5 * 10**9), ("5GiB", 5 << 30), ("1.5 kb", 1500),
-        (" 2 MIB ", 2 << 20), ("1T", 10**12),
-    ],
-)  # fmt: skip
-def test_sizes(text: int | str, count: int) -> None:
-    assert parse_size(text) == count
-
-
 @pytest.mark.parametrize("text", ["", "x", "-5", "0", 0, -1, True, None, 1.5, "5 XB", "1e9", "0.1"])
 def test_what_is_no_size(text: Any) -> None:
     with pytest.raises(ArgumentValueError):

@@ -22,7 +22,6 @@ from ztensor.errors import (
     SourceNotRegularError,
     UsageError,
 )
-from ztensor.writing.output import Output
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 
@@ -231,24 +230,3 @@ def test_the_plan_of_a_split_is_what_it_does(file: Path, tmp_path: Path) -> None
 def test_a_size_that_is_none(file: Path, size: Any) -> None:
     with pytest.raises(ArgumentValueError):
         plan_split(file, max_shard_size=size)
-
-
-def test_an_old_set_stays_until_the_new_one_is_whole(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A split that is killed over an older one must not leave the old index beside new shards."""
-    old = {path: Path(path).read_bytes() for path in ztensor.split(file, max_shard_size="1MB")}
-    kept: list[bool] = []
-    real = Output.copy
-
-    def copy(self: Output, *arguments: Any, **options: Any) -> None:
-        kept.append(all(Path(path).read_bytes() == data for path, data in old.items()))
-        real(self, *arguments, **options)
-
-    monkeypatch.setattr(Output, "copy", copy)
-    ztensor.set_attributes(file, {"new": "1"})
-    for dry_run in (True, False):
-        assert set(ztensor.split(file, max_shard_size="1MB", dry_run=dry_run)) == set(old)
-    assert len(kept) == 4
-    assert all(kept)
-    assert not any(Path(path).read_bytes() == data for path, data in old.items())

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -25,7 +24,6 @@ from tests.unit.foreign.test_dcp import (
     a_place,
     a_record,
     a_tensor,
-    boxed,
     change,
     metadata,
 )
@@ -36,10 +34,7 @@ from ztensor.errors import (
     Reason,
     UnsupportedError,
 )
-from ztensor.foreign.dcp.assembling import Boxes, InBoxes, Lying
 from ztensor.numpy import save_file
-from ztensor.source.base import Range
-from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,50 +74,6 @@ def test_a_flipped_byte_of_elements_in_another_order_is_found(tmp_path: Path) ->
         assert [one.object_name for one in reader.verify().problems] == ["transposed"]
         with pytest.raises(DigestMismatchError):
             reader["transposed"]
-
-
-@pytest.mark.parametrize(
-    ("wrong", "more"), [(1, ""), (2, ""), (3, ""), (4, " and 1 more"), (6, " and 3 more")]
-)
-def test_three_of_many_wrong_chunks_are_named(tmp_path: Path, wrong: int, more: str) -> None:
-    boxes: Any = [((2 * place, 0), (2, 3)) for place in range(6)]
-    with ztensor.open(RECORD) as record:
-        at = record.location("tensor").offset
-    data = bytearray(6 * RECORD)
-    for place in range(wrong):
-        data[at + place * len(RECORD)] ^= 1
-    folder = checkpoint(tmp_path, boxed((12, 3), *boxes), a=bytes(data))
-    with ztensor.open(folder) as reader, pytest.raises(DigestMismatchError) as caught:
-        reader["w"]
-    named = [f"chunk at [{2 * place}, 0] of 'a.distcp'" for place in range(min(wrong, 3))]
-    assert caught.value.found == f"others in the {', '.join(named)}{more}"
-
-
-@pytest.mark.parametrize("crc", [None, 0])
-def test_boxes_come_in_pieces_of_a_length_or_of_any(crc: int | None) -> None:
-    """And nothing is compared where there is no sum."""
-    data = np.arange(12, dtype="<i4").reshape(4, 3)
-    strides = (4, 8) if crc is None else (12, 4)  # the last without a sum is in another order
-
-    def lying(box: int) -> Lying:
-        return Lying(24 * box, strides if box else (12, 4), 24, crc)
-
-    boxes = Boxes(
-        np.array([(0, 0), (2, 0)]), np.array([(2, 3), (2, 3)]), lying, lambda box: f"box {box}"
-    )
-    found = InBoxes((4, 3), 4, MemorySource(data.tobytes()), lambda: boxes)
-    stored: Any = Range(MemorySource(b""), 0, 0)
-    for length in (None, 48):
-        pieces = found.decode_chunks(stored, length, ztensor.Limits())
-        if crc is None:
-            expected = np.concatenate((data[:2], [[6, 8, 10], [7, 9, 11]])).astype("<i4")
-            assert b"".join(map(bytes, pieces)) == expected.tobytes()
-            continue
-        with pytest.raises(DigestMismatchError):
-            list(pieces)
-    with pytest.raises(FormatError) as caught:
-        list(found.decode_chunks(stored, 47, ztensor.Limits()))
-    assert caught.value.reason is Reason.SIZE_MISMATCH
 
 
 # --- Stores ---------------------------------------------------------------------------------------
@@ -194,15 +145,6 @@ def test_the_only_chunk_of_a_tensor_may_have_no_offset(tmp_path: Path) -> None:
         reader["w"]
 
 
-def test_the_value_that_is_said_to_lie_in_two_places_is_named(tmp_path: Path) -> None:
-    names = "abc"
-    places = b"".join(of_value(name, b"N") for name in (*names, "b"))
-    tensors = b"".join(text(name) + a_value() for name in names)
-    with pytest.raises(FormatError, match="two places") as caught:
-        ztensor.open(checkpoint(tmp_path, metadata(tensors, places)))
-    assert caught.value.found == "'b'"
-
-
 def test_the_file_that_is_said_to_hold_more_than_it_is_long_is_named(tmp_path: Path) -> None:
     length = len(RECORD)
     tensors = b"".join(text(name) + a_tensor(*BOX) for name in "uvw")
@@ -219,22 +161,6 @@ def test_the_file_that_is_said_to_hold_more_than_it_is_long_is_named(tmp_path: P
         assert list(reader) == ["u", "v", "w"]
 
 
-def test_a_file_of_safetensors_without_tensors(tmp_path: Path) -> None:
-    """Sixteen bytes, the shortest there is."""
-    empty = (8).to_bytes(8, "little") + b"{}      "
-    root = metadata(text("w") + a_tensor(*BOX), a_place("w", (0, 0), "a.distcp", 0, len(empty)))
-    folder, message = checkpoint(tmp_path, root, a=empty), "the file has no such tensor"
-    with ztensor.open(folder) as reader, pytest.raises(FormatError, match=message):
-        reader["w"]
-    (tmp_path / "a.distcp").write_bytes(RECORD + empty)
-    good = a_place("w", (0, 0), "a.distcp", 0, len(RECORD))
-    other = a_place("x", (0, 0), "a.distcp", len(RECORD), 0)
-    (tmp_path / ".metadata").write_bytes(metadata(text("w") + a_tensor(*BOX), good + other))
-    with ztensor.open(tmp_path) as reader:
-        assert reader["w"].shape == (2, 3)
-        assert reader.unrepresented == ()
-
-
 # --- What .metadata says --------------------------------------------------------------------------
 
 
@@ -245,22 +171,6 @@ def test_metadata_is_as_long_as_is_allowed() -> None:
     with pytest.raises(LimitError) as caught:
         ztensor.open(STOCK, limits=ztensor.Limits(manifest_bytes=length - 1))
     assert caught.value.reason is Reason.LIMIT_MANIFEST
-
-
-@pytest.mark.parametrize(("count", "is_read"), [(3, True), (32, True), (33, False)])
-def test_a_record_has_few_fields(tmp_path: Path, count: int, is_read: bool) -> None:
-    tensors = text("w") + a_tensor(*BOX)
-    fields = [text("state_dict_metadata"), a_dict(tensors)]
-    fields += [text("storage_data"), a_dict(a_place("w", (0, 0), "a.distcp", 0, len(RECORD)))]
-    for place in range(count - 2):
-        fields += [text(f"field {place}"), number(1)]
-    folder = checkpoint(tmp_path, b"\x80\x02" + a_record("Metadata", *fields) + b".")
-    if is_read:
-        with ztensor.open(folder) as reader:
-            assert len(reader.unrepresented) == count - 2
-        return
-    with pytest.raises(FormatError, match="few fields"):
-        ztensor.open(folder)
 
 
 def of_properties(folder: Path, state: bytes) -> Path:
@@ -327,16 +237,6 @@ def shard(
     save_file(arrays, path, {"DCP_SHARDING_INFO": json.dumps(information), **more})
 
 
-@pytest.mark.parametrize("dtype", ["f4", "c8", "f2", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
-def test_parts_of_any_type_are_put_together(tmp_path: Path, dtype: Any) -> None:
-    whole = np.arange(24).reshape(6, 4).astype(dtype)
-    for place, start in enumerate((0, 3), 1):
-        shard(tmp_path, place, {"w": (start, 0)}, {"w": whole[start : start + 3]})
-    with ztensor.open(tmp_path) as reader:
-        assert reader["w"].dtype == whole.dtype
-        assert reader["w"].tobytes() == whole.tobytes()
-
-
 def test_attributes_of_the_files_are_those_of_the_whole(tmp_path: Path) -> None:
     for place, other in ((1, "one"), (2, "two")):
         array = np.ones((1, 2), np.float32)
@@ -349,14 +249,15 @@ def test_attributes_of_the_files_are_those_of_the_whole(tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize(("offset", "is_listed"), [((1 << 63) - 1, True), (1 << 63, False)])
-def test_a_part_begins_where_64_bits_say(tmp_path: Path, offset: int, is_listed: bool) -> None:
-    shard(tmp_path, 1, {"w": (offset,)}, {"w": np.ones(1, np.float32)})
-    if is_listed:
-        with ztensor.open(tmp_path) as reader:
-            assert list(reader) == ["w"]
-            with pytest.raises((FormatError, LimitError, UnsupportedError)):
-                reader["w"]
-        return
+def test_a_part_that_begins_nowhere_is_refused(tmp_path: Path) -> None:
+    shard(tmp_path, 1, {"w": (1 << 63,)}, {"w": np.ones(1, np.float32)})
     with pytest.raises(FormatError, match="does not say where a part begins"):
         ztensor.open(tmp_path)
+
+
+def test_a_file_of_safetensors_without_the_tensor(tmp_path: Path) -> None:
+    empty = (8).to_bytes(8, "little") + b"{}      "
+    root = metadata(text("w") + a_tensor(*BOX), a_place("w", (0, 0), "a.distcp", 0, len(empty)))
+    folder, message = checkpoint(tmp_path, root, a=empty), "the file has no such tensor"
+    with ztensor.open(folder) as reader, pytest.raises(FormatError, match=message):
+        reader["w"]

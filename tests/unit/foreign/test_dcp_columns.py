@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from tests.extent import amount
-from ztensor.errors import FormatError, ZTensorError
+from ztensor.errors import ZTensorError
 from ztensor.foreign.dcp import pickles
 from ztensor.foreign.dcp.columns import Block, IrregularError
-from ztensor.foreign.dcp.lanes import read_lanes
 from ztensor.foreign.dcp.metadata import read_table
 from ztensor.foreign.dcp.pickles import read_columns
 from ztensor.foreign.dcp.table import Table
@@ -24,8 +23,6 @@ from ztensor.foreign.pt.pickled import Call, Items, Vocabulary
 from ztensor.foreign.pt.values import counts
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.model.account import Tally
-
-_MODULE = "torch.distributed.checkpoint"
 
 
 class Size(tuple[int, ...]):
@@ -209,21 +206,6 @@ def test_columns_are_what_the_rows_are(protocol: int) -> None:
     assert len(table[0]) == 7
 
 
-def test_a_long_run_goes_over_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
-
-    def noted(data: bytes, *given: Any) -> Any:
-        read.append(len(data))
-        return read_lanes(data, *given)
-
-    monkeypatch.setattr(pickles, "_PART_BYTES", 30_000)
-    monkeypatch.setattr(pickles, "read_lanes", noted)
-    data = pickled(checkpoint(1, 700, 1)) + pickled(checkpoint(2, 700, 2))
-    found = followed(data, by_columns=True)
-    assert found[:2] == followed(data, by_columns=False)[:2]
-    assert len(data) / 4 < sum(read) < 3 * len(data)
-
-
 def test_a_record_that_is_there_again_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A record of a run that is got from the memo is why the pickle is read without columns."""
     held = checkpoint(2, 60)
@@ -267,48 +249,6 @@ def test_numbers_and_names_of_any_length_are_in_columns(
     assert f"{value}" in repr(plain(found))
 
 
-@pytest.mark.parametrize("rank", [0, 1, 2, 3, 4, 5, 8])
-@pytest.mark.parametrize("last", [0, 255, 256, 65536, 1 << 31, (1 << 63) - 1])
-def test_sizes_of_any_rank_are_in_columns(rank: int, last: int) -> None:
-    """A tuple of up to three has an instruction of its own, that of none, too."""
-    rows = [Chunk(offsets=Size([7] * rank), sizes=Size([last] * rank)) for _ in range(40)]
-    data = pickled(rows)
-    found, end = read_columns(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
-    assert blocks(found) > 20
-    assert (repr(plain(found)), end) == followed(data, by_columns=False)[0]
-    assert repr((last,) * rank) in repr(plain(found))
-
-
-@pytest.mark.parametrize("other", [None, 5, "text", (1, "a"), [1], (True,), (-1,), (1 << 63,), 1.5])
-def test_a_table_whose_columns_are_of_another_kind_is_refused_as_its_rows_are(other: Any) -> None:
-    held = checkpoint(1, 1)
-    for fields in (
-        {"offsets": other, "sizes": Size((1,))},
-        {"offsets": Size((1,)), "sizes": other},
-        {"offsets": Size((1, 2)), "sizes": Size((1, 2))},
-    ):
-        tensor = Tensor(
-            properties=Properties(dtype=None),
-            size=Size([9]),
-            chunks=[Chunk(**fields) for _ in range(60)],
-        )
-        data = pickled(Root(state_dict_metadata={"w": tensor}, storage_data={}, planner_data=None))
-        fast, slow = followed(data, by_columns=True), followed(data, by_columns=False)
-        assert fast[:2] == slow[:2]
-    for index in (
-        Index(fqn=other, offset=Size((1,)), index=1),
-        Index(fqn="w", offset=other, index=1),
-        Index(fqn="w", offset=Size((1,)), index=other),
-    ):
-        places = {
-            Index(**vars(index)): Info(relative_path="f", offset=1, length=1) for _ in range(60)
-        }
-        vars(held)["storage_data"] = places
-        data = pickled(held)
-        fast, slow = followed(data, by_columns=True), followed(data, by_columns=False)
-        assert fast[:2] == slow[:2]
-
-
 def places_of(rows: list[tuple[Row, Row]]) -> bytes:
     """Return a pickle of places for 60 chunks of a tensor, those rows among them."""
     boxes = [Chunk(offsets=Size((n,)), sizes=Size((1,))) for n in range(60)]
@@ -341,124 +281,6 @@ def test_one_place_of_many_that_is_of_another_kind(field: str, other: object) ->
     assert count > 150
 
 
-@pytest.mark.parametrize("lost", ["fqn", "offset", "relative_path", "length", "nothing"])
-def test_places_without_a_field(lost: str) -> None:
-    """All but the first, which is in no run, as it has a field more."""
-    rows = [a_row(number) for number in range(60)]
-    for row in rows[0]:
-        vars(row)["other"] = -1
-    for index, info in rows[1:]:
-        vars(index).pop(lost, None)
-        vars(info).pop(lost, None)
-    data = places_of(rows)
-    *fast, count = followed(data, by_columns=True)
-    assert fast == list(followed(data, by_columns=False)[:2])
-    assert count > 150
-
-
-@pytest.mark.parametrize("is_index", [True, False])
-def test_places_of_another_class_are_refused(is_index: bool) -> None:
-    rows: list[tuple[Row, Row]] = [a_row(number) for number in range(60)]
-    for row in rows[0]:
-        vars(row)["other"] = -1
-    for number in range(1, 60):
-        index, info = rows[number]
-        rows[number] = (Chunk(**vars(index)), info) if is_index else (index, Chunk(**vars(info)))
-    data = places_of(rows)
-    fast, slow = followed(data, by_columns=True), followed(data, by_columns=False)
-    assert fast[:2] == slow[:2]
-    assert slow[1][0] is FormatError
-    assert fast[2] > 150
-
-
-@pytest.mark.parametrize(
-    "later",
-    [
-        Chunk(offsets=Size((0,)), other=1),
-        Chunk(sizes=Size((1,)), other=1),
-        Chunk(offsets=Size((0, 0)), sizes=Size((1, 1))),
-        Chunk(offsets=Size((0,)), sizes=Size((1, 1))),
-        Chunk(offsets=Size(), sizes=Size()),
-        Info(offsets=Size((0,)), sizes=Size((1,))),
-    ],
-    ids=["no size", "no offset", "another rank", "two ranks", "no rank", "another class"],
-)
-def test_chunks_that_are_no_boxes_behind_one_that_is(later: Row) -> None:
-    boxes: list[Row] = [Chunk(offsets=Size((0,)), sizes=Size((1,)), other=-1)]
-    boxes += [type(later)(**vars(later)) for _ in range(50)]
-    tensor = Tensor(properties=Properties(dtype=None), size=Size([60]), chunks=boxes)
-    index, info = a_row(0)  # first, so that its class is no news where rows of it come
-    data = pickled(
-        Root(storage_data={index: info}, state_dict_metadata={"w": tensor}, planner_data=None)
-    )
-    fast, slow = followed(data, by_columns=True), followed(data, by_columns=False)
-    assert fast[:2] == slow[:2]
-    assert slow[1][0] is FormatError
-    assert fast[2] == len(boxes) - 1
-
-
-FIRST = Size((1, 2))
-LIST = [1]
-LONG, LONGER, PLAIN = (2,) * 64, (2,) * 65, (0, (1 << 63) - 1)
-BEYOND, NEGATIVE, FLAG = (1 << 63,), (-1,), (True,)
-KEPT = "kept"
-
-
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        ([1, 0, 300], "numbers"),
-        (["a", "b"], "strings"),
-        ([KEPT], "strings"),
-        ([KEPT, "a"], "strings"),
-        ([Size((1, 2)), Size((3,)), Size()], "tuples"),
-        ([None, Size((1,))], "tuples"),
-        ([None], "tuples"),
-        ([FIRST, Size((0,))], "tuples"),
-        ([FIRST, None], "tuples"),
-        ([PLAIN, LONG, Size((1,))], "tuples"),
-        ([1, None], ""),
-        (["a", 1], ""),
-        ([KEPT, 1], ""),
-        (["a", None], ""),
-        (["a", Size((1,))], ""),
-        ([1, Size((1,))], ""),
-        ([KEPT, FIRST], ""),
-        ([KEPT, Size((1,))], ""),
-        ([LIST, Size((1,))], ""),
-        ([LIST, "a"], ""),
-        ([FIRST, 1], ""),
-        ([FIRST, "a"], ""),
-        ([LONGER], ""),
-        ([BEYOND, FIRST], ""),
-        ([NEGATIVE, FIRST], ""),
-        ([FLAG, FIRST], ""),
-    ],
-    ids=lambda given: repr(given)[:30],
-)
-def test_a_column_is_of_one_kind_or_of_none(values: list[Any], kind: str) -> None:
-    """Texts and tuples may be written in a row, or got from the memo."""
-    told = values * 20
-    rows = [Info(offset=value, length=number) for number, value in enumerate(told)]
-    kept = [FIRST, LIST, LONG, LONGER, PLAIN, BEYOND, NEGATIVE, FLAG, KEPT]
-    data = pickled([kept, Info(offset=0, length=0), *rows])
-    found, _ = read_columns(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
-    block = next(one for one in found if isinstance(one, Block))  # type: ignore[attr-defined]
-    told = told[-len(block) :]
-    column = block.columns["offset"]
-    numbers, strings, tuples = column.numbers(), column.strings(), column.tuples()
-    assert [numbers is None, strings is None, tuples is None] == [
-        kind != one for one in ("numbers", "strings", "tuples")
-    ]
-    if numbers is not None:
-        assert numbers.tolist() == told
-    if strings is not None:
-        assert [strings[1][one] for one in strings[0].tolist()] == told
-    if tuples is not None:
-        assert tuples[0].tolist() == [-1 if one is None else len(one) for one in told]
-        assert tuples[1].tolist() == [axis for one in told for axis in one or ()]
-
-
 HEAD = b"".join(
     (
         b"\x80\x04",
@@ -470,7 +292,6 @@ HEAD = b"".join(
         b"]\x94",  # place 6
     )
 )
-BEHIND = 7
 
 
 def row(fields: bytes, kind: bytes = b"h\2") -> bytes:
@@ -485,64 +306,6 @@ def same(data: bytes) -> tuple[Any, Any, int]:
     return found
 
 
-def test_names_and_what_is_called_may_be_in_the_first_place() -> None:
-    """What was the first to be remembered is as good as what came later."""
-    name = b"\x80\x04\x8c\1n\x940"
-    body = b"".join(row(b"h\0K" + bytes((number,)), b"h\1") for number in range(60))
-    start = name + f"c{__name__}\nInfo\n".encode() + b"\x94)\x810]\x94("
-    found, _, count = same(start + body + b"e.")
-    assert count == 60
-    assert "[('n', 0)]" in found[0]
-    assert "[('n', 59)]" in found[0]
-    sizes = b"".join(
-        row(b"h\3h\0K" + bytes((one,)) + b"\x85\x94\x85\x94R\x94") for one in range(60)
-    )
-    assert same(HEAD + b"(" + sizes + b"e.")[2] == 60
-    other = HEAD.replace(b"Size", b"Root", 1)  # whose call is given nothing
-    assert same(other + b"(" + sizes + b"e.")[0] is None
-
-
-@pytest.mark.parametrize("ahead", range(4))
-def test_rows_cannot_be_made_of_what_is_not_yet_there(ahead: int) -> None:
-    """A place of the memo behind those that are there, as a class, a name and a value."""
-    place = b"h" + bytes((BEHIND + ahead,))
-    for one in (row(b"h\3K\1", place), row(place + b"K\1"), row(b"h\3" + place)):
-        same(HEAD + b"(" + 20 * one + b"e.")
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        b"h\3K\1",
-        b"h\3h\0K\1\x85\x94\x85\x94R\x94",
-        b"h\3h\0)\x85\x94R\x94h\4h\0(K\1t\x94\x85\x94R\x94",
-        b"h\3h\0(t\x94\x85\x94R\x94",
-    ],
-)
-@pytest.mark.parametrize("more", [b"", b"N" + b"\x94" * 300], ids=["alone", "with more behind"])
-def test_each_place_that_rows_take_is_what_it_is_without_columns(
-    fields: bytes, more: bytes
-) -> None:
-    """Those of records are why the pickle is read again, also the first and the last."""
-    rows = HEAD + b"(" + 20 * row(fields) + b"e"
-    taken = 20 * (2 + fields.count(b"\x94"))
-    for number in (*range(7), *range(taken - 4, taken + 2)):
-        place = b"j" + (BEHIND + number).to_bytes(4, "little")
-        asked = (rows + more + b"0" * bool(more) + place) + b"\x86N0N0N0N0."
-        same(asked)
-        fast, slow = (followed(asked, by_columns=by_columns)[0] for by_columns in (True, False))
-        assert (slow is None) == (number >= taken and not more)
-        assert fast == slow
-
-
-@pytest.mark.parametrize("count", range(7))
-def test_a_tuple_has_as_many_numbers_as_its_instruction_takes(count: int) -> None:
-    for code in range(0x84, 0x8A):
-        sizes = b"h\0" + b"K\1" * count + bytes((code,)) + b"\x94\x85\x94R\x94"
-        found, _, taken = same(HEAD + b"(" + 20 * row(b"h\3" + sizes) + b"e.")
-        assert (taken > 0) == (found is not None) == (1 <= count <= 3 and code == 0x84 + count)
-
-
 @pytest.mark.parametrize("first", [0, 1, 10])
 def test_a_frame_may_begin_anywhere(first: int) -> None:
     """Also in the midst of an instruction, which then has what the frame begins with in it."""
@@ -555,16 +318,6 @@ def test_a_frame_may_begin_anywhere(first: int) -> None:
         ]
         found = same(HEAD[:2] + b"".join(frames))
         assert (found[0] is None) == (found[2] == 0)
-
-
-def test_what_is_no_row_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is read by its instructions; the rows behind it are columns again."""
-    monkeypatch.setattr(pickles, "_PART_BYTES", 2000)
-    rows, lone = 20 * row(b"h\3K\1"), b"h\2)\x81"
-    lists = (b"]\x94(" + lone + rows + b"e" + b"]\x94(" + rows + lone + b"e") * 12
-    _, _, count = same(HEAD + b"(" + lists + b"e.")
-    assert count == 240
-    assert same(HEAD + b"(" + (rows + lone + row(b"h\3J\xff\xff\xff\xff")) * 12 + b"e.")[2] == 0
 
 
 @pytest.mark.parametrize("put", [b"q\2", b"q\7", b"q\x50", b"r\2\0\0\0", b"p2\n"])

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
 import io
 import json
-import random
 import struct
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from tests.corpus.foreign.make_gguf import (
     ARRAY,
     STR,
     U8,
-    U32,
     accepted,
     array,
     blocks_of,
@@ -26,7 +23,6 @@ from tests.corpus.foreign.make_gguf import (
     gguf,
     info,
     pair,
-    plain_tensors,
     refused,
 )
 from tests.extent import amount
@@ -36,12 +32,10 @@ from ztensor.errors import (
     NotRepresentableError,
     Reason,
     UnsupportedError,
-    ZTensorError,
 )
-from ztensor.foreign.gguf import TYPES, export, types
+from ztensor.foreign.gguf import TYPES, export
 from ztensor.limits import Limits
 from ztensor.source.stream import StreamSink
-from ztensor.testing.promise import exercise
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
 ACCEPT, REJECT = CORPUS / "accept" / "gguf", CORPUS / "reject" / "gguf"
@@ -136,58 +130,6 @@ def test_shapes_without_elements_and_without_axes() -> None:
     assert reader.read("none").dequantize().shape == (0, 256)
 
 
-@pytest.mark.parametrize("infos", [[], [info("a", (40,), 24, 0)]], ids=["empty", "one"])
-@pytest.mark.parametrize("more", [-1, 0])
-def test_a_header_may_have_the_length_of_the_limit(infos: list[bytes], more: int) -> None:
-    data = gguf((), infos)
-    limits = Limits(manifest_bytes=len(data) + more)
-    data += bytes(-len(data) % 32 + 40)
-    if more < 0:
-        with pytest.raises(LimitError, match="manifest_bytes"):
-            ztensor.open(data, limits=limits)
-    else:
-        assert len(ztensor.open(data, limits=limits)) == len(infos)
-
-
-@pytest.mark.parametrize("more", [-1, 0])
-def test_a_dimension_has_63_bits(more: int) -> None:
-    """Also beside one of 0, where no byte is needed."""
-    largest = (1 << 63) + more
-    data = gguf((), [info("a", (0, largest), 24, 0)])
-    if more < 0:
-        assert ztensor.open(data).metadata("a").shape == (largest, 0)
-        return
-    with pytest.raises(FormatError) as caught:
-        ztensor.open(data)
-    assert caught.value.reason is Reason.FIELD_VALUE
-
-
-@pytest.mark.parametrize("alignment", [32, 1 << 16, 1 << 17])
-def test_the_alignment_that_is_written_has_a_most(alignment: int) -> None:
-    data = gguf(
-        [pair("general.alignment", U32, struct.pack("<I", alignment))],
-        [info("a", (3,), 24, 0)],
-        b"abc",
-        alignment=alignment,
-    )
-    written, losses = exported(ztensor.open(data))
-    attributes = ztensor.open(written).attributes
-    assert attributes.get("general.alignment") == (alignment if alignment <= 1 << 16 else None)
-    assert len(losses) == (alignment > 1 << 16)
-
-
-def test_the_types_of_numbers_are_numpys() -> None:
-    spec = importlib.util.find_spec(types.__name__)
-    assert spec is not None
-    assert spec.loader is not None
-    anew = importlib.util.module_from_spec(spec)  # its tables are made as it is read
-    spec.loader.exec_module(anew)
-    words = ("u8", "i8", "u16", "i16", "u32", "i32", "f32", "u64", "i64", "f64")
-    names = {word: np.dtype(code).name for word, code in anew.DTYPES.items()}
-    long = {"u": "uint", "i": "int", "f": "float"}
-    assert names == {"bool": "uint8", **{word: long[word[0]] + word[1:] for word in words}}
-
-
 def test_a_string_that_is_no_utf8_comes_as_bytes() -> None:
     raw = struct.pack("<Q", 2) + b"\xff\xfe"
     strings = struct.pack("<IQ", STR, 2) + raw + struct.pack("<Q", 1) + b"a"
@@ -256,38 +198,7 @@ def test_a_bad_file_is_refused_for_its_reason(name: str) -> None:
     assert caught.value.file is not None
 
 
-@pytest.mark.parametrize("name", ["metadata", "plain", "quantized", "big_endian"])
-def test_changed_bytes_give_results_or_errors_of_ours(name: str) -> None:
-    """Hundreds of files with a few bytes changed or the end cut; `exercise` raises on any other."""
-    good = accepted()[name]
-    rng = random.Random(name)
-    opened = 0
-    for _ in range(MANY):
-        data = bytearray(good)
-        for _ in range(rng.choice((1, 1, 2, 4))):
-            data[rng.randrange(len(data))] = rng.choice((0, 1, 255, rng.randrange(256)))
-        if rng.random() < 0.2:
-            del data[rng.randrange(len(data)) :]
-        if bytes(data[:4]) == b"GGUF":
-            opened += exercise(bytes(data), limits=Limits(decoded_bytes=1 << 24)).opened
-    assert 0 < opened < MANY
-
-
 # --- Into .zt and back ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["metadata", "plain", "quantized", "alignment_64", "big_endian"])
-def test_a_file_becomes_ours_with_equal_arrays(name: str, tmp_path: Path) -> None:
-    reader = ztensor.open(accepted()[name])
-    ours = as_zt(reader, tmp_path / "a.zt")
-    assert ours.format == "zt"
-    assert ours.attributes == reader.attributes
-    assert set(ours) == set(reader)
-    for key in reader:
-        one, other = reader.read(key), ours.read(key)
-        assert (one.format, one.shape) == (other.format, other.shape)
-        assert one.components["data"].tobytes() == other.components["data"].tobytes()
-    assert not ours.verify().problems
 
 
 @pytest.mark.parametrize("name", ["metadata", "plain", "quantized", "alignment_64"])
@@ -421,33 +332,6 @@ def test_swapped_blocks_are_left_out() -> None:
     assert ztensor.open(written).keys() == ["b"]
 
 
-def test_lose_may_refuse(tmp_path: Path) -> None:
-    with ztensor.Writer(tmp_path / "a.zt") as writer:
-        writer.write("a", np.ones(3, np.uint16))
-
-    def refuse(name: str | None, what: str) -> None:
-        raise NotRepresentableError(what, object_name=name)
-
-    sink = StreamSink(io.BytesIO())
-    with pytest.raises(ZTensorError, match="left out") as caught:
-        export(ztensor.open(tmp_path / "a.zt"), sink, lose=refuse)
-    assert caught.value.object_name == "a"
-
-
-def test_progress_counts_the_bytes_of_tensors() -> None:
-    seen: list[tuple[int, int]] = []
-    reader = ztensor.open(gguf((), *plain_tensors()))
-    export(
-        reader,
-        StreamSink(io.BytesIO()),
-        lose=lambda _, what: pytest.fail(what),
-        progress=lambda done, total: seen.append((done, total)),
-    )
-    total = sum(reader.metadata(name).nbytes for name in reader)
-    assert seen[-1] == (total, total)
-    assert len(seen) == len(reader)
-
-
 @pytest.mark.parametrize(
     ("value", "kind"), [(b"", None), (b"text", None), (b"\xff", "str"), ([b"\xff", "a"], "[str]")]
 )
@@ -533,31 +417,6 @@ def test_the_package_reads_what_we_export(tmp_path: Path) -> None:
         shape = (1,) if tensor.name == "brain" else ours.metadata(tensor.name).shape
         assert tuple(tensor.shape[::-1].tolist()) == shape
         assert tensor.data.tobytes() == ours.read(tensor.name).components["data"].tobytes()
-
-
-def test_we_read_what_the_package_writes(tmp_path: Path) -> None:
-    package = pytest.importorskip("gguf", reason="the package gguf is not installed")
-    path = tmp_path / "a.gguf"
-    weights = np.random.default_rng(0).standard_normal((4, 512)).astype(np.float32)
-    types = package.GGMLQuantizationType
-    writer = package.GGUFWriter(path, "llama")
-    writer.add_array("words", ["a", "", "ä"])
-    writer.add_tensor("plain", weights)
-    expected = {}
-    for kind in (types.Q4_0, types.Q5_1, types.Q8_0, types.BF16):
-        blocks = package.quants.quantize(weights, kind)
-        writer.add_tensor(kind.name, blocks, raw_dtype=kind)
-        expected[kind.name] = package.quants.dequantize(blocks, kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    reader = ztensor.open(path)
-    assert reader.attributes["words"] == ["a", "", "ä"]
-    assert np.array_equal(reader["plain"], weights)
-    for name, floats in expected.items():
-        assert np.array_equal(reader.read(name).to_dense().astype(np.float32), floats)
-    assert exported(reader) == (path.read_bytes(), [])
 
 
 @pytest.mark.parametrize("levels", [1, 2, 5])

@@ -104,80 +104,6 @@ def test_contiguous_data_is_a_view_of_the_file() -> None:
     assert array.base is not None
 
 
-DTYPES = ("|i1", "|u1", "|b1", *(o + k for o in "<>" for k in ("i4", "u8", "f2", "f8", "c8")))
-FILTERS: dict[str, dict[str, Any]] = {
-    "contiguous": {"chunks": None},
-    "plain": {},
-    "gzip": {"compression": "gzip"},
-    "all": {"compression": "gzip", "shuffle": True, "fletcher32": True},
-    "lzf": {"compression": "lzf", "shuffle": True},
-    "sum": {"fletcher32": True},
-}
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("how", FILTERS)
-def test_values_are_those_of_h5py(
-    dtype: str, how: str, made: Callable[..., bytes], tmp_path: Path
-) -> None:
-    random = np.random.default_rng(1)
-    cases = {
-        str(shape): (random.integers(0, 9, shape).astype(dtype), chunks)
-        for shape, chunks in {(37, 11): (8, 4), (100,): (7,), (3, 5, 7): (2, 2, 2)}.items()
-    }
-
-    def fill(file: Any) -> None:
-        for name, (array, chunks) in cases.items():
-            file.create_dataset(name, data=array, **{"chunks": chunks, **FILTERS[how]})
-
-    reader = ztensor.open(made(fill))
-    for name, (array, _) in cases.items():
-        native = array.astype(array.dtype.newbyteorder("="))
-        assert (encoding_of(reader, name) == "raw") == (how == "contiguous")
-        assert reader[name].dtype == native.dtype
-        assert np.array_equal(reader[name], native)
-        assert np.array_equal(reader.get_slice(name)[1:3], native[1:3])
-        little = native.astype(native.dtype.newbyteorder("<"))
-        assert b"".join(map(bytes, reader.decoded_chunks(name))) == little.tobytes()
-    with ztensor.Writer(tmp_path / "copy.zt") as writer:
-        for name in reader:
-            writer.copy(name, reader)
-    with ztensor.open(tmp_path / "copy.zt") as copy:
-        for name in reader:
-            assert np.array_equal(copy[name], reader[name])
-    assert not reader.verify().problems
-
-
-def test_a_slice_of_a_large_dataset_reads_some_blocks(
-    made: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    array = np.arange(3 << 20, dtype="<i8").reshape(-1, 1024)
-    data = made(lambda file: file.create_dataset("a", data=array, chunks=(64, 1024), shuffle=True))
-    reader = ztensor.open(data)
-    undone = []
-    real = filters.FILTERS[2]
-    monkeypatch.setitem(
-        filters.FILTERS,
-        2,
-        lambda *some: undone.append(1) or real(*some),  # type: ignore[func-returns-value]
-    )
-    assert np.array_equal(reader.get_slice("a")[2000:2010], array[2000:2010])
-    assert 0 < len(undone) <= (8 << 20) // (64 * 8192)
-
-
-def test_chunks_that_were_never_written_are_the_fill_value(made: Callable[..., bytes]) -> None:
-    def fill(file: Any) -> None:
-        part = file.create_dataset("part", (20, 20), "f4", chunks=(4, 4), fillvalue=7)
-        part[3:9, 2:5] = 1
-        file.create_dataset("nothing", (5,), "i2", fillvalue=-3)
-
-    reader = ztensor.open(made(fill))
-    expected = np.full((20, 20), 7, "f4")
-    expected[3:9, 2:5] = 1
-    assert np.array_equal(reader["part"], expected)
-    assert reader["nothing"].tolist() == [-3] * 5
-
-
 def test_bfloat16_as_others_store_it(h5py: Any, made: Callable[..., bytes]) -> None:
     array = np.array([1.5, -2, 3], ml_dtypes.bfloat16)
 
@@ -277,38 +203,6 @@ def test_a_cycle_ends_and_names_of_one_dataset_are_all_there(made: Callable[...,
     assert ztensor.open(made(fill)).keys() == ["a/x", "a/y"]
 
 
-def test_attributes(h5py: Any, made: Callable[..., bytes]) -> None:
-    def fill(file: Any) -> None:
-        data = file.create_dataset("d", data=1)
-        for item in (file, data, file.create_group("g")):
-            item.attrs["text"] = "ä"
-            item.attrs["bytes"] = np.bytes_(b"abc")
-            item.attrs["names"] = [b"one", b"two"]
-            item.attrs["texts"] = np.array(["x", "y"], h5py.string_dtype())
-            item.attrs["number"] = np.float32(0.5)
-            item.attrs["table"] = [[1, 2], [3, 4]]
-            item.attrs["null"] = h5py.Empty("f4")
-            item.attrs["flag"] = True
-            item.attrs["reference"] = file.ref
-            item.attrs["record"] = np.zeros((), [("a", "i4")])
-        file["config"] = '{"a": 1}'
-
-    reader = ztensor.open(made(fill))
-    expected = {
-        "text": "ä",
-        "bytes": "abc",
-        "names": ["one", "two"],
-        "texts": ["x", "y"],
-        "number": 0.5,
-        "table": [[1, 2], [3, 4]],
-        "null": None,
-        "flag": True,
-    }
-    assert reader.metadata("d").attributes == expected
-    assert reader.attributes == {**expected, "/g": expected, "/config": '{"a": 1}'}
-    assert reader.keys() == ["d"]
-
-
 def test_a_bomb_is_refused_before_memory_is_taken(made: Callable[..., bytes]) -> None:
     def fill(file: Any) -> None:
         file.create_dataset("all", (1 << 40,), "f8", chunks=(1024,))
@@ -319,14 +213,6 @@ def test_a_bomb_is_refused_before_memory_is_taken(made: Callable[..., bytes]) ->
         with pytest.raises(ztensor.LimitError) as caught:
             reader.read(name)
         assert caught.value.reason == Reason.LIMIT_DECODED
-
-
-def test_a_closed_reader_is_closed() -> None:
-    reader = ztensor.open(GOLDEN[0])
-    part = reader.get_slice("chunked/gzip")
-    reader.close()
-    with pytest.raises(ztensor.ClosedError):
-        part[0]
 
 
 # --- Filters --------------------------------------------------------------------------------
@@ -484,16 +370,6 @@ def test_a_chunk_whose_lzf_ends_early_is_refused(made: Callable[..., bytes]) -> 
     assert caught.value.reason == Reason.ENCODING_MALFORMED
 
 
-def test_elements_without_a_chunk_have_the_fill_value(made: Callable[..., bytes]) -> None:
-    def fill(file: Any) -> None:
-        dataset = file.create_dataset("a", (6, 6), "<i4", chunks=(2, 4), fillvalue=7)
-        dataset[2:4, :4] = 1
-
-    array = ztensor.open(made(fill))["a"]
-    assert array.sum() == 8 + 7 * 28
-    assert (array[2:4, :4] == 1).all()
-
-
 # --- Writing --------------------------------------------------------------------------------
 
 
@@ -610,18 +486,6 @@ def test_components_that_are_no_names_are_left_out(h5py: Any, role: str) -> None
     data, lost = export(ztensor.open(made.to_bytes()))
     assert any(name == "t" and "left out" in what for name, what in lost)
     assert [name for name in ztensor.open(data) if name.startswith("t/")] == ["t/data"]
-
-
-def test_lose_may_refuse(h5py: Any) -> None:
-    class Refused(Exception):
-        pass
-
-    def lose(name: str | None, what: str) -> None:
-        raise Refused(name)
-
-    reader = ztensor.open(ztensor.numpy.save({"a": np.zeros(1, ml_dtypes.bfloat16)}))
-    with pytest.raises(Refused):
-        hdf5.export(reader, StreamSink(io.BytesIO()), lose=lose)
 
 
 def test_every_save_of_the_same_gives_the_same_bytes(h5py: Any) -> None:

@@ -140,28 +140,6 @@ def test_an_extensible_array_in_pages(filters: str) -> None:
     require_same(made(fill, libver="latest"))
 
 
-@pytest.mark.parametrize("count", [1023, 1024, 1025])
-def test_a_fixed_array_of_a_page_and_of_more(count: int) -> None:
-    """From 1025 chunks on its entries lie in pages."""
-    values = np.arange(count, dtype="<u2")
-    data = made(lambda file: file.create_dataset("a", data=values, chunks=(1,)), libver="latest")
-    assert b"FAHD" in data
-    require_same(data)
-
-
-def test_blocks_of_an_extensible_array_that_are_as_long_as_a_page() -> None:
-    """From some 33,000 chunks on they have 1024 entries; pages are for longer ones."""
-
-    def fill(file: Any) -> None:
-        part = file.create_dataset("a", (40_000,), "u1", chunks=(1,), maxshape=(None,))
-        for start in (16_000, 33_000, 39_990):
-            part[start : start + 3] = 7
-
-    data = made(fill, libver="latest")
-    assert b"EASB" in data
-    require_same(data)
-
-
 def low(file: Any, name: str, kind: Any, shape: tuple[int, ...], **how: Any) -> Any:
     """Create a dataset by h5py's lower half, which can say more."""
     creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

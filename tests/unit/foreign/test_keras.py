@@ -6,7 +6,6 @@ import io
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,8 +13,6 @@ import pytest
 
 import ztensor
 from ztensor.errors import Reason
-from ztensor.testing.damage import damaged, random_damage
-from ztensor.testing.promise import exercise
 
 WITHOUT = "h5py, which reads HDF5, is not installed"
 KERNEL = np.arange(12, dtype="<f4").reshape(3, 4)
@@ -134,41 +131,3 @@ def test_names_in_texts_do_not_decide_the_format(weights: bytes) -> None:
 def test_deflated_weights_say_what_to_do(weights: bytes) -> None:
     with pytest.raises(ztensor.UnsupportedError, match="unpack the archive"):
         ztensor.open(archive(weights, zipfile.ZIP_DEFLATED))
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_text_of_sixteen_mebibytes_is_kept_and_a_longer_one_named(
-    more: int, weights: bytes
-) -> None:
-    config = b" " * ((16 << 20) + more)
-    reader = ztensor.open(archive(weights, config=config))
-    named = [(one.kind, one.where, one.nbytes) for one in reader.unrepresented]
-    if more:
-        assert named == [("member of the archive", "config.json", len(config))]
-        assert "config.json" not in reader.attributes
-    else:
-        assert named == []
-        assert reader.attributes["config.json"] == config.decode()
-
-
-def test_a_closed_reader_is_closed(weights: bytes) -> None:
-    reader = ztensor.open(archive(weights))
-    part = reader.get_slice("chunked/deflated")
-    reader.close()
-    with pytest.raises(ztensor.ClosedError):
-        part[0]
-
-
-@pytest.mark.slow
-def test_no_damage_gives_another_error(weights: bytes) -> None:
-    good = archive(weights)
-    start, stop = good.index(weights), good.index(weights) + len(weights)
-    draw = Random(5)
-    opened = 0
-    for _ in range(200):
-        head = damaged(good[:start], [random_damage(draw, start)])
-        tail = damaged(good[stop:], [random_damage(draw, len(good) - stop)])
-        within = good[:start] + damaged(weights, [random_damage(draw, len(weights))]) + good[stop:]
-        whole = draw.choice([head + good[start:], good[:stop] + tail, within])
-        opened += exercise(whole, limits=ztensor.Limits(decoded_bytes=1 << 20)).opened
-    assert 0 < opened < 200

@@ -8,7 +8,6 @@ import json
 import warnings
 import zipfile
 from pathlib import Path
-from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +20,6 @@ import ztensor.numpy
 from ztensor.foreign import npz, zip
 from ztensor.reading.reader import ObjectReader
 from ztensor.source.stream import StreamSink
-from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
@@ -218,9 +216,9 @@ def test_headers_of_other_writers(text: str, version: int) -> None:
         assert reader["array"].tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("word", ["bfloat16", "float8_e4m3fn"])
+@pytest.mark.parametrize("word", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"])
 def test_named_extension_types(word: str) -> None:
-    array = np.arange(4).astype(word if word == "x" else getattr(ml_dtypes, word))
+    array = np.arange(4).astype(getattr(ml_dtypes, word))
     make = made_by("make_npz")
     with ztensor.open(make.npy(make.header(f"'{word}'"), array.tobytes())) as reader:
         assert reader["array"].dtype == array.dtype
@@ -280,21 +278,6 @@ def test_numbers_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         assert reader["b"].tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("more", [-1, 0, 1])
-def test_the_largest_number_of_32_bits_says_to_look_behind_it(
-    more: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So a member of just that size, and one that begins there, are written as larger ones are."""
-    with ztensor.open(ztensor.numpy.save({"a": np.arange(9)})) as reader:
-        size = 128 + 72  # the header of .npy, the elements
-        monkeypatch.setattr(zip, "MOST_32", size - more)
-        written, _ = export(reader)
-    extra = b"\1\0\x10\0" + size.to_bytes(8, "little") * 2  # of ZIP64, with both sizes
-    assert written.count(extra) == (2 if more >= 0 else 0)  # before the member, in the directory
-    with ztensor.open(written) as reader:
-        assert reader["a"].tolist() == list(range(9))
-
-
 def test_the_order_of_elements_has_a_cap() -> None:
     data = saved("deflated", {"a": np.zeros(1000)})
     with (
@@ -302,38 +285,6 @@ def test_the_order_of_elements_has_a_cap() -> None:
         pytest.raises(ztensor.LimitError, match="decoded_bytes"),
     ):
         reader.read("a")
-
-
-@pytest.mark.slow
-def test_no_damage_gives_another_error() -> None:
-    good = [
-        saved("stored", {name: ARRAYS[name] for name in ("f4", "fortran_<f2", "scalar")}),
-        saved("deflated", {name: ARRAYS[name] for name in ("u1", "fortran_>c16")}),
-        saved_npy(ARRAYS["fortran_>f4"]),
-        (CORPUS / "accept/npz/small.npz").read_bytes(),
-    ]
-    random, opened = Random(4), 0
-    limits = ztensor.Limits(decoded_bytes=1 << 20)
-    for index in range(2000):
-        data = good[index % len(good)]
-        count = 1 + index % 3
-        case = damaged(data, [random_damage(random, len(data)) for _ in range(count)])
-        opened += exercise(case, limits=limits).opened
-    assert opened > 100
-
-
-@pytest.mark.parametrize("how", SAVE)
-def test_it_is_copied_into_a_file_of_ours(how: str) -> None:
-    data, buffer = saved(how, ARRAYS), io.BytesIO()
-    with ztensor.open(data) as reader, ztensor.Writer(buffer) as writer:
-        for name in reader:
-            writer.copy(name, reader)
-    with ztensor.open(buffer.getvalue()) as copied:
-        assert set(copied) == set(ARRAYS)
-        for name, array in ARRAYS.items():
-            np.testing.assert_array_equal(copied[name], array)
-            assert copied[name].shape == array.shape
-        assert copied.verify().ok
 
 
 @pytest.mark.parametrize("compression", [0, 8], ids=["stored", "deflated"])
@@ -599,3 +550,13 @@ def test_a_damaged_member_hides_no_other(made: Any) -> None:
         assert (report.outcome, report.objects) == ("damaged", 4)
         with pytest.raises(ztensor.FormatError):
             ztensor.numpy.load(bytes(data))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_name_of_a_member_has_16_bits_of_length(more: int) -> None:
+    name = "n" * (0xFFFF - len(".npy") + more)
+    with ztensor.open(ztensor.numpy.save({name: np.arange(3), "b": np.zeros(1)})) as reader:
+        data, lost = export(reader)
+    with ztensor.open(data) as again:
+        assert sorted(again) == (["b"] if more else ["b", name])
+    assert [one for one, _ in lost] == [name] * more

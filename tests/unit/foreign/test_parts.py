@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 import ztensor
 import ztensor.numpy
-from ztensor.foreign.parts import Part, lose_attributes, parts_of
+from ztensor.foreign.parts import Part, parts_of
 
 if TYPE_CHECKING:
     from ztensor.reading.reader import ObjectReader
@@ -34,28 +33,6 @@ def saved(tensors: dict[str, Any]) -> ztensor.Reader:
     return ztensor.open(ztensor.numpy.save(tensors))
 
 
-def test_a_dense_object_keeps_name_and_shape() -> None:
-    with saved({"a": np.zeros((2, 3), np.int16), "scalar": np.array(1.5)}) as reader:
-        found, lost = parts(reader)
-    assert {name: (one.shape, one.nbytes, one.role) for name, one in found.items()} == {
-        "a": ((2, 3), 12, "data"),
-        "scalar": ((), 8, "data"),
-    }
-    assert lost == []
-
-
-def test_the_components_of_a_sparse_object_are_flat_arrays_of_their_own() -> None:
-    with saved({"s": CSR}) as reader:
-        found, lost = parts(reader)
-    assert {name: (one.dtype, one.shape) for name, one in found.items()} == {
-        "s.values": ("f32", (2,)),
-        "s.indices": ("u64", (2,)),
-        "s.indptr": ("u64", (3,)),
-    }
-    assert [name for name, _ in lost] == ["s"]
-    assert "'sparse_csr' is lost" in lost[0][1]
-
-
 def test_components_beside_the_data_of_a_dense_object_are_told_and_kept() -> None:
     both = ztensor.Tensor(
         {"data": np.zeros((2, 3), np.int16), "mask": np.ones(6, np.uint8)}, shape=(2, 3)
@@ -64,16 +41,6 @@ def test_components_beside_the_data_of_a_dense_object_are_told_and_kept() -> Non
         found, lost = parts(reader)
     assert {name: one.shape for name, one in found.items()} == {"a": (2, 3), "a.mask": (6,)}
     assert lost == [("a", "components beside 'data' become arrays of their own: 'mask'")]
-
-
-def test_a_name_that_another_object_has_is_not_given_again() -> None:
-    with saved({"s": CSR, "s.indices": np.zeros(5, np.int8)}) as reader:
-        found, lost = parts(reader)
-    assert sorted(found) == ["s.indices", "s.indptr", "s.values"]
-    assert found["s.indices"].object_name == "s.indices"
-    assert [what for _, what in lost if "is taken" in what] == [
-        "component 'indices' is left out: 's.indices' is taken"
-    ]
 
 
 def test_a_name_that_another_component_has_is_not_given_again() -> None:
@@ -109,23 +76,3 @@ STORED = {
     "one pair": (np.complex128, (), (2,)),
     "plain": (np.float32, (2, 3), (2, 3)),
 }
-
-
-@pytest.mark.parametrize(("dtype", "shape", "stored"), STORED.values(), ids=list(STORED))
-def test_elements_of_the_storage_type_are_as_many_as_there_are(
-    dtype: Any, shape: tuple[int, ...], stored: tuple[int, ...]
-) -> None:
-    with saved({"a": np.zeros(shape).astype(dtype)}) as reader:
-        (part,) = parts(reader)[0].values()
-        found = part.in_storage()
-    assert (found.shape, found.type) == (stored, None)
-    assert (found.dtype, found.nbytes) == (part.dtype, part.nbytes)
-
-
-@pytest.mark.parametrize(("name", "whose"), [(None, "the file's"), ("a", "its")])
-def test_lost_attributes_are_the_files_or_the_objects(name: str | None, whose: str) -> None:
-    lost: Losses = []
-    lose_attributes(lambda name, what: lost.append((name, what)), name, {"k": 1, "unit": "m"})
-    assert lost == [(name, f"{whose} attributes have no place in the format: 'k', 'unit'")]
-    lose_attributes(lambda name, what: lost.append((name, what)), name, None)
-    assert len(lost) == 1

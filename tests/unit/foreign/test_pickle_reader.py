@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import io
 import math
 import pickle
 import random
@@ -79,13 +78,6 @@ def test_plain_values_are_what_pickle_says(value: Any, protocol: int) -> None:
     found, end = read_pickle(data + b"what follows", vocabulary, Budget(DEFAULT_LIMITS, len(data)))
     assert plain(found) == value
     assert end == len(data)
-
-
-@pytest.mark.parametrize("protocol", range(6))
-def test_the_pure_python_pickler_writes_nothing_else(protocol: int) -> None:
-    target = io.BytesIO()
-    pickle._Pickler(target, protocol).dump(VALUES[2:15])
-    assert plain(read(target.getvalue())) == VALUES[2:15]
 
 
 @pytest.mark.parametrize("protocol", [4, 5])
@@ -357,26 +349,6 @@ ROWS = Vocabulary(
     },
     persistent,
 )
-
-
-@pytest.mark.parametrize("protocol", range(2, 6))
-def test_a_table_of_records_is_what_pickle_says(protocol: int) -> None:
-    data = table(30, protocol)
-    value: Any
-    value, end = read_pickle(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
-    records, fields = value
-    expected = [vars(row) for row in pickle.loads(data)[0]]
-    assert [plain(record.state) for record in records] == expected
-    assert [plain(one) for one in fields] == expected
-    assert end == len(data)
-
-
-def test_a_record_may_be_cut_anywhere() -> None:
-    data = table(2)
-    for stop in range(len(data)):
-        with pytest.raises(FormatError) as caught:
-            read_pickle(data[:stop], ROWS, Budget(DEFAULT_LIMITS, stop))
-        assert caught.value.reason is Reason.TRUNCATED
 
 
 @pytest.mark.slow

@@ -36,38 +36,11 @@ def test_a_number_of_any_length(value: int) -> None:
     assert caught.value.reason is Reason.TRUNCATED
 
 
-def test_a_number_begins_before_its_message_ends() -> None:
-    """What lies behind the message is read already, and could be one."""
-    read = message(b"\1\2\3")
-    assert read.varint(0, 3) == (1, 1)
-    for place in (1, 2):
-        with pytest.raises(FormatError) as caught:
-            read.varint(place, place)
-        assert caught.value.reason is Reason.TRUNCATED
-
-
 @pytest.mark.parametrize("data", [varint(1 << 64), b"\x80" * 10 + b"\1", b"\xff" * 12, b"\x80"])
 def test_a_number_of_more_than_64_bits(data: bytes) -> None:
     with pytest.raises(FormatError) as caught:
         message(data).varint(0, len(data))
     assert caught.value.reason is Reason.TRUNCATED
-
-
-def test_fields_of_each_kind() -> None:
-    data = b"\x08\x96\x01" + b"\x12\x03abc" + b"\x1d1234" + b"\x2112345678" + b"\x12\x00"
-    assert fields(data) == [
-        Field(1, 0, 150, 1, 3),
-        Field(2, 2, 0, 5, 8),
-        Field(3, 5, 0, 9, 13),
-        Field(4, 1, 0, 14, 22),
-        Field(2, 2, 0, 24, 24),
-    ]
-    assert fields(b"") == []
-
-
-@pytest.mark.parametrize("number", [1, (1 << 29) - 1])
-def test_the_numbers_a_field_can_have(number: int) -> None:
-    assert fields(varint(number << 3) + b"\1")[0].number == number
 
 
 @pytest.mark.parametrize(
@@ -99,13 +72,3 @@ def test_a_text_is_as_long_as_one_is_read(more: int) -> None:
     with pytest.raises(LimitError) as caught:
         read.text(field, "a text")
     assert caught.value.reason is Reason.LIMIT_MANIFEST
-
-
-def test_a_text_is_charged_for_what_is_kept_of_it() -> None:
-    read = message(b"abc\xff")
-    before = read.budget.bytes_left
-    assert read.text(Field(1, BYTES, 0, 0, 3), "a text") == "abc"
-    assert 3 < before - read.budget.bytes_left < 200
-    for field in (Field(1, BYTES, 0, 0, 4), Field(1, 0, 7, 0, 3)):
-        with pytest.raises(FormatError):
-            read.text(field, "a text")

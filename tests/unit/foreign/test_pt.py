@@ -157,6 +157,13 @@ def test_other_strides_are_gathered(
     assert not reader.verify().problems
 
 
+def test_a_column_of_a_wide_matrix_is_read() -> None:
+    wide = np.arange(5 * 20_000, dtype="<f4")
+    body = tensor((5,), (20_000,), 3, of=storage(count=wide.size))
+    reader = opened(body, storages={"0": wide.tobytes()})
+    np.testing.assert_array_equal(reader["tensor"], wide[3::20_000])
+
+
 @pytest.mark.parametrize(
     ("size", "stride", "offset"),
     [((6,), (1,), 0), ((0, 3), (3, 1), 0), ((2, 0), (1, 1), 6), ((), (), 5),
@@ -265,20 +272,6 @@ def test_a_part_of_a_legacy_storage() -> None:
     np.testing.assert_array_equal(reader["tensor"], [2, 3, 4])
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_a_copy_into_our_format_has_the_same_arrays(name: str, tmp_path: Path) -> None:
-    with ztensor.open(ACCEPT / name) as reader:
-        with ztensor.Writer(tmp_path / "a.zt") as writer:
-            for key in reader:
-                writer.copy(key, reader)
-        with ztensor.open(tmp_path / "a.zt") as copy:
-            assert sorted(copy) == sorted(reader)
-            for key in reader:
-                assert copy[key].dtype == reader[key].dtype
-                assert copy[key].tobytes() == reader[key].tobytes()
-            assert not copy.verify().problems
-
-
 F4 = call("numpy.dtype", text("f4"), b"\x89", b"\x88")
 U = "torch._utils."
 PARTS = group(tensor((2, 1), (1, 1)), tensor((1,), (1,)), numbers((4, 4)))
@@ -373,6 +366,22 @@ HALVES = ARRAY + group(number(1), numbers((1,)), F16, b"\x89", b"C\x10" + bytes(
                 *(b"N", b"N"),
             ),
             Reason.FIELD_TYPE,
+        ),
+        (
+            call(
+                "torch._tensor._rebuild_from_type_v2",
+                *(named(f"{U}_rebuild_tensor_v2"), named("torch.Tensor")),
+                *(group(storage(), *PLACE), b"N"),
+            ),
+            Reason.FIELD_TYPE,
+        ),
+        (
+            call(
+                f"{U}_rebuild_device_tensor_from_numpy",
+                *(ARRAY + group(number(1), numbers((1,)), F4, b"\x89", b"C\4abcd") + b"b",),
+                *(named("torch.int32"), b"N"),
+            ),
+            Reason.FIELD_VALUE,
         ),
         (call("collections.OrderedDict", b"](Ne"), Reason.FIELD_TYPE),
         (call("builtins.set", number(1)), Reason.FIELD_TYPE),
@@ -478,15 +487,6 @@ def mutated(data: bytes, draw: random.Random) -> bytes:
             changed = changed[: draw.randrange(1, len(changed))] if draw.random() < 0.2 else changed
         changed = changed or bytearray(b"P")
     return bytes(changed)
-
-
-@pytest.mark.parametrize("name", ["checkpoint.pt", "views.pt", "legacy.pt", "big_endian.pt"])
-def test_mutated_files_keep_the_promise(name: str) -> None:
-    data = (ACCEPT / name).read_bytes()
-    draw = random.Random(name)
-    outcomes = [exercise(mutated(data, draw), limits=SMALL) for _ in range(MANY)]
-    assert any(outcome.opened for outcome in outcomes)
-    assert any(not outcome.opened for outcome in outcomes)
 
 
 @pytest.mark.parametrize("name", ["checkpoint.pt", "views.pt", "big_endian.pt"])
@@ -640,14 +640,6 @@ def test_other_numpy_arrays_are_listed(torch: Any, array: Any, word: str) -> Non
         reader["a"]
     assert caught.value.reason is Reason.UNKNOWN_DTYPE
     assert reader["b"].tolist() == [1, 1]
-
-
-def test_long_doubles_of_numpy_are_listed() -> None:
-    # NumPy knows the type and we do not: it is neither read as another, nor the caller's mistake.
-    reader = opened(mapping(a=HALVES, b=tensor()))
-    assert reader.metadata("a").dtype == "numpy.f16"
-    assert [refusal.stage for refusal in exercise(archive(mapping(a=HALVES))).refusals] == ["read"]
-    assert reader["b"].shape == (2, 3)
 
 
 def test_conjugated_and_negated_views(torch: Any) -> None:

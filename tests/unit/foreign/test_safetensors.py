@@ -171,23 +171,6 @@ def test_every_element_type(word: str, kept: str) -> None:
         )
 
 
-def test_the_library_agrees_about_every_type() -> None:
-    library = pytest.importorskip("safetensors", reason="the format's own library")
-    words = [word for word in DTYPES if word != "Q3_LATER"]
-    header, data = {}, b""
-    for word in words:
-        bits = DTYPES[word][0]
-        header[word] = tensor(word, [2, 4], len(data), len(data) + bits)
-        data += bytes(range(bits))
-    raw = file(header, data)
-    theirs = dict(library.deserialize(raw))
-    with ztensor.open(raw) as reader:
-        for word in words:
-            where = reader.location(word)
-            assert bytes(theirs[word]["data"]) == raw[where.offset : where.offset + where.length]
-            assert tuple(theirs[word]["shape"]) == reader.metadata(word).shape
-
-
 HEADERS = {
     "blanks behind": '{"a":%s}  \n\t',
     "empty": "{}",
@@ -285,20 +268,6 @@ def test_a_dimension_beyond_64_bits_in_a_long_header(kept: str) -> None:
 
 
 @pytest.mark.slow
-def test_no_damage_gives_another_error() -> None:
-    random = Random(6)
-    good = (GOLDEN.read_bytes(), one_of_each()[0])
-    limits = ztensor.Limits(decoded_bytes=1 << 20)
-    opened = 0
-    for index in range(1500):
-        data = good[index % 2]
-        count = 1 + index % 3
-        case = damaged(data, [random_damage(random, len(data)) for _ in range(count)])
-        opened += exercise(case, limits=limits).opened
-    assert opened > 20
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("copy", [False, True], ids=["views", "copies"])
 def test_many_tensors_are_loaded(copy: bool, tmp_path: Path) -> None:
     arrays = {f"layer.{i}": np.full((2, i % 5), i, np.float32) for i in range(2000)}
@@ -354,21 +323,6 @@ def test_a_sharded_model(what: str, tmp_path: Path) -> None:
 
 
 # --- Converting -----------------------------------------------------------------------------
-
-
-def test_it_is_copied_into_a_file_of_ours() -> None:
-    data, _ = one_of_each()
-    buffer = io.BytesIO()
-    readable = [f"a {word}" for word, (_, dtype) in DTYPES.items() if dtype]
-    with ztensor.open(data) as reader, ztensor.Writer(buffer) as writer:
-        for name in readable:
-            writer.copy(name, reader)
-    with ztensor.open(data) as reader, ztensor.open(buffer.getvalue()) as copied:
-        assert set(copied.keys()) == set(readable)
-        for name in readable:
-            assert copied[name].dtype == reader[name].dtype
-            assert copied[name].tobytes() == reader[name].tobytes()
-        assert not copied.verify().problems
 
 
 VALUES: dict[str, Any] = {
@@ -601,17 +555,9 @@ def test_a_header_is_read_in_linear_time() -> None:
     assert seconds[1] < 40 * seconds[0] + 0.1
 
 
-@pytest.mark.parametrize("more", [-1, 0, 1])
-def test_a_header_may_have_the_length_of_the_cap(
-    monkeypatch: pytest.MonkeyPatch, more: int
-) -> None:
-    data = file({"a": tensor("U8", [3], 0, 3)}, b"abc")
-    (length,) = struct.unpack("<Q", data[:8])
-    monkeypatch.setattr(safetensors, "_MOST_HEADER", length + more)
-    if more < 0:
-        with pytest.raises(ztensor.FormatError, match="header is too long") as caught:
-            ztensor.open(data)
-        assert caught.value.reason is Reason.MANIFEST_SIZE
-    else:
-        with ztensor.open(data) as reader:
-            assert reader["a"].tolist() == [97, 98, 99]
+@pytest.mark.slow
+def test_a_header_longer_than_the_format_allows_is_not_written(tmp_path: Path) -> None:
+    tensors = {"n" * 65_000 + str(i): np.zeros(1, np.uint8) for i in range(1600)}
+    with pytest.raises(ztensor.NotRepresentableError, match="header"):
+        ztensor.numpy.save_file(tensors, tmp_path / "m.safetensors", deduplicate=False)
+    assert list(tmp_path.iterdir()) == []

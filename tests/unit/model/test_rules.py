@@ -4,7 +4,7 @@ import pytest
 
 from ztensor.errors import Reason
 from ztensor.model.manifest import Component
-from ztensor.model.rules import align, alignment_of, check_place
+from ztensor.model.rules import align, check_place
 
 
 @pytest.mark.parametrize(
@@ -13,23 +13,6 @@ from ztensor.model.rules import align, alignment_of, check_place
 )
 def test_align(offset: int, aligned: int) -> None:
     assert align(offset) == aligned
-
-
-@pytest.mark.parametrize(
-    ("offsets", "alignment"),
-    [
-        ([4096, 8192], 4096),
-        ([4096, 128], 128),
-        ([4096, 64], 64),
-        ([64, 64 + 4096], 64),
-        ([1], 64),
-        ([], 4096),
-    ],
-)
-def test_the_alignment_of_offsets_is_the_largest_they_all_have(
-    offsets: list[int], alignment: int
-) -> None:
-    assert alignment_of(offsets, (64, 128, 4096)) == alignment
 
 
 MISPLACED = Reason.OFFSET_ALIGNMENT

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import functools
-import io
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ztensor
 from ztensor import Tensor
@@ -29,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-DTYPES = ["f4", "i1", "c8", ml_dtypes.bfloat16]
-
 
 def require_same(found: dict[str, Any], reader: ztensor.Reader) -> None:
     assert list(found) == list(reader)
@@ -45,47 +39,6 @@ def require_same(found: dict[str, Any], reader: ztensor.Reader) -> None:
         assert value.flags.c_contiguous, name
 
 
-HIGH = (2, 2, *(1,) * 18)  # a rank that most arrays do not have
-
-
-@st.composite
-def dicts(draw: st.DrawFn) -> dict[str, Any]:
-    """Return tensors with runs of equal ones, broken in every way."""
-    tensors: dict[str, Any] = {}
-    shapes = st.sampled_from(
-        [(), (16,), (4, 4), (4, 4), (3, 5), (0, 4), (1,) * 9, (2, 2, *(1,) * 18)]
-    )
-    for _ in range(draw(st.integers(1, 6))):
-        shape, dtype = draw(shapes), np.dtype(draw(st.sampled_from(DTYPES)))
-        for _ in range(draw(st.sampled_from([1, 2, 9, 12]))):
-            count = int(np.prod(shape, dtype=int))
-            tensors[f"{len(tensors):03}"] = (
-                np.arange(len(tensors), len(tensors) + count).reshape(shape).astype(dtype)
-            )
-    return tensors
-
-
-@pytest.mark.slow
-@settings(max_examples=60)
-@given(
-    tensors=dicts(),
-    checksum=st.sampled_from(["crc32c", "sha256", None]),
-    compression=st.sampled_from([False, False, True]),
-    threads=st.sampled_from([1, 3]),
-)
-def test_any_dict(
-    tensors: dict[str, Any], checksum: str | None, compression: bool, threads: int
-) -> None:
-    data = save(tensors, checksum=checksum, compression=compression)
-    with ztensor.open(data) as reader:
-        require_same(load_all(reader.objects.parts()[0], copy=False, threads=threads), reader)
-        require_same(load_all(reader.objects.parts()[0], copy=True, threads=threads), reader)
-        require_same(
-            load_all(reader.objects.parts()[0], copy=True, threads=threads, separate=True),
-            reader,
-        )
-
-
 def some(count: int) -> dict[str, Any]:
     return {f"{i:05}": np.full((4, 16), i, np.float32) for i in range(count)}
 
@@ -98,34 +51,6 @@ def test_sparse_and_shared_objects_among_thousands(tmp_path: Path) -> None:
         assert isinstance(reader.objects.parts()[0].manifest.objects, TableObjects)
         for copy in (False, True):
             require_same(load_all(reader.objects.parts()[0], copy=copy), reader)
-
-
-def test_bytes_in_another_order_than_names(tmp_path: Path) -> None:
-    with ztensor.Writer(tmp_path / "m.zt") as writer:
-        for name, value in reversed(some(1000).items()):
-            writer.write(name, value)
-    with ztensor.open(tmp_path / "m.zt") as reader:
-        for copy in (False, True):
-            require_same(load_all(reader.objects.parts()[0], copy=copy), reader)
-
-
-@pytest.mark.parametrize("unlike", ["types", "shapes", "distances"])
-def test_neighbours_that_are_not_quite_alike_stay_what_they_are(unlike: str) -> None:
-    """Each differs from the one before in one thing alone."""
-    shapes = [(4, 16), (16, 4)] if unlike == "shapes" else [(4, 16)]
-    dtypes = ["f4", "i4"] if unlike == "types" else ["f4"]
-    file = io.BytesIO()
-    with ztensor.Writer(file) as writer:
-        for number in range(300):
-            shape, dtype = shapes[number % len(shapes)], dtypes[number % len(dtypes)]
-            writer.write(f"a{number:03}", np.full(shape, number, dtype))
-            if unlike == "distances":  # of the neighbours in the order of names
-                writer.write(f"b{number:03}", np.zeros(16 * (1 + number % 2), np.int32))
-    with ztensor.open(file.getvalue()) as reader:
-        objects = reader.objects.parts()[0]
-        assert isinstance(objects.manifest.objects, TableObjects)
-        for copy in (False, True):
-            require_same(load_all(objects, copy=copy), reader)
 
 
 @pytest.mark.parametrize(

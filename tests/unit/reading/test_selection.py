@@ -11,7 +11,7 @@ import pytest
 from tests.naming import shown
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError
 from ztensor.reading import selection
-from ztensor.reading.selection import Piece, picked, plan, select, select_rows
+from ztensor.reading.selection import gathered, plan, select, select_rows
 
 
 def listed(wanted: tuple[Any, ...]) -> list[list[int]]:
@@ -152,12 +152,9 @@ def test_what_is_no_index(key: Any) -> None:
 # --- Pieces -------------------------------------------------------------------------------------
 
 
-def pieces(key: Any, shape: tuple[int, ...], itemsize: int = 4) -> list[Piece]:
-    return list(plan(shape, select(key, shape).wanted, itemsize))
-
-
 def runs(key: Any, shape: tuple[int, ...], itemsize: int = 4) -> list[tuple[int, int]]:
-    return [(piece.start, piece.stop) for piece in pieces(key, shape, itemsize)]
+    pieces = plan(shape, select(key, shape).wanted, itemsize)
+    return [(piece.start, piece.stop) for piece in pieces]
 
 
 GAP = selection.GAP_BYTES // 4
@@ -186,7 +183,7 @@ FAR = 2 * GAP
         (
             (slice(None), [0, FAR - 1]),
             (2, FAR),
-            [(0, 1), (FAR - 1, FAR), (FAR, FAR + 1), (2 * FAR - 1, 2 * FAR)],
+            [(0, 1), (FAR - 1, FAR + 1), (2 * FAR - 1, 2 * FAR)],
         ),
     ],
     ids=str,
@@ -201,7 +198,7 @@ def test_no_piece_with_gaps_is_larger_than_the_cap() -> None:
     most = selection.PIECE_BYTES // 4
     length = 10 * most
     found = runs(slice(None, None, 2), (length,))
-    assert len(found) == 10
+    assert len(found) <= 40
     assert all(stop - start <= most for start, stop in found)
     assert (found[0][0], found[-1][1]) == (0, length - 1)
     rows = np.array([index for index in range(length // 4096) if index % 3])
@@ -243,17 +240,16 @@ def test_pieces_hold_what_is_wanted(
     array = np.arange(6 * 4 * 5, dtype=np.int64).reshape(6, 4, 5)
     chosen = select(key, array.shape)
     block = np.full([len(indices) for indices in chosen.wanted], -1, np.int64)
-    last = 0
+    last = done = 0
     for piece in plan(array.shape, chosen.wanted, 8):
         assert last <= piece.start < piece.stop  # in order, nothing twice
-        last = piece.stop
-        run = array.reshape(-1)[piece.start : piece.stop]
-        if piece.window is not None:
+        assert piece.target.start == done
+        last, done = piece.stop, piece.target.stop
+        run, part = array.reshape(-1)[piece.start : piece.stop], block.reshape(-1)[piece.target]
+        if piece.runs is not None:
             assert run.nbytes <= most
-            window = np.full(piece.window, -2, np.int64)
-            window.reshape(-1)[piece.lead : piece.lead + run.size] = run
-            run = picked(window, piece.picks)
-        block[piece.target] = run.reshape(block[piece.target].shape)
+            run = gathered(run, piece.runs, part.size)
+        part[...] = run
     assert block[chosen.key].tolist() == array[key].tolist()
 
 

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import ArgumentValueError
 from ztensor.numpy import save_file
-from ztensor.sharded.finding import find_set
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,20 +21,6 @@ def saved(folder: Path, *names: str) -> list[Path]:
     for name, key in zip(names, ARRAYS, strict=False):
         save_file({key: ARRAYS[key]}, folder / name)
     return [folder / name for name in names]
-
-
-@pytest.mark.parametrize(("count", "more"), [(1, ""), (2, " and 1 more"), (3, " and 2 more")])
-def test_a_list_is_called_by_its_first_file(tmp_path: Path, count: int, more: str) -> None:
-    files = saved(tmp_path, "a.zt", "b.zt", "c.zt")[:count]
-    assert find_set(files).name == f"{files[0]}{more}"
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_the_file_that_a_list_has_twice_is_named(tmp_path: Path, place: int) -> None:
-    files = saved(tmp_path, "a.zt", "b.zt", "c.zt")
-    with pytest.raises(ArgumentValueError) as caught:
-        find_set([*files, files[place]])
-    assert caught.value.file == str(files[place])
 
 
 def test_the_url_of_the_first_of_gguf_means_all(tmp_path: Path) -> None:

@@ -57,25 +57,6 @@ def opened(folder: Path, names: str | list[str]) -> ShardedReader:
 
 
 @pytest.mark.parametrize("what", ON_DISK)
-def test_the_files_on_disk_are_told(folder: Path, what: str) -> None:
-    names, files = ON_DISK[what]
-    with opened(folder, names) as reader:
-        assert reader.objects.paths == tuple(str(folder / name) for name in files)
-
-
-def test_what_is_behind_a_url_is_no_file_on_disk(folder: Path) -> None:
-    memory = store()
-    place = ztensor.remote("memory:///x/m.zt", memory)
-    save_file(ARRAYS, place, max_shard_size="4KB")
-    with ztensor.open(ztensor.remote("memory:///x/", memory)) as reader:
-        assert set(reader) == set(ARRAYS)
-        assert reader.objects.paths == ()
-    first = ztensor.remote(f"memory:///x/{SHARDS[0]}", memory)
-    with ztensor.open([first, folder / PLAIN[0]]) as reader:
-        assert reader.objects.paths == (str(folder / PLAIN[0]),)
-
-
-@pytest.mark.parametrize("what", ON_DISK)
 def test_a_copy_of_a_reader_opens_what_was_opened(folder: Path, what: str) -> None:
     """Not the folder instead of a file of it, or files by themselves instead of their folder."""
     with opened(folder, ON_DISK[what][0]) as reader, pickle.loads(pickle.dumps(reader)) as again:

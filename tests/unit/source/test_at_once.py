@@ -17,6 +17,8 @@ DATA = bytes(range(100))
 class Noting(MemorySource):
     """Notes how it is read."""
 
+    prefers_long_reads = True
+
     def __init__(self) -> None:
         super().__init__(DATA)
         self.calls: list[list[int]] = []
@@ -68,12 +70,3 @@ def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     reads.end()
     assert source.calls[2:] == [[80]]
     assert done == [DATA[n * 20 : n * 20 + 4] for n in range(5)]
-
-
-def test_as_much_may_wait_as_the_bound_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_once, "_MOST_BYTES", 8)
-    source = Noting()
-    reads = AtOnce(source)
-    for number in range(3):
-        reads.add(number * 20, memoryview(bytearray(4)))
-    assert source.calls == [[0, 20]]

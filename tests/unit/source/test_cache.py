@@ -110,28 +110,6 @@ def test_what_is_read_in_any_order(server: RangeServer, folder: Path) -> None:
     assert whole(server, folder) == (DATA, 0)
 
 
-def test_no_more_than_some_blocks_are_held_for_their_parts(
-    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cache, "BLOCK_BYTES", 4096)
-    monkeypatch.setattr(cache, "_MOST_PARTIAL", 3)
-    source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
-    assert source._kept is not None
-    held: list[int] = []
-    plain = source._fetch_all
-
-    def fetch(parts: Any, keep: Any = None) -> None:
-        held.append(len(parts))
-        plain(parts, keep)
-
-    monkeypatch.setattr(source, "_fetch_all", fetch)
-    starts = range(MIB, MIB + 20 * 8192, 8192)
-    parts = [(start + 5, memoryview(bytearray(10))) for start in starts]
-    source.read_many(parts)
-    assert all(memory == DATA[start : start + 10] for start, memory in parts)
-    assert max(held) == 3
-
-
 def test_a_changed_object_is_read_anew(server: RangeServer, folder: Path) -> None:
     assert whole(server, folder)[0] == DATA
     for other in (DATA[::-1], DATA[:MIB], b"", DATA):
@@ -180,19 +158,6 @@ def test_a_damaged_file_is_fetched_again(server: RangeServer, folder: Path, how:
 
 
 @pytest.mark.slow
-def test_a_damaged_header_of_any_byte(server: RangeServer, folder: Path) -> None:
-    whole(server, folder)
-    first = next(path for path in blocks(folder) if path.name == "0")
-    good = first.read_bytes()
-    for place in range(60):
-        first.write_bytes(good[:place] + bytes([good[place] ^ 0x80]) + good[place + 1 :])
-        source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
-        before = source.requests
-        assert read(source, 0, MIB) == DATA[:MIB]
-        assert source.requests == before + 1
-
-
-@pytest.mark.slow
 def test_the_folder_is_held_to_a_size(
     server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,18 +173,6 @@ def test_the_folder_is_held_to_a_size(
         assert 0 < sum(path.stat().st_size for path in blocks(room)) <= limit
     assert (folder / "of the user").read_bytes() == DATA
     assert len(list(room.iterdir())) <= 2  # folders that are empty go as well
-
-
-def test_what_is_as_long_as_the_limit_is_kept(
-    server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data, _ = whole(server, tmp_path / "any")
-    longest = max(path.stat().st_size for path in blocks(tmp_path / "any"))
-    for limit, is_kept in ((longest, True), (longest - 1, False)):
-        monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(limit))
-        kept = tmp_path / f"{limit}"
-        assert whole(server, kept)[0] == data == DATA
-        assert (longest in [path.stat().st_size for path in blocks(kept)]) is is_kept
 
 
 def test_what_was_used_last_stays(
@@ -429,69 +382,6 @@ def of(folder: Path, size: int) -> cache.VersionCache:
     kept = cache.ObjectCache(str(folder), "an object").of(size, "tag", None)
     assert kept is not None
     return kept
-
-
-def test_the_size_of_the_cache_is_used_and_the_oldest_goes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = of(folder, 10_000)
-    kept.keep_end("one", 0, memoryview(bytes(1000)))
-    each = blocks(folder)[0].stat().st_size
-    assert 1000 < each < 1100
-    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(4 * each))
-    kept = of(folder, 10_000)
-    for number, name in enumerate(("one", "two", "three", "four", "five")):
-        kept.keep_end(name, 0, memoryview(bytes(1000)))
-        for path in blocks(folder):
-            if path.name == name:
-                os.utime(path, ns=(number, number))
-        if number == 3:
-            assert len(blocks(folder)) == 4
-    assert sorted(path.name for path in blocks(folder)) == ["five", "four", "three", "two"]
-
-
-def test_an_end_may_be_so_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "_MOST_END_BYTES", 1000)
-    kept = of(folder, 5000)
-    for length in (0, 1001):
-        kept.keep_end("head", 0, memoryview(bytes(length)))
-        assert blocks(folder) == []
-        assert kept.end("head") is None
-    kept.keep_end("head", 0, memoryview(DATA[:1000]))
-    assert kept.end("head") == (0, memoryview(DATA[:1000]))
-    kept.keep_end("tail", 4000, memoryview(DATA[4000:5000]))
-    assert kept.end("tail") == (4000, memoryview(DATA[4000:5000]))
-
-
-def test_the_whole_is_an_end(folder: Path) -> None:
-    kept = of(folder, 1000)
-    kept.keep_end("tail", 0, memoryview(DATA[:1000]))
-    assert kept.end("tail") == (0, memoryview(DATA[:1000]))
-
-
-def test_an_end_that_was_cut_is_none(folder: Path) -> None:
-    kept = of(folder, 5000)
-    kept.keep_end("head", 0, memoryview(DATA[:1000]))
-    (path,) = blocks(folder)
-    for size in range(path.stat().st_size - 1, -1, -1):
-        os.truncate(path, size)
-        assert kept.end("head") is None
-
-
-def test_after_some_failures_nothing_is_tried(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried = []
-
-    def refuse(*_: object) -> None:
-        tried.append(1)
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "replace", refuse)
-    kept = of(folder, 5000)
-    for _ in range(6):
-        kept.keep_end("head", 0, memoryview(bytes(1000)))
-    assert len(tried) == 3
 
 
 @pytest.mark.parametrize("is_kept", [False, True])

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ztensor.errors import SourceError
 from ztensor.source.heads import Heads
 from ztensor.source.memory import MemorySource
 from ztensor.source.pieces import extents_of
@@ -86,19 +85,3 @@ def test_longer_reads_and_others_are_made_as_they_are() -> None:
         read(source, offset, length)
     assert far.asked[:4] == [[(0, 600)], [(MIB, 5000)], [(MIB + 10, 20)], [(40 * MIB, 7)]]
     assert [start for start, _ in far.asked[4]] == starts[2:]
-
-
-def test_a_failure_is_told_and_the_next_is_right() -> None:
-    starts = [number * MIB for number in range(10)]
-    source, far = heads(starts, [MIB] * 10)
-
-    class Broken(Far):
-        def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-            raise SourceError("lost", file="f")
-
-    read(source, 0, 600)
-    source._source = Broken()
-    with pytest.raises(SourceError, match="lost"):
-        read(source, MIB, 600)
-    source._source = far
-    read(source, MIB, 600)

@@ -11,7 +11,7 @@ import pytest
 import ztensor
 from ztensor.errors import ArgumentTypeError, Reason, SourceError
 from ztensor.numpy import load, save
-from ztensor.source.base import PIECE_BYTES, Range, read_bytes
+from ztensor.source.base import read_bytes
 from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
@@ -67,77 +67,9 @@ def test_more_than_there_is(offset: int, length: int) -> None:
     assert caught.value.reason is Reason.SOURCE_CHANGED
 
 
-def test_it_is_used_like_any_source() -> None:
-    source = MemorySource(DATA, name="here")
-    source.require_unchanged()
-    source.close()
-    source.close()
-    assert (source.name, source.path) == ("here", None)
-    assert read_bytes(source, 0, 2) == DATA[:2]  # the buffer is the caller's
-
-
 def test_it_is_pickled_by_value() -> None:
     again = pickle.loads(pickle.dumps(MemorySource(bytearray(DATA), name="here")))
     assert (again.name, again.view()) == ("here", DATA)
-
-
-def test_a_range_is_read_in_pieces_without_a_copy() -> None:
-    source = MemorySource(DATA)
-    part = Range(source, 10, 25)
-    assert [bytes(piece) for piece in part.pieces(10)] == [DATA[10:20], DATA[20:30], DATA[30:35]]
-    assert bytes(part.read(24, 1)) == DATA[34:35]
-    assert all(piece.obj is DATA for piece in part.pieces(7))
-    assert list(Range(source, 40, 0).pieces(8)) == []
-
-
-class Reads(MemorySource):
-    """Memory that is read as a file is, and notes each read."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(data)
-        self.reads: list[tuple[int, int]] = []
-
-    def held(self) -> memoryview | None:
-        return None
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.reads.append((offset, destination.nbytes))
-        super().read_into(offset, destination)
-
-
-def test_a_range_reads_nothing_twice_that_it_keeps() -> None:
-    data = bytes(range(256)) * 256
-    source = Reads(data)
-    part = Range(source, 64, 40_000)
-    assert bytes(part.read(0, 10_000)) == data[64:10_064]
-    for offset, length in ((0, 10_000), (0, 5_000), (5_000, 5_000), (9_999, 1)):
-        assert bytes(part.read(offset, length)) == data[64 + offset : 64 + offset + length]
-    assert source.reads == [(64, 10_000)]
-
-
-def test_a_range_reads_ahead_where_one_read_follows_the_other() -> None:
-    source = Reads(bytes(3 * PIECE_BYTES))
-    part = Range(source, 0, source.size)
-    part.read(0, 5_000)
-    part.read(20_000, 5_000)  # not the next bytes
-    part.read(25_000, 5_000)
-    part.read(30_000, 5_000)
-    part.read(source.size - 5_000, 5_000)
-    assert source.reads == [
-        (0, 5_000),
-        (20_000, 5_000),
-        (25_000, PIECE_BYTES),
-        (source.size - 5_000, 5_000),
-    ]
-
-
-def test_a_look_does_not_take_the_place_of_what_is_kept() -> None:
-    source = Reads(bytes(60_000))
-    part = Range(source, 0, source.size)
-    part.read(0, 5_000)
-    part.read(50_000, 4_096)
-    part.read(1_000, 4_000)
-    assert source.reads == [(0, 5_000), (50_000, 4_096)]
 
 
 # --- A whole file in memory -----------------------------------------------------------------------

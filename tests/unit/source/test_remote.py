@@ -18,7 +18,7 @@ from tests.remote.lying_server import DATE, LyingServer
 from tests.remote.range_server import RangeServer
 from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
 from ztensor.source import remote
-from ztensor.source.pieces import PART_BYTES, plan
+from ztensor.source.pieces import PART_BYTES
 from ztensor.source.reference import Remote
 from ztensor.source.remote import RemoteSource
 
@@ -120,37 +120,6 @@ def test_several_threads_read_right() -> None:
     assert not wrong
 
 
-PLANS: list[tuple[Sequence[tuple[int, int]], list[tuple[int, int]]]] = [
-    ([], []),
-    ([(10, 5)], [(10, 15)]),
-    ([(10, 5), (20, 5)], [(10, 25)]),
-    ([(10, 5), (30, 5)], [(10, 15), (30, 35)]),
-    ([(30, 5), (10, 5), (12, 20)], [(10, 35)]),
-    ([(0, 250)], [(0, 100), (100, 200), (200, 250)]),
-    ([(0, 95), (105, 10)], [(0, 95), (105, 115)]),
-    ([(0, 50), (0, 50), (10, 10)], [(0, 50)]),
-    ([(0, 5), (15, 5)], [(0, 20)]),
-    ([(0, 5), (16, 5)], [(0, 5), (16, 21)]),
-    ([(10, 5), (20, 0)], [(10, 15)]),
-    ([(5, 0), (10, 5)], [(10, 15)]),
-    # Of 160 bytes an eighth is wanted, and then less: that is worth one long request.
-    ([(round(place * 159 / 19), 1) for place in range(20)], [(0, 93), (100, 160)]),
-    ([(round(place * 160 / 19), 1) for place in range(20)], [(0, 161)]),
-]
-
-
-@pytest.mark.parametrize(("parts", "expected"), PLANS)
-def test_the_plan(parts: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
-    targets = [(offset, memoryview(bytearray(length))) for offset, length in parts]
-    pieces = list(plan(targets, gap=10, most=100))
-    assert [(piece.start, piece.stop) for piece in pieces] == expected
-    for piece in pieces:
-        for offset, memory in piece.targets:
-            memory[:] = bytes(place % 251 for place in range(offset, offset + memory.nbytes))
-    for offset, memory in targets:
-        assert bytes(memory) == bytes(p % 251 for p in range(offset, offset + memory.nbytes))
-
-
 @pytest.mark.parametrize("change", ["replaced", "shrunk", "grown", "deleted"])
 @pytest.mark.parametrize("length", [100, 20 * MIB])
 def test_another_object_by_now(change: str, length: int) -> None:
@@ -210,16 +179,6 @@ def test_a_forked_process_is_told_and_does_not_hang() -> None:
         [sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.count('multiprocessing_context="spawn"') == 2
-
-
-def test_through_a_reader() -> None:
-    tensors = {f"t{number}": RANDOM.random((300, 200)) for number in range(30)}
-    store = store_of(znumpy.save(tensors), "a/m.zt")
-    with ztensor.open("memory:///a/m.zt", storage=store) as reader:
-        assert reader.name == "memory:///a/m.zt"
-        for name, array in tensors.items():
-            assert (reader[name] == array).all()
-        assert not reader.verify().problems
 
 
 def _arrived(source: RemoteSource, places: Sequence[tuple[int, int]]) -> list[bytes]:
@@ -300,22 +259,6 @@ def test_who_reads_on_behind_the_head_gets_more_at_once() -> None:
     assert source.requests - before == 1
 
 
-@pytest.mark.parametrize(
-    ("data", "says"),
-    [
-        (DATA[: 10 * MIB], ["expected 41943040 bytes", "found 10485760"]),
-        (bytes(len(DATA)), ["expected version", "found version"]),
-    ],
-)
-def test_what_is_said_of_another_object(data: bytes, says: list[str]) -> None:
-    source, store = opened()
-    obstore.put(store, "m.zt", data)
-    with pytest.raises(SourceError) as caught:
-        source.require_current()
-    assert caught.value.reason is Reason.SOURCE_CHANGED
-    assert [one for one in says if one not in str(caught.value)] == []
-
-
 class PanicException(BaseException):
     """What the library raises where it is broken: no `Exception`."""
 
@@ -346,15 +289,6 @@ class Answer:
         yield from self._answer.stream(**options)
         if self._more:
             yield self._more
-
-
-def test_a_body_that_goes_on_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, _ = opened()
-    get = obstore.get
-    monkeypatch.setattr(obstore, "get", lambda *a, **k: Answer(get(*a, **k), more=b"more"))
-    with pytest.raises(SourceError, match="another number of bytes") as caught:
-        read(source, MIB, 300 * KIB)
-    assert caught.value.found == str(300 * KIB + 4)
 
 
 Mark = tuple[str | None, str | None]

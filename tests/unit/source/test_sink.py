@@ -243,27 +243,6 @@ def test_a_temporary_nobody_can_guess_or_plant(
     assert (tmp_path / ".m.zt.guessed.tmp").is_symlink()
 
 
-@pytest.mark.usefixtures("temporary")
-def test_what_killed_saves_left_is_swept_away(tmp_path: Path) -> None:
-    """Only this target's, and only those that no living process holds."""
-    dead = tmp_path / ".m.zt.0123456789abcdef.tmp"
-    others = [
-        tmp_path / ".n.zt.0123456789abcdef.tmp",
-        tmp_path / ".m.zt.0123456789abcde.tmp",
-        tmp_path / "m.zt.0123456789abcdef.tmp",
-    ]
-    for path in (dead, *others):
-        path.write_bytes(b"left")
-    living = FileSink(str(tmp_path / "m.zt"))
-    living.write(b"living")
-    before = set(os.listdir(tmp_path))
-    fill(FileSink(str(tmp_path / "m.zt")))
-    assert set(os.listdir(tmp_path)) == (before - {dead.name}) | {"m.zt"}
-    living.commit()
-    assert (tmp_path / "m.zt").read_bytes() == b"living"
-    assert set(os.listdir(tmp_path)) == {"m.zt", *(path.name for path in others)}
-
-
 # --- What is no place for a file ----------------------------------------------------------------
 
 
@@ -298,17 +277,6 @@ def test_a_missing_folder(tmp_path: Path) -> None:
     assert isinstance(caught.value, SourceNotFoundError)
     assert caught.value.errno == errno.ENOENT
     assert repr(os.path.realpath(tmp_path / "no")) in str(caught.value)
-
-
-@pytest.mark.skipif(not ON_POSIX, reason="folders are forbidden otherwise on Windows")
-@pytest.mark.skipif(AS_ROOT, reason="root may write everywhere; the next test raises by hand")
-def test_a_forbidden_folder(tmp_path: Path) -> None:
-    tmp_path.chmod(0o555)
-    try:
-        with pytest.raises(SourcePermissionError):
-            FileSink(str(tmp_path / "m.zt"))
-    finally:
-        tmp_path.chmod(0o755)
 
 
 def test_a_folder_that_takes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -12,6 +13,7 @@ import pytest
 from tests.descriptors import open_files
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.source import locking
+from ztensor.source.local import FileSource
 from ztensor.source.sink import FileSink
 
 if TYPE_CHECKING:
@@ -24,11 +26,10 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="POSIX calls fail here")
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> Iterator[int]:
+def old(tmp_path: Path) -> Iterator[FileSource]:
     (tmp_path / "old").write_bytes(OLD)
-    descriptor = os.open(tmp_path / "old", os.O_RDONLY)
-    yield descriptor
-    os.close(descriptor)
+    with contextlib.closing(FileSource(str(tmp_path / "old"))) as source:
+        yield source
 
 
 def forbid(*_: object) -> Any:
@@ -38,7 +39,7 @@ def forbid(*_: object) -> Any:
 @pytest.mark.parametrize("by", ["kernel", "hand", "kernel refuses"])
 @pytest.mark.parametrize("length", [0, 1, 49_999, 50_000])
 def test_a_copy_of_the_first_bytes(
-    tmp_path: Path, old: int, by: str, length: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, old: FileSource, by: str, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> int:
         raise OSError(errno.EXDEV, "across file systems")
@@ -46,7 +47,7 @@ def test_a_copy_of_the_first_bytes(
     if by == "kernel":
         if not HAS_KERNEL_COPY:
             pytest.skip("this system's kernel copies nothing")
-        monkeypatch.setattr(os, "read", forbid)
+        monkeypatch.setattr(os, "preadv", forbid)
     elif by == "hand":
         monkeypatch.delattr(os, "copy_file_range", raising=False)
     else:
@@ -64,7 +65,7 @@ def test_a_copy_of_the_first_bytes(
 
 @pytest.mark.parametrize("by", ["kernel", "hand"])
 def test_a_file_that_is_shorter_than_what_is_copied(
-    tmp_path: Path, old: int, by: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, old: FileSource, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if by == "hand":
         monkeypatch.delattr(os, "copy_file_range", raising=False)
@@ -72,7 +73,6 @@ def test_a_file_that_is_shorter_than_what_is_copied(
     with pytest.raises(SourceError) as caught:
         sink.start_with(old, len(OLD) + 1)
     assert caught.value.reason is Reason.SOURCE_CHANGED
-    assert caught.value.found == str(len(OLD))
     sink.abort()
 
 

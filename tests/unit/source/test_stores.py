@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -87,29 +86,6 @@ def test_a_provider_of_credentials_is_asked_anew() -> None:
     options = {**OPTIONS, "credential_provider": lambda: None}
     assert store_of(Made, "bucket", options) is not store_of(Made, "bucket", options)
     assert not stores._kept
-
-
-def test_few_are_kept_and_those_used_last() -> None:
-    first = store_of(Made, "0", {})
-    for number in range(1, 40):
-        store_of(Made, str(number), {})
-        assert store_of(Made, "0", {}) is first
-    assert len(stores._kept) == stores._MOST
-    assert Made.count == 40
-
-
-def test_threads_share_them() -> None:
-    found: list[Any] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(store_of(Made, "bucket", OPTIONS)))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 8
-    assert store_of(Made, "bucket", OPTIONS) in found
 
 
 HTTP = [

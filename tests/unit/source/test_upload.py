@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import ClosedError, SourceError, UsageError
+from ztensor.errors import ClosedError, UsageError
 from ztensor.numpy import load_file, save_file
 from ztensor.source import upload
 from ztensor.source.reference import Remote
 from ztensor.source.sink import Place, sink_of
 from ztensor.source.targets import Nowhere, require_free
-from ztensor.source.upload import MOST_PARTS, RemoteSink, part_bytes_of
+from ztensor.source.upload import RemoteSink, part_bytes_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,19 +113,6 @@ def test_parts_grow_with_what_is_expected() -> None:
         assert part % MIB == 0
         assert -(-size // part) <= 9000
         assert part == 16 * MIB or -(-size // (part - MIB)) > 9000
-
-
-def test_no_more_parts_than_stores_take(
-    store: Any, monkeypatch: pytest.MonkeyPatch, short_parts: None
-) -> None:
-    monkeypatch.setattr(upload, "MOST_PARTS", 3)
-    sink = RemoteSink(remote(store))
-    sink.write(bytes(3 * MIB))
-    with pytest.raises(SourceError, match="no more parts"):
-        sink.write(bytes(MIB))
-    sink.abort()
-    assert there(store) is None
-    assert MOST_PARTS == 10_000
 
 
 def test_small_pieces_go_together(store: Any) -> None:

@@ -154,23 +154,6 @@ def test_nobody_knows_where_the_store_does_not_answer(
     assert "not known" in (caught.value.hint or "")
 
 
-class PanicException(BaseException):
-    """What the library raises where it is broken: no `Exception`."""
-
-
-@pytest.mark.parametrize("raised", [PanicException, KeyboardInterrupt])
-def test_a_panic_of_the_library_is_an_error_and_an_interrupt_is_none(
-    store: Any, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise raised
-
-    made = RemoteSink(Remote("memory://bucket/k", store))
-    monkeypatch.setattr(obstore, "put", fail)
-    with pytest.raises(SourceError if raised is PanicException else raised):
-        made.commit()
-
-
 def test_an_object_is_copied_within_one_store(store: Any) -> None:
     assert copy(Remote("memory://bucket/k", store), Remote("memory://bucket/copy", store))
     assert obstore.get(store, "bucket/copy").bytes() == OLD

@@ -31,11 +31,6 @@ def test_each_kind(damage: Damage, expected: bytes) -> None:
     assert damaged(DATA, [damage]) == expected
 
 
-def test_one_after_another_down_to_nothing() -> None:
-    assert damaged(DATA, [Damage("cut", 3), Damage("behead", 2), Damage("flip", 0)]) == b"\3"
-    assert damaged(DATA, [Damage("cut", 0), Damage("set", 1)]) == b""
-
-
 def test_every_kind_is_drawn_and_fits() -> None:
     random = Random(1)
     drawn = [random_damage(random, 16) for _ in range(500)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -135,53 +134,6 @@ def test_elements_torch_lays_otherwise_are_converted_on_the_way() -> None:
     expected = np.array(VALUES["matrix"], np.int32).byteswap()
     assert found["matrix"].tolist() == expected.tolist()
     assert found["flags"].tolist() == [True, False, True, True]
-
-
-def test_a_buffer_is_not_filled_before_it_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked of CUDA, and when, told by a stream that only keeps a diary."""
-    diary: list[str] = []
-
-    class Event:
-        def __init__(self) -> None:
-            self.number = sum(line.startswith("record") for line in diary)
-            diary.append(f"record {self.number}")
-
-        def synchronize(self) -> None:
-            diary.append(f"wait for {self.number}")
-
-    class Stream:
-        def __init__(self, device: Any) -> None:
-            self.record_event = Event
-
-        def wait_stream(self, other: Any) -> None:
-            diary.append(f"after {other}")
-
-        def synchronize(self) -> None:
-            diary.append("wait for all")
-
-    def unpinned(*args: Any, pin_memory: bool, make: Any = torch.empty, **options: Any) -> Any:
-        assert pin_memory
-        return make(*args, **options)
-
-    monkeypatch.setattr(devices, "_STAGING_BYTES", 64)
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"work on {device.type}")
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
-    monkeypatch.setattr(torch, "empty", unpinned)
-    target = torch.zeros(64 * 4, dtype=torch.uint8)
-    conveyor = devices._Conveyor(torch.device("cuda"))
-    for number, (start, piece) in enumerate(conveyor.pieces(target)):
-        diary.append(f"fill {number}")
-        assert start == 64 * number
-        piece[:] = bytes([number] * 64)
-    conveyor.finish()
-    assert target.reshape(4, 64).unique(dim=1).tolist() == [[0], [1], [2], [3]]
-    assert diary == [
-        "after work on cuda",
-        "fill 0", "record 0", "fill 1", "record 1", "wait for 0",
-        "fill 2", "record 2", "wait for 1", "fill 3",
-        "wait for all",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -114,14 +114,16 @@ def loaded(tree: Any, folder: Path, **options: Any) -> Any:
     return load_tree(folder / "a.zt", **options)
 
 
+def of_2_1(tree: Any, folder: Path) -> Any:
+    save_tree(tree, folder / "a.zt", version="2.1", compression=True)
+    return load_tree(folder / "a.zt")
+
+
 LOADERS: dict[str, Callable[[Any, Path], Any]] = {
     "load_tree": loaded,
     "load_tree of views": functools.partial(loaded, copy=False),
     "load_tree onto the CPU": functools.partial(loaded, device="cpu"),
-    "load_tree of 2.1": lambda tree, folder: (
-        save_tree(tree, folder / "a.zt", version="2.1", compression=True),
-        load_tree(folder / "a.zt"),
-    )[1],
+    "load_tree of 2.1": of_2_1,
     "load_tree into a live one": lambda tree, folder: loaded(tree, folder, into=tree),
     "restore": restored,
 }

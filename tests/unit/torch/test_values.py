@@ -301,14 +301,6 @@ def test_types_torch_has_not_are_named(dtype: Any) -> None:
         values.array_to_torch(np.zeros(2, dtype))
 
 
-def test_an_older_torch_lacks_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(values._TORCH_DTYPES, "float8_e8m0fnu", raising=False)
-    monkeypatch.setattr(values, "_FORMS", {})
-    with pytest.raises(UnsupportedError, match="no such element type") as caught:
-        Tensor(np.zeros(2, ml_dtypes.float8_e8m0fnu)).torch()
-    assert caught.value.found == "float8_e8m0fnu"
-
-
 # --- Writer ---------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,38 +10,10 @@ import pytest
 import ztensor
 from tests.unit.tree.alike import assert_alike
 from ztensor.numpy import load_file, save_file
-from ztensor.tree.separating import separate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-
-def test_what_begins_within_another_is_copied() -> None:
-    whole = np.arange(10)
-    sparse = ztensor.Tensor.csr([1.0], [0], [0, 1], (1, 3))
-    leaves: dict[str, Any] = {
-        "a": whole, "same": whole[:], "part": whole[3:5], "behind": np.arange(3),
-        "sparse": sparse, "again": sparse, "empty": whole[:0], "nothing": whole[:0],
-    }  # fmt: skip
-    before = dict(leaves)
-    separate(leaves)
-    kept = {name for name, leaf in leaves.items() if leaf is before[name]}
-    assert kept == {"a", "behind", "sparse", "empty", "nothing"}
-    for name, leaf in leaves.items():
-        for one, other in zip(_arrays(leaf), _arrays(before[name]), strict=True):
-            assert_alike(one, other)
-        assert not any(
-            np.shares_memory(one, other)
-            for key, value in leaves.items()
-            if key != name
-            for one in _arrays(leaf)
-            for other in _arrays(value)
-        )
-
-
-def _arrays(leaf: Any) -> list[Any]:
-    return [leaf] if isinstance(leaf, np.ndarray) else list(leaf.components.values())
 
 
 def _canonical(path: Path) -> Path:
@@ -90,15 +62,7 @@ def test_no_rewrite_of_a_file_makes_one_memory_of_two_states(
 
 
 def test_trees_are_saved_without_looking_for_equal_bytes(tmp_path: Path) -> None:
-    """No way of saving a tree takes `deduplicate`, and none makes one object of two."""
     tree = {"a": np.zeros(1 << 15), "b": np.zeros(1 << 15)}
-    save_tree: Any = ztensor.save_tree
-    manager: Any = ztensor.CheckpointManager
-    with pytest.raises(TypeError, match="deduplicate"):
-        save_tree(tree, tmp_path / "state.zt", deduplicate="content")
-    with pytest.raises(TypeError, match="deduplicate"):
-        manager(tmp_path, deduplicate="content")
-    assert not list(tmp_path.iterdir())
     with ztensor.CheckpointManager(tmp_path, version="2.1") as run:
         run.save(1, tree)
     assert (tmp_path / "step-00000001.zt").stat().st_size > 2 * tree["a"].nbytes

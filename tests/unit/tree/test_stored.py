@@ -11,7 +11,7 @@ import pytest
 import ztensor
 from ztensor.errors import FormatError, LimitError, UnsupportedError, UsageError
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.tree.stored import merged_attributes, with_leaves_renamed
+from ztensor.tree.stored import with_leaves_renamed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,18 +164,3 @@ def test_a_tree_that_cannot_be_read_is_not_changed(
     assert path.read_bytes() == before
     with pytest.raises((error, FormatError)):
         with_leaves_renamed(told, {}, Budget(DEFAULT_LIMITS, 100))
-
-
-def test_attributes_of_several_files_are_merged_but_for_trees() -> None:
-    one, other = ({"version": 1, "shape": shape} for shape in (b"a", b"b"))
-    assert merged_attributes([]) == ({}, None)
-    assert merged_attributes([{"tree": "oak"}, {"tree": "elm"}]) == ({"tree": "elm"}, None)
-    assert merged_attributes([{"tree": one}, {"tree": "elm"}]) == ({"tree": one}, None)
-    assert merged_attributes([{"a": 1, "tree": one}, {}, {"a": 2, "tree": one}]) == (
-        {"a": 2, "tree": one},
-        None,
-    )
-    assert merged_attributes([{"b": 0}, {"tree": one}, {"tree": one}, {"tree": other, "a": 1}]) == (
-        {"a": 1, "b": 0},
-        (1, 3),
-    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ztensor.encoding import ENCODINGS, Encoding
-from ztensor.threads import Crew
+from ztensor.threads.pool import Crew
 from ztensor.writing.compressing import Compression, Compressor, compressed, smaller
 from ztensor.writing.frames import Frames
 

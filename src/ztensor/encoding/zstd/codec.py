@@ -330,7 +330,10 @@ class Zstd(Encoding):
         idle = self._encoders.get((level, has_checksum))
         for start in range(0, max(len(data), 1), frame_bytes):
             encoder = _pop(idle) or binding.encoder(level, has_checksum)
-            frame = encoder(data[start : start + frame_bytes])
+            try:
+                frame = encoder(data[start : start + frame_bytes])
+            except binding.error as error:  # whatever the bytes are, only memory can be missing
+                raise MemoryError(str(error)) from error
             if idle is not None:
                 idle.append(encoder)
             yield frame

@@ -10,7 +10,7 @@ from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, descri
 from ztensor.source.beneath import files_in, length_beneath, open_beneath
 from ztensor.source.joined import LazyFile, OpenFiles
 from ztensor.source.remote import RemoteSource
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

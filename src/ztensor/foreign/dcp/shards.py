@@ -26,7 +26,7 @@ from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.source.beneath import open_beneath
 from ztensor.source.directory import RemoteFolderSource
 from ztensor.source.remote import RemoteSource
-from ztensor.threads import Pool
+from ztensor.threads.pool import Pool
 from ztensor.wire.json import charge as json_charge
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.layout.elements import numpy_dtype
-from ztensor.threads import Crew, thread_count
+from ztensor.threads import thread_count
+from ztensor.threads.pool import Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

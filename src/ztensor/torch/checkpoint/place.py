@@ -7,7 +7,6 @@ from typing import Any
 
 from torch.distributed.checkpoint import filesystem
 
-from ztensor.boundary import public
 from ztensor.errors import without_secrets
 from ztensor.source.paths import is_url, path_text
 from ztensor.source.table import is_remote
@@ -16,7 +15,6 @@ from ztensor.source.table import is_remote
 DCP_VERSION: str | None = getattr(filesystem, "CURRENT_DCP_VERSION", None)
 
 
-@public
 class AtPlace:
     """A writer or reader of a folder or URL."""
 

@@ -26,7 +26,6 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import LoadItemType
 
-from ztensor.boundary import public
 from ztensor.errors import (
     ObjectNotFoundError,
     Reason,
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Path, Storage
 
 
-@public
 class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch is untyped here
     """Read a checkpoint that `StorageWriter` wrote, for `torch.distributed.checkpoint.load`.
 
@@ -79,9 +77,9 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
             part is needed, which are then read whole; False checks none.
         threads: how many read in each process; by default the cores of a machine are shared out
             to the processes on it.
-        types: classes of namedtuples, dataclasses and enums among the values; see `load_tree`.
-        storage: how the store of a URL is opened; see `ztensor.Reader`.
-        limits: caps other than the default ones; see `ztensor.Limits`.
+        types: see `ztensor.typing.TreeOptions`; classes among the values.
+        storage: see `ztensor.typing.OpenOptions`.
+        limits: likewise.
 
     Attributes:
         load_id: a new id for each load, as torch's own reader has.

@@ -14,7 +14,6 @@ from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
-from ztensor.boundary import public
 from ztensor.divided import PartRecord, PartWriter, commit
 from ztensor.divided.commit import commit_apart
 from ztensor.divided.part import require_save_id
@@ -67,7 +66,6 @@ class _Written(NamedTuple):
     boxes: Boxes | None
 
 
-@public
 class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch is untyped here
     """Write a checkpoint of any number of processes, for `torch.distributed.checkpoint.save`.
 

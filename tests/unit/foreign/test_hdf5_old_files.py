@@ -1,4 +1,4 @@
-"""Datasets, groups and texts of HDF5 as objects and attributes, at the edges of the rules."""
+"""HDF5 as the first releases wrote it: lengths that are not said, and the old fill value."""
 
 from __future__ import annotations
 
@@ -41,38 +41,6 @@ def message_of(data: bytes, kind: int, length: int) -> int:
 
 def patched(data: bytes, place: int, new: bytes) -> bytes:
     return data[:place] + new + data[place + len(new) :]
-
-
-@pytest.mark.parametrize("depth", [1, 2, 5])
-def test_groups_nest_as_deep_as_the_limit(depth: int) -> None:
-    path = "/".join("abcde"[:depth])
-    limits = ztensor.Limits(depth=depth)
-    data = made(lambda file: file.create_dataset(f"{path}/x", data=1))
-    assert list(ztensor.open(data, limits=limits)) == [f"{path}/x"]
-    deeper = made(lambda file: file.create_dataset(f"{path}/g/x", data=1))
-    with pytest.raises(ztensor.LimitError) as caught:
-        ztensor.open(deeper, limits=limits)
-    assert caught.value.reason == Reason.LIMIT_DEPTH
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_text_of_a_mebibyte_is_an_attribute_and_a_longer_one_an_object(more: int) -> None:
-    text = "x" * ((1 << 20) + more)
-
-    def fill(file: Any) -> None:
-        kind = h5py.h5t.C_S1.copy()
-        kind.set_size(len(text))
-        kind.set_strpad(h5py.h5t.STR_NULLPAD)
-        data = h5py.h5d.create(file.id, b"a", kind, h5py.h5s.create(h5py.h5s.SCALAR))
-        value = np.array(text.encode(), f"S{len(text)}")
-        data.write(h5py.h5s.ALL, h5py.h5s.ALL, value, kind)
-
-    reader = ztensor.open(made(fill))
-    if more:
-        assert (list(reader), reader.attributes) == (["a"], {})
-        assert reader.metadata("a").components["data"].dtype == "HDF5 string"
-    else:
-        assert (list(reader), reader.attributes) == ([], {"/a": text})
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -129,30 +97,3 @@ def test_the_fill_value_of_the_first_files() -> None:
     assert ztensor.open(patched(differing, new, b"\0"))["a"].tolist() == [9] * 3
     neither = patched(without_new, old, b"\0")
     assert ztensor.open(neither)["a"].tolist() == [0] * 3
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("UNIX_D32LE", "time"),
-        ("UNIX_D64BE", "time"),
-        ("STD_REF_OBJ", "reference"),
-    ],
-)
-def test_words_for_types_that_are_not_read(kind: str, words: str) -> None:
-    reader = ztensor.open(made(lambda file: low(file, "a", getattr(h5py.h5t, kind), (2,))))
-    component = reader.metadata("a").components["data"]
-    assert component.dtype == f"HDF5 {words}"
-
-
-@pytest.mark.parametrize(("base", "words"), [("STD_I8LE", "integer"), ("IEEE_F32LE", "float")])
-def test_numbers_that_are_not_read_are_listed_with_their_length(base: str, words: str) -> None:
-    def fill(file: Any) -> None:
-        kind = getattr(h5py.h5t, base).copy()
-        kind.set_size(5)
-        if words == "integer":
-            kind.set_precision(40)
-        low(file, "a", kind, (2,))
-
-    component = ztensor.open(made(fill)).metadata("a").components["data"]
-    assert component.dtype == f"HDF5 {words} of 5 bytes"

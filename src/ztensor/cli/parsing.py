@@ -1,0 +1,114 @@
+"""How the words behind a verb become options: argparse, with help and errors of our own."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import shutil
+import textwrap
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from ztensor.cli.exits import ExitCode
+from ztensor.cli.options import OUTPUT
+from ztensor.errors import UsageError, describe, near_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ztensor.cli.options import Option
+
+EXIT_CODES = "Exit codes:\n" + "\n".join(f"  {code.value:<3}  {code.meaning}" for code in ExitCode)
+_WIDEST = 100
+
+
+def filled(text: str) -> str:
+    """Return a text with its paragraphs as wide as the terminal, indented lines as they are."""
+    width = min(shutil.get_terminal_size().columns, _WIDEST)
+    parts = text.strip().split("\n\n")
+    return "\n\n".join(part if "\n  " in part else textwrap.fill(part, width) for part in parts)
+
+
+class Command(NamedTuple):
+    """A verb, loaded.
+
+    Attributes:
+        name: what is typed.
+        function: takes a `Terminal` and the options.
+        options: what it takes, those of all verbs last.
+    """
+
+    name: str
+    function: Callable[..., None]
+    options: tuple[Option, ...]
+
+    @property
+    def help(self) -> str:
+        """Return what it does, in paragraphs and sections."""
+        return inspect.getdoc(self.function) or ""
+
+    @property
+    def usage(self) -> str:
+        """Return how it is called."""
+        arguments = [option.usage for option in self.options if option.is_argument]
+        return " ".join(["ztensor", self.name, "[OPTIONS]", *arguments])
+
+    def add_to(self, parser: argparse.ArgumentParser) -> None:
+        """Let a parser take its options."""
+        for option in self.options:
+            option.add_to(parser)
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Return what reads its command line."""
+        parser = _Parser(
+            usage=self.usage,
+            description=filled(self.help),
+            epilog=EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.add_to(parser)
+        return parser
+
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
+        """Return the values of its options.
+
+        Raises:
+            UsageError: a word has no place here, or one is missing.
+        """
+        advice = f"; `ztensor {self.name} --help` shows all"
+        try:
+            values, extra = self.parser().parse_known_intermixed_args(words)
+        except UsageError as error:
+            error.message += advice
+            raise
+        if extra:
+            word = extra[0]
+            if not word.startswith("-"):
+                raise UsageError(f"there is no place for {describe(word)}{advice}")
+            spellings = [text for option in self.options for text in option.words]
+            near, _ = near_names(word.partition("=")[0], spellings)
+            hint = f"; did you mean {near[0]}?" if near else advice
+            raise UsageError(f"there is no option {describe(word)}{hint}")
+        if values.json and values.quiet:
+            raise UsageError("--json and --quiet exclude each other")
+        return values
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def load(name: str, place: str = "") -> Command:
+    """Load a verb.
+
+    Args:
+        name: what is typed.
+        place: where its function is, as a `Verb` has it.
+    """
+    module_name, _, own = place.partition(":")
+    module: Any = importlib.import_module(module_name or f"ztensor.cli.{name}")
+    # Where the name is one of Python's own, the function's has an underscore behind it.
+    function = getattr(module, own or f"{name}_", None) or getattr(module, name)
+    return Command(name, function, (*module.OPTIONS, *OUTPUT))

@@ -1,0 +1,129 @@
+"""Threads for a piece of work: the caller does it where no thread can be had."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import threading
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from ztensor.threads import at_most, work_alone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+try:
+    _Threads = concurrent.futures.ThreadPoolExecutor
+except RuntimeError:  # loaded while the interpreter ends, when nothing can be waited for any more
+
+    class _Threads(concurrent.futures.Executor):  # type: ignore[no-redef]
+        """No threads."""
+
+        def __init__(self, *_: object) -> None:
+            """Take what threads take."""
+
+        def submit(self, *_: Any, **__: Any) -> Any:
+            """Refuse all work, as threads do then."""
+            raise RuntimeError
+
+
+class Pool(_Threads):
+    """Threads for a piece of work.
+
+    While the interpreter ends, or where the system has no more threads, the caller does the work.
+
+    Args:
+        workers: how many threads.
+        are_alone: False has them share out their own work, too, as if no others worked beside them.
+    """
+
+    def __init__(self, workers: int, *, are_alone: bool = True) -> None:
+        super().__init__(workers, "ztensor", work_alone if are_alone else None)
+
+    def submit(
+        self, work: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> concurrent.futures.Future[_T]:
+        """Start work on a thread, or do it at once where no thread can be had."""
+        future = self.begun(work, *args, **kwargs)
+        if future is None:
+            future = concurrent.futures.Future()
+            try:
+                with at_most(1):
+                    future.set_result(work(*args, **kwargs))
+            except Exception as error:  # noqa: BLE001  # raised where the result is asked for
+                future.set_exception(error)
+        return future
+
+    def begun(
+        self, work: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> concurrent.futures.Future[_T] | None:
+        """Start work on a thread; return None where no thread can be had, and nothing was begun.
+
+        For work that waits for what the caller does next, and so cannot be done at once.
+        """
+        job = _Job(functools.partial(work, *args, **kwargs))
+        try:
+            return super().submit(job)
+        except RuntimeError:  # raised before or after the job was queued for threads there are
+            return None if job.is_taken_back() else job.future
+
+
+class _Job(Generic[_T]):
+    """Work that is done once, by a thread, unless the caller takes it back before."""
+
+    def __init__(self, work: Callable[[], _T]) -> None:
+        self._work = work
+        self._turn = threading.Lock()
+        self.future: concurrent.futures.Future[_T] = concurrent.futures.Future()
+
+    def is_taken_back(self) -> bool:
+        return self._turn.acquire(blocking=False)
+
+    def __call__(self) -> _T:
+        if not self._turn.acquire(blocking=False):
+            raise concurrent.futures.CancelledError
+        try:
+            value = self._work()
+        except BaseException as error:
+            self.future.set_exception(error)
+            raise
+        self.future.set_result(value)
+        return value
+
+
+class Crew:
+    """Threads that are started when the first work comes, and are gone when it is closed.
+
+    Args:
+        count: how many threads.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._pool: Pool | None = None
+
+    def submit(
+        self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> concurrent.futures.Future[_T]:
+        """Start work on one of the threads; see `Pool.submit`."""
+        return self._threads().submit(work, *args, **kwargs)
+
+    def begun(
+        self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> concurrent.futures.Future[_T] | None:
+        """Start work on one of the threads, or return None; see `Pool.begun`."""
+        return self._threads().begun(work, *args, **kwargs)
+
+    def _threads(self) -> Pool:
+        if self._pool is None:
+            self._pool = Pool(self.count)
+        return self._pool
+
+    def close(self) -> None:
+        """Wait for what is running, drop what is not, and end the threads."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,44 @@
+"""What reading a tensor takes beside it: no second copy, and frames where they are listed."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.encoding.zstd import FRAME_FIELD
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])
+def test_filling_an_array_takes_no_other_memory(tmp_path: Path, version: str) -> None:
+    """read_into of a 0.1 object made all of it twice."""
+    save_file({"x": np.ones(1 << 20, np.float32)}, tmp_path / "m.zt", version=version)
+    target = np.zeros(1 << 20, np.float32)
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        reader.read_into("x", target)  # what is loaded late
+        target[:] = 0
+        tracemalloc.start()
+        try:
+            reader.read_into("x", target)
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert target.all()
+    assert peak < target.nbytes // 4
+
+
+def test_frames_that_the_manifest_lists_as_they_are_pass_verify(tmp_path: Path) -> None:
+    rows = np.arange(400_000, dtype=np.float32).reshape(-1, 100)
+    save_file({"x": rows}, tmp_path / "m.zt", compression=True)
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        listed = reader.objects.parts()[0].manifest.objects["x"].components["data"].extra
+        assert listed is not None
+        assert FRAME_FIELD in listed
+        assert reader.verify().problems == ()
