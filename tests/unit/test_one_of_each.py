@@ -27,10 +27,11 @@ from ztensor.errors import UsageError
 from ztensor.foreign import FORMATS
 from ztensor.frameworks import FRAMEWORKS, Framework
 from ztensor.layout import LAYOUTS, elements
-from ztensor.layout.base import PlainParts, check_components
+from ztensor.layout.base import Layout, check_components
 from ztensor.layout.quantization import quantize
 from ztensor.layout.quantization.recipes import RECIPES
 from ztensor.model.dtype import (
+    BY_LONG_NAME,
     LOGICAL_TYPES,
     STORAGE_TYPES,
     LogicalType,
@@ -115,7 +116,7 @@ def test_an_encoding(
 # --- A layout -------------------------------------------------------------------------------
 
 
-class Diagonal(PlainParts):
+class Diagonal(Layout):
     """A square matrix of which only the diagonal is not zero."""
 
     name = "diagonal"
@@ -170,7 +171,9 @@ def _round_trip(path: Path, run: command.Run, expected: dict[str, Any]) -> None:
 
 def test_a_storage_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
     monkeypatch.setattr(elements, "_SPELLED", {})
-    monkeypatch.setitem(STORAGE_TYPES, "f8", StorageType("f8", "float8_e3m4", 1, "f"))
+    storage = StorageType("f8", "float8_e3m4", 1, "f")
+    monkeypatch.setitem(STORAGE_TYPES, "f8", storage)
+    monkeypatch.setitem(BY_LONG_NAME, "float8_e3m4", storage)
     _round_trip(tmp_path / "w.zt", run, {"dtype": "float8_e3m4"})
 
 

@@ -148,13 +148,8 @@ def _locate_0_1(tail: bytes, file_size: int, limits: Limits) -> Frame:
     # the one byte of an empty array (0.1 section 7). No release writes that, and a file cut down
     # to its first padding looks so: it must not pass for an empty one.
     if length == 0:
-        raise ContainerError(
-            "the index's size field is zero; the file is cut or damaged",
-            reason=Reason.MANIFEST_SIZE,
-            expected="at least 1 byte",
-            found="0",
-            section=_SECTION_0_1,
-        )
+        message = "the index's size field is zero; the file is cut or damaged"
+        raise _broken(message, Reason.MANIFEST_SIZE, "at least 1 byte", "0", _SECTION_0_1)
     return _frame(Container.V0_1, length, _SIZE.size, file_size, limits, _SECTION_0_1)
 
 
@@ -197,37 +192,30 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
 
 
 def _no_manifest_there(expected: str, footer: tuple[int, ...]) -> ContainerError:
-    return ContainerError(
-        "the footer does not say where the manifest is; the file is damaged",
-        reason=Reason.MANIFEST_SIZE,
-        expected=expected,
-        found=f"offset {footer[0]}, length {footer[1]}",
-        section=_SECTION_2,
-    )
+    message = "the footer does not say where the manifest is; the file is damaged"
+    found = f"offset {footer[0]}, length {footer[1]}"
+    return _broken(message, Reason.MANIFEST_SIZE, expected, found, _SECTION_2)
+
+
+def _broken(
+    message: str, reason: Reason, expected: str, found: str, section: str
+) -> ContainerError:
+    return ContainerError(message, reason=reason, expected=expected, found=found, section=section)
 
 
 def footer_missing(
     found: bytes, magic: bytes = MAGIC_1, section: str = "1.2 section 5, step 2"
 ) -> ContainerError:
     """Return the error for a file that does not end with its footer magic."""
-    return ContainerError(
-        "the footer magic is missing; the file is cut, or writing it was interrupted",
-        reason=Reason.FOOTER_MAGIC,
-        expected=f"{magic!r} as the last 8 bytes",
-        found=describe(found),
-        section=section,
-    )
+    message = "the footer magic is missing; the file is cut, or writing it was interrupted"
+    expected = f"{magic!r} as the last 8 bytes"
+    return _broken(message, Reason.FOOTER_MAGIC, expected, describe(found), section)
 
 
 def _require_size(file_size: int, least: int, section: str) -> None:
     if file_size < least:
-        raise ContainerError(
-            "the file is cut",
-            reason=Reason.TRUNCATED,
-            expected=f"at least {least} bytes",
-            found=f"{file_size}",
-            section=section,
-        )
+        expected = f"at least {least} bytes"
+        raise _broken("the file is cut", Reason.TRUNCATED, expected, f"{file_size}", section)
 
 
 def _require_cap(length: int, most: int, section: str) -> None:
@@ -251,12 +239,7 @@ def _frame(
 ) -> Frame:
     room = file_size - HEAD_BYTES - tail_bytes
     if length > room:
-        raise ContainerError(
-            "the manifest's size field does not fit the file; the file is cut or damaged",
-            reason=Reason.MANIFEST_SIZE,
-            expected=f"at most {room} bytes",
-            found=f"{length}",
-            section=section,
-        )
+        message = "the manifest's size field does not fit the file; the file is cut or damaged"
+        raise _broken(message, Reason.MANIFEST_SIZE, f"at most {room} bytes", f"{length}", section)
     _require_cap(length, limits.manifest_bytes, section)
     return Frame(container, file_size - tail_bytes - length, length, file_size)

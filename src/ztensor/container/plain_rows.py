@@ -7,21 +7,14 @@ emitted once for each like, and copied.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from ztensor.model.manifest import TensorObject, WrittenObjects
-from ztensor.wire import cbor, columns
+from ztensor.wire import cbor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from ztensor.model.manifest import PlainRows
-
-# Objects that are put together at once: what they take is still in cache when it is joined.
-_EMITTED = 2048
 _MARK = 1 << 63  # an offset that no object has
 
 
@@ -58,9 +51,23 @@ class PlainEmitter:
             objects: the objects.
             names: their names in the order they are written.
         """
-        if isinstance(objects, WrittenObjects) and objects.rows:
-            return [cbor.head(5, len(names)), *self._emit_rows(objects, names)]
-        return cbor.map_parts((name, self._emit(objects[name])) for name in names)
+        pieces = [cbor.head(5, len(names))]
+        if not isinstance(objects, WrittenObjects):
+            pieces += [cbor.encode_text(name) + self._emit(objects[name]) for name in names]
+            return pieces
+        rows = objects.rows
+        likes = [self._around(like) for like in rows.likes]
+        are_rows = names == rows.names
+        places = range(len(names)) if are_rows else map(objects.row_of, names)
+        for name, row in zip(names, places, strict=True):
+            if row is None:
+                entry = self._emit(objects[name])
+            else:
+                before, between, behind = likes[rows.kinds[row]]
+                digest = (rows.digests[row] or "").encode("ascii")
+                entry = before + cbor.encode_uint(rows.offsets[row]) + between + digest + behind
+            pieces.append(cbor.encode_text(name) + entry)
+        return pieces
 
     def _emit(self, tensor_object: TensorObject) -> bytes:
         component = tensor_object.components.get("data")
@@ -93,58 +100,3 @@ class PlainEmitter:
             between, _, behind = rest.partition(digest) if digest else (rest, b"", b"")
             around = self._likes[key] = Around(before + self._place, between, behind)
         return around
-
-    def _emit_rows(self, objects: WrittenObjects, names: Sequence[str]) -> Iterator[bytes]:
-        """Yield names and objects, most of them rows, some thousand at a time."""
-        rows = objects.rows
-        likes = [self._around(like) for like in rows.likes]
-        is_in_order = names == rows.names
-        entries: list[str] = []
-        if not is_in_order:
-            of_rows = _entries(rows, likes, range(len(rows)))
-            entries = [
-                self._emit(objects[name]).decode("latin-1") if row is None else of_rows[row]
-                for name, row in zip(names, map(objects.row_of, names), strict=True)
-            ]
-        for start in range(0, len(names), _EMITTED):
-            part = range(len(names))[start : start + _EMITTED]
-            heads, texts = columns.encode_texts(names[part.start : part.stop])
-            some = _entries(rows, likes, part) if is_in_order else entries[part.start : part.stop]
-            parts = chain.from_iterable(zip(heads, texts, some, strict=True))
-            yield "".join(parts).encode("latin-1")
-
-
-def _entries(rows: PlainRows, likes: Sequence[Around], part: range) -> list[str]:
-    """Return what follows the names of some rows, as text of one character a byte.
-
-    Rows of one like, with offsets of one length, differ in some columns only; those are filled
-    for all of them at once.
-
-    Args:
-        rows: all rows.
-        likes: what is around offset and digest, of each like.
-        part: the rows wanted.
-    """
-    window = slice(part.start, part.stop)
-    kinds = np.array(rows.kinds[window])
-    offsets = np.array(rows.offsets[window], np.uint64)
-    entries = [""] * len(part)
-    for kind in np.unique(kinds).tolist():
-        before, between, behind = likes[kind]
-        of_kind = np.flatnonzero(kinds == kind)
-        for places, encoded in columns.encode_uints(offsets[of_kind]):
-            some = of_kind[places].tolist()
-            digests = "".join(rows.digests[part[place]] or "" for place in some).encode("ascii")
-            parts: list[bytes | columns.Bytes] = [
-                before,
-                encoded,
-                between,
-                np.frombuffer(digests, np.uint8).reshape(len(some), -1),
-                behind,
-            ]
-            made = columns.side_by_side(len(some), parts)
-            if len(made) == len(entries):
-                return made
-            for place, entry in zip(some, made, strict=True):
-                entries[place] = entry
-    return entries

@@ -63,33 +63,26 @@ class Watch(Protocol):
         ...
 
 
-class Layout(Protocol):
-    """What one `format` means."""
+class Layout(abc.ABC):
+    """What one `format` means.
 
-    @property
-    def name(self) -> str:
-        """Return the manifest's word."""
-        ...
+    Attributes:
+        name: the manifest's word.
+        main_role: the role whose elements are the object's own: it carries the logical type.
+        read_order: the required roles, those first whose content tells how long others are.
+        index_roles: the roles that hold indices: integers, written as u64.
+    """
 
-    @property
-    def main_role(self) -> str:
-        """Return the role whose elements are the object's own: it carries the logical type."""
-        ...
+    name: str
+    main_role: str
+    read_order: tuple[str, ...]
+    index_roles: tuple[str, ...] = ()
 
-    @property
-    def read_order(self) -> tuple[str, ...]:
-        """Return the required roles, those first whose content tells how long others are."""
-        ...
-
-    @property
-    def index_roles(self) -> tuple[str, ...]:
-        """Return the roles that hold indices: integers, written as u64."""
-        ...
-
+    @abc.abstractmethod
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return what the manifest alone shows to be wrong; paths start at the object."""
-        ...
 
+    @abc.abstractmethod
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
     ) -> int | None:
@@ -100,7 +93,6 @@ class Layout(Protocol):
             role: one of its components.
             entries: what `entries_told` gave for a component before it in `read_order`.
         """
-        ...
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
         """Return the entry count that this component reveals for the later ones, or None.
@@ -110,20 +102,23 @@ class Layout(Protocol):
             count: how many elements it has.
             last: its last element, 0 where it has none.
         """
-        ...
+        del role, count, last
+        return None
 
     def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
         """Return a check over a component's elements; None where any values are good."""
-        ...
+        del tensor_object, role, entries
+        return None
 
+    @abc.abstractmethod
     def require_valid(self, view: View) -> None:
         """Raise where the arrays do not make what the layout promises.
 
         Raises:
             LayoutError: a structural rule is broken.
         """
-        ...
 
+    @abc.abstractmethod
     def to_dense(self, view: View) -> Array:
         """Return the logical array, C-contiguous, native byte order.
 
@@ -131,27 +126,10 @@ class Layout(Protocol):
             LayoutError: a structural rule is broken.
             LimitError: the array does not fit into memory.
         """
-        ...
 
 
-class PlainParts:
-    """The part of the contract a layout has whose components do not speak of one another."""
-
-    index_roles: tuple[str, ...] = ()
-
-    def entries_told(self, role: str, count: int, last: int) -> int | None:
-        """Return None: no component tells how long another is."""
-        del role, count, last
-        return None
-
-    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
-        """Return None: any elements are good."""
-        del tensor_object, role, entries
-        return None
-
-
-class Quantized(PlainParts, abc.ABC):
-    """The part of the contract a layout has whose dense value is computed of codes."""
+class Quantized(Layout):
+    """A layout whose dense value is computed of codes."""
 
     @abc.abstractmethod
     def dequantize(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason, describe
-from ztensor.layout.base import check_components, known_count, width_of
+from ztensor.layout.base import Layout, check_components, known_count, width_of
 from ztensor.layout.sparse import (
     ANY_NUMBER,
     IndexWatch,
@@ -206,7 +206,7 @@ class _Fitting:
         self._watch.finish({**counts, "values": values_shape[0]})
 
 
-class ScipySparse:
+class ScipySparse(Layout):
     """A layout `scipy.sparse_*`.
 
     Args:

@@ -11,7 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.errors import Reason
-from ztensor.layout.base import Array, View, check_components, component_problem, known_count
+from ztensor.layout.base import (
+    Array,
+    Layout,
+    View,
+    check_components,
+    component_problem,
+    known_count,
+)
 from ztensor.layout.sparse import (
     IndexWatch,
     check_counts,
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
 SECTION = "1.2 section 3, sparse_coo"
 
 
-class SparseCoo:
+class SparseCoo(Layout):
     """The layout `sparse_coo`."""
 
     name = "sparse_coo"

@@ -16,6 +16,7 @@ import numpy as np
 from ztensor.errors import LayoutError, Reason, describe
 from ztensor.layout.base import (
     Array,
+    Layout,
     View,
     check_components,
     check_length,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 SECTION = "1.2 section 3, sparse_csr"
 
 
-class SparseCsr:
+class SparseCsr(Layout):
     """The layout `sparse_csr`."""
 
     name = "sparse_csr"

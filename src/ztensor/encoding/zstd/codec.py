@@ -163,8 +163,7 @@ class Zstd(Encoding):
         Only those that declare their length, all of it together: each is decoded in one pass
         then, and held to what it declares. Who decodes one after the other says what is wrong.
         """
-        binding = self._bound()
-        if not binding.crosses_frames:
+        if not self._bound().crosses_frames:
             return False
         total = 0
         try:
@@ -176,12 +175,17 @@ class Zstd(Encoding):
             return False
         if not total or total != len(destination):
             return False
+        span = Span(stored, start, stop, stop - start, is_several=True)
+        return self._decode_pass(span, destination)
+
+    def _decode_pass(self, span: Span, destination: memoryview) -> bool:
+        """Decode a span in one pass; say whether it filled `destination` and had no more."""
         decoder = self._take_decoder()
         try:
-            reader = decoder(Span(stored, start, stop, stop - start, is_several=True))
-            if reader.readinto(destination) != total or reader.readinto(_SCRATCH):
+            reader = decoder(span)
+            if reader.readinto(destination) != len(destination) or reader.readinto(_SCRATCH):
                 return False
-        except binding.error:
+        except self._bound().error:
             return False
         self._decoders.append(decoder)
         return True
@@ -277,16 +281,7 @@ class Zstd(Encoding):
             told = telling_frame(stored, frame, len(destination))
         if told is None:
             return False
-        decoder = self._take_decoder()
-        try:
-            reader = decoder(Span(Held(told), 0, len(told), len(told)))
-            is_filled = reader.readinto(destination) == len(destination)
-            if not is_filled or reader.readinto(_SCRATCH):
-                return False
-        except self._bound().error:
-            return False
-        self._decoders.append(decoder)
-        return True
+        return self._decode_pass(Span(Held(told), 0, len(told), len(told)), destination)
 
     def window_bytes(self, stored: Stored, limits: Limits) -> int:
         """Return what the largest window holds, 0 where that is little; only headers are read."""
