@@ -62,15 +62,7 @@ def open_file(
     limits: Limits | None = None,
     recover: bool = False,
 ) -> FileObjects:
-    """Return the objects of one file; see `ztensor.Reader` for arguments and errors.
-
-    Args:
-        path: as there, like those that follow.
-        verify: likewise.
-        mmap: likewise.
-        limits: likewise.
-        recover: likewise.
-    """
+    """Return the objects of one file; see `ztensor.Reader` and `FileOptions`."""
     require_choice("verify", verify, (None, True, False))
     caps = caps_of(limits)
     for left in reversed(range(_TRIES)):

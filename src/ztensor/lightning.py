@@ -28,7 +28,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.options import WriteOptions, require_options
-from ztensor.source.paths import path_text
+from ztensor.source.paths import make_folder, path_text
 from ztensor.source.reference import with_storage
 from ztensor.source.removal import remove_file, remove_object
 from ztensor.source.table import remote_of
@@ -101,11 +101,7 @@ class TreeCheckpoints:
         place = self._place(path, storage_options)
         encoded = encode(checkpoint)
         if remote_of(place) is None:
-            folder = os.path.dirname(path_text(place))
-            try:
-                os.makedirs(folder or os.curdir, exist_ok=True)
-            except OSError as error:
-                raise SourceError.from_os(error, "cannot make the folder", folder) from error
+            make_folder(os.path.dirname(path_text(place)) or os.curdir)
         save_encoded(encoded, place, None, **self._options)
 
     def load_checkpoint(

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from concurrent.futures import Executor
 
+    import numpy.typing as npt
+
     from ztensor.limits import Limits
     from ztensor.source.sink import Durable
     from ztensor.typing import Path, Progress, Storage
@@ -84,8 +86,8 @@ class ModelOptions(SaveOptions, total=False):
     attributes: Mapping[str, object] | None
 
 
-class ConvertOptions(WriteOptions, total=False):
-    """How finished files are written anew. For `convert` and `migrate`.
+class RewriteOptions(WriteOptions, total=False):
+    """How finished files are written anew. For `migrate` and `convert`.
 
     By default `migrate` keeps the version of the file. `checksum` is of components that come
     without a digest or are stored anew: a digest that is there stays, where the version has such
@@ -106,6 +108,40 @@ class ConvertOptions(WriteOptions, total=False):
     dry_run: bool
     threads: int | None
     progress: Progress | None
+
+
+class ConvertOptions(RewriteOptions, total=False):
+    """And what is written of them. For `convert`.
+
+    Attributes:
+        to: its format: `"zt"`, `"safetensors"`, `"npz"`, `"npy"` (one array), `"gguf"` or
+            `"hdf5"`; by default what the suffix of `path` says.
+        include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
+        exclude: likewise; no objects whose name matches one.
+        max_shard_size: most bytes of tensors in a file, as a number or text such as "5GB"; what is
+            larger becomes shards with an index, as `save_file` writes them: `.zt` or
+            `.safetensors` only. What an earlier set or file of that name left goes then.
+        strict: True refuses, and puts nothing in place, where something would be lost.
+        check: True reads the new file back before it is put in place, and compares every object
+            that was not reported as lost.
+        dtype: `"float32"`, `"float16"` or `"bfloat16"`: floats of 16 bits and more, values of
+            sparse tensors too, become that; all else is left alone. The report says of each object
+            how far its elements are off; one that is finite and would become infinite is refused.
+        dequantize: True makes dense floats, of `dtype` or float32, of quantized objects: those of
+            `quantized_group` and the blocks of GGUF. What these two ask for is no loss that
+            `strict` refuses, and `check` compares with the elements as they have to be.
+        overwrite: False refuses to replace a file that is there, as the command does.
+    """
+
+    to: str | None
+    include: str | Iterable[str] | None
+    exclude: str | Iterable[str] | None
+    max_shard_size: int | str | None
+    strict: bool
+    check: bool
+    dtype: npt.DTypeLike | None
+    dequantize: bool
+    overwrite: bool
 
 
 class ObjectOptions(TypedDict, total=False):

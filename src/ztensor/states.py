@@ -129,18 +129,7 @@ def save_encoded(
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_files` has it
     **options: Unpack[SaveOptions],
 ) -> None:
-    """Save a tree that was encoded; see `save_tree`.
-
-    Args:
-        encoded: the tree.
-        filename: as for `save_tree`, like all that follow.
-        metadata: key-value pairs of the file.
-        compression: likewise.
-        options: likewise.
-
-    Raises:
-        ZTensorError: what `save_tree` raises.
-    """
+    """Save a tree that was encoded; see `save_tree`."""
     options.setdefault("deduplicate", False)  # the tree knows what is shared
     attributes = {**(metadata or {}), ATTRIBUTE: stored_shape(encoded.shape)}
     save_files(encoded.leaves, filename, attributes, compression, **options)
@@ -254,22 +243,9 @@ def loaded_tree(
     progress: Progress | None = None,
     **options: Unpack[OpenOptions],
 ) -> Any:
-    """Return the tree of a file, laid over a live one where there is one; see `load_tree`.
+    """Return the tree of a file, laid over a live one where there is one.
 
-    Args:
-        filename: the file.
-        framework: as for `read_tree`.
-        placing: likewise.
-        copy: as in `TreeOptions`, like all that follow.
-        only: likewise.
-        into: likewise.
-        types: likewise.
-        threads: likewise.
-        progress: likewise.
-        options: of `ztensor.open`.
-
-    Raises:
-        ZTensorError: what `load_tree` raises.
+    See `TreeOptions`, and `read_tree` for the framework and its placing.
     """
     with open_files(filename, **options) as reader:
         tree = read_tree(
@@ -298,16 +274,9 @@ def read_tree(
 ) -> Any:
     """Return the tree of an open file, with the values of one framework as they were.
 
-    Args:
-        reader: the file.
-        framework: its name in `ztensor.frameworks`; None gives NumPy's arrays for all, `AS_SAVED`
-            each value as it was.
-        placing: options of the framework's `tree_makers`, such as a device.
-        copy: as in `TreeOptions`, like all that follow.
-        only: likewise.
-        types: likewise.
-        threads: likewise.
-        progress: likewise.
+    See `TreeOptions`. `framework` is its name in `ztensor.frameworks`; None gives NumPy's arrays
+    for all, `AS_SAVED` each value as it was. `placing` has options of the framework's
+    `tree_makers`, such as a device.
 
     Raises:
         ZTensorError: what `load_tree` raises.

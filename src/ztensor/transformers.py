@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
-    SourceError,
     SourceNotFoundError,
     UnsupportedError,
     UsageError,
@@ -26,7 +25,7 @@ from ztensor.errors import (
 )
 from ztensor.model_folder import ModelFolder
 from ztensor.options import ModelOptions, require_options
-from ztensor.source.paths import path_text
+from ztensor.source.paths import make_folder, path_text
 from ztensor.source.table import is_remote
 from ztensor.torch import save_file
 from ztensor.torch.values import separate, tied
@@ -265,10 +264,7 @@ def made_folder(folder: Path) -> str:
     place = path_text(folder)
     if is_remote(place):
         raise UsageError("models are saved into a folder on disk, not to a URL", file=place)
-    try:
-        os.makedirs(place, exist_ok=True)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot make the folder", place) from error
+    make_folder(place)
     return place
 
 

@@ -407,7 +407,7 @@ VERBS: dict[str, list[str]] = {
     "ckpt": ["verify", "FILE"],
     "conformance": ["FILE"],
     "convert": ["FILE", "OUT"],
-    "merge": ["OUT", "FILE", "OTHER"],
+    "merge": ["FILE", "OTHER", "-o", "OUT"],
     "split": ["FILE", "--max-shard-size", "64B"],
     "append": ["FILE", "OTHER"],
     "replace": ["FILE", "w", "OTHER"],

@@ -111,7 +111,7 @@ def test_verbs_that_copy_say_what_they_leave(
     with ztensor.Writer(made) as writer:
         writer.write("other", np.zeros(1))
     words = {
-        "merge": ["merge", made, source, "--force", "--include", "a"],
+        "merge": ["merge", source, "-o", made, "--force", "--include", "a"],
         "split": ["split", source, "--include", "a"],
         "append": ["append", made, source, "--include", "a"],
     }[verb]

@@ -1,12 +1,13 @@
 """The command `ztensor`: one function per verb, each thin over a plain function of the library.
 
 Read `exits.py` (what the exit codes mean), `spelling.py` (how a value reads on a terminal and in
-JSON, and the one function that makes a stranger's text safe to print), `terminal.py` (the one
-place that prints), `options.py` (the options that several verbs take, and bundles of them),
-`verb.py` (what every verb does around its work), then a verb. `choosing.py` has the patterns,
-`changing.py` the commit and dry runs of verbs that change files, `rewriting.py` the account of
-those that write new ones. `main.py` lists the verbs.
+JSON), `terminal.py` (the one place that prints, and makes a stranger's text safe to print),
+`options.py` (an option, and those that several verbs take), `parsing.py` (words to options, and
+help), `verb.py` (what every verb does around its work), then a verb: its `OPTIONS`, and a function
+of a terminal and their values. `choosing.py` has the patterns, `jobs.py` several files at once,
+`changing.py` the commit and dry runs of verbs that change files, `rewriting.py` and `folders.py`
+what `convert` does and tells. `main.py` lists the verbs.
 
 Nothing else in the library imports this room. A verb imports the library inside its function, so
-that `ztensor --help` loads neither NumPy nor rich.
+that `ztensor --help` loads no NumPy.
 """

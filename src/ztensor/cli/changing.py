@@ -5,49 +5,35 @@ A dry run takes every step but writing, so what it says is what would happen, er
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import logging
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ztensor.cli import options as shared
-from ztensor.cli.spelling import as_json, count_text, shape_text, size_text
+from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
 from ztensor.model.account import UNREAD
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from ztensor.cli.terminal import Progress
     from ztensor.edit import Editor
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import Reader
 
+_VALUE_CHARACTERS = 100  # of an attribute on a terminal
 _MOST_TOLD = 8  # of what a file says beyond its objects
 
 # A file that is mostly dead is worth a hint, one that hardly is is not.
 _DEAD_BYTES = 64 << 20
 _DEAD_SHARE = 0.25
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Change:
-    """One change of a file.
-
-    Attributes:
-        verb: what is done: `add`, `replace`, `remove`, `rename`, `set` or `unset`.
-        subject: the object or attribute, as people read it.
-        detail: the rest, as people read it.
-        facts: everything, for JSON.
-    """
-
-    verb: str
-    subject: str
-    detail: str
-    facts: dict[str, Any]
 
 
 class Changes:
@@ -59,29 +45,26 @@ class Changes:
 
     def __init__(self, editor: Editor) -> None:
         self.editor = editor
-        self.made: list[Change] = []
+        self.made: list[dict[str, Any]] = []
         self.old_count = len(editor.keys())
         self.facts: dict[str, Any] = {}  # of one verb, for its JSON
 
-    def add(self, verb: str, subject: str, detail: str, **facts: Any) -> None:
-        """Take note of a change that is no matter of one object's data."""
-        self.made.append(Change(verb, subject, detail, {"change": verb, **facts}))
+    def add(self, change: str, **facts: Any) -> None:
+        """Take note of a change: `add`, `replace`, `remove`, `rename`, `set` or `unset`."""
+        self.made.append({"change": change, **as_json(facts)})
 
     def added(self, name: str) -> None:
         """Take note of an object that was written."""
-        found = self.editor.metadata(name)
-        self.add("add", name, _object_text(found), **_object_facts(found))
+        self.add("add", **_object_facts(self.editor.metadata(name)))
 
     def removed(self, found: TensorMetadata) -> None:
         """Take note of an object that was taken out."""
-        self.add("remove", found.name, _object_text(found), **_object_facts(found))
+        self.add("remove", **_object_facts(found))
 
     def replaced(self, old: TensorMetadata) -> None:
         """Take note of an object that was written in another's place."""
         new = self.editor.metadata(old.name)
-        facts = {"before": _object_facts(old), "after": _object_facts(new)}
-        detail = f"{_object_text(old)} -> {_object_text(new)}"
-        self.add("replace", old.name, detail, name=old.name, **facts)
+        self.add("replace", name=old.name, before=_object_facts(old), after=_object_facts(new))
 
 
 def _object_facts(found: TensorMetadata) -> dict[str, Any]:
@@ -95,9 +78,32 @@ def _object_facts(found: TensorMetadata) -> dict[str, Any]:
     }
 
 
-def _object_text(found: TensorMetadata) -> str:
-    kind = found.type or found.dtype or found.format
-    return f"{shape_text(found.shape)} {kind}, {size_text(found.stored_nbytes)}"
+def _object_text(facts: Mapping[str, Any]) -> str:
+    kind = facts["type"] or facts["dtype"] or facts["format"]
+    return f"{shape_text(facts['shape'])} {kind}, {size_text(facts['stored_nbytes'])}"
+
+
+def _plan(change: Mapping[str, Any], limit: int) -> tuple[str, str, str]:
+    """Return what would be done, to which object or attribute, and the rest.
+
+    Args:
+        change: a change as JSON has it.
+        limit: most characters of a value.
+    """
+    verb = change["change"]
+    if verb in ("set", "unset"):
+        values = [change[key] for key in ("before", "after") if change.get(key) is not None]
+        subject = change["key"]
+        if change["object"] is not None:
+            subject = f"{change['object']}: {subject}"
+        return verb, subject, " -> ".join(json_text(value, limit) for value in values)
+    if verb == "rename":
+        detail = f"-> {change['to']}"
+    elif verb == "replace":
+        detail = f"{_object_text(change['before'])} -> {_object_text(change['after'])}"
+    else:
+        detail = _object_text(change)
+    return verb, change["name"], detail
 
 
 @contextlib.contextmanager
@@ -159,20 +165,23 @@ def _tell(terminal: Terminal, file: str, changes: Changes, nbytes: int, *, dry_r
     editor = changes.editor
     count = len(editor.keys())
     if dry_run:
-        show_plan(terminal, changes.made)
+        limit = _VALUE_CHARACTERS if terminal.interactive else sys.maxsize
+        if changes.made:
+            columns = Column("would"), Column("name"), Column("detail")
+            terminal.table(columns, [_plan(change, limit) for change in changes.made])
         before = f"{count_text(changes.old_count, 'object')}, {size_text(editor.old_nbytes)}"
         after = f"{count_text(count, 'object')}, {size_text(nbytes)}"
         terminal.line(f"{file}: unchanged, {before}; it would have {after}")
     else:
-        verbs = dict.fromkeys(change.verb for change in changes.made)
-        done = [_done_text(verb, changes.made) for verb in verbs] or ["nothing to change"]
+        counts = collections.Counter(change["change"] for change in changes.made)
+        done = [_done_text(verb, count) for verb, count in counts.items()]
         total = f"{count_text(count, 'object')}, {size_text(nbytes)}"
-        terminal.line(f"{file}: {', '.join(done)}; {total}")
+        terminal.line(f"{file}: {', '.join(done or ['nothing to change'])}; {total}")
     terminal.result(
         {
             "file": file,
             "dry_run": dry_run,
-            "changes": [as_json(change.facts) for change in changes.made],
+            "changes": changes.made,
             "object_count": {"before": changes.old_count, "after": count},
             "nbytes": {"before": editor.old_nbytes, "after": nbytes},
             "rewritten_from": editor.rewritten_from,
@@ -191,16 +200,9 @@ _DONE = {
 }
 
 
-def _done_text(verb: str, made: Iterable[Change]) -> str:
+def _done_text(verb: str, count: int) -> str:
     noun, participle = _DONE[verb]
-    return f"{count_text(sum(change.verb == verb for change in made), noun)} {participle}"
-
-
-def show_plan(terminal: Terminal, made: Iterable[Change]) -> None:
-    """Print what a dry run would change, one change to a line."""
-    rows = [(change.verb, change.subject, change.detail) for change in made]
-    if rows:
-        terminal.table((Column("would"), Column("name"), Column("detail")), rows)
+    return f"{count_text(count, noun)} {participle}"
 
 
 def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.choosing import name_filter, nothing_matches
@@ -176,11 +177,10 @@ def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]
 
 def _of_chunks(reader: Reader) -> str:
     """Return the word for digests of a divided checkpoint, whose chunks have them; else ""."""
-    from ztensor.divided.opened import DividedObjects
-
-    objects = reader.objects
-    is_so = isinstance(objects, DividedObjects) and objects.root.table.digest is not None
-    return "of chunks" if is_so else ""
+    divided = sys.modules.get("ztensor.divided.opened")  # it is loaded where there is one
+    objects: Any = reader.objects
+    is_divided = divided is not None and isinstance(objects, divided.DividedObjects)
+    return "of chunks" if is_divided and objects.root.table.digest is not None else ""
 
 
 def _types(objects: Sequence[dict[str, Any]]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.changing import left_behind, quiet_library, require_apart, require_target
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     Option("files", nargs="+", metavar="IN", help="Files of any known format, or sets."),
-    Option("--output", "-o", metavar="OUT", help="The new file."),
+    Option("--output", "-o", metavar="OUT", required=True, help="The new file."),
     Option(
         "--on-conflict",
         choices=("error", "first", "last"),
@@ -71,7 +70,7 @@ def merge(terminal: Terminal, options: Namespace) -> None:
     from ztensor.edit import merge as merge_files
 
     quiet_library()
-    output, inputs = _told_apart(options.files, options.output, force=options.force)
+    output, inputs = options.output, options.files
     require_target(output, force=options.force)
     counts, conflicts, left = _look(terminal, output, inputs, options)
     with terminal.progress(output) as progress:
@@ -112,30 +111,6 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
     of += f" of {count_text(len(facts['inputs']), 'file')}"
     done = "not written; it would have" if facts["dry_run"] else "written,"
     terminal.line(f"{facts['file']}: {done} {of}")
-
-
-def _told_apart(
-    files: Sequence[str], output: str | None, *, force: bool
-) -> tuple[str, Sequence[str]]:
-    """Return the new file and those that are read; without --output the first is the new one.
-
-    So it was before there was --output, and so it stays for scripts.
-
-    Raises:
-        UsageError: there is one file only, or the first one exists and may well be an input.
-    """
-    if output is not None:
-        return output, files
-    first, *others = files
-    if not others:
-        raise UsageError("give the new file with --output (-o)")
-    if os.path.lexists(first) and not force:
-        raise UsageError(
-            "it exists already, and without --output the first file is the new one: "
-            "`ztensor merge IN... -o OUT` reads it, --force replaces it",
-            file=first,
-        )
-    return first, others
 
 
 def _look(

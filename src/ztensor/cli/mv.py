@@ -72,4 +72,4 @@ def mv(terminal: Terminal, options: Namespace) -> None:
     with changing(terminal, options) as changes:
         changes.editor.rename(renamed)
         for old, new in renamed.items():
-            changes.add("rename", old, f"-> {new}", name=old, to=new)
+            changes.add("rename", name=old, to=new)

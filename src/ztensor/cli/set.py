@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.changing import changing, pair_of
 from ztensor.cli.options import CHANGED_FILE, EDITING, Option
-from ztensor.cli.spelling import as_json, json_text
 from ztensor.cli.terminal import Terminal
 from ztensor.errors import ArgumentValueError, describe
 
@@ -27,8 +25,6 @@ OPTIONS = (
     Option("--json-values", is_flag=True, help="Values are JSON, not text."),
     *EDITING,
 )
-
-_VALUE_CHARACTERS = 100  # of a value on a terminal
 
 
 def set_(terminal: Terminal, options: Namespace) -> None:
@@ -74,13 +70,11 @@ def set_(terminal: Terminal, options: Namespace) -> None:
             raise ArgumentValueError("no such key", file=options.file, found=describe(missing))
         editor.set_attributes(new, name=name)
         for key, value in new.items():
-            facts = {"object": name, "key": key, "before": as_json(old.get(key))}
-            subject = key if name is None else f"{name}: {key}"
+            facts = {"object": name, "key": key, "before": old.get(key)}
             if value is None:
-                changes.add("unset", subject, _shown(old[key], terminal), **facts)
+                changes.add("unset", **facts)
             else:
-                before = f"{_shown(old[key], terminal)} -> " if key in old else ""
-                changes.add("set", subject, before + _shown(value, terminal), **facts, after=value)
+                changes.add("set", **facts, after=value)
 
 
 def _take(new: dict[str, Any], key: str, value: Any) -> None:
@@ -106,8 +100,3 @@ def _value_of(key: str, text: str) -> Any:
             "null is not a value; --remove removes a key", found=describe(f"{key}={text}")
         )
     return value
-
-
-def _shown(value: Any, terminal: Terminal) -> str:
-    limit = _VALUE_CHARACTERS if terminal.interactive else sys.maxsize
-    return json_text(as_json(value), limit)

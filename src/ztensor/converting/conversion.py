@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from ztensor.options import RewriteOptions
     from ztensor.source.reference import Remote
     from ztensor.typing import Path, Readable
 
@@ -35,16 +36,6 @@ if TYPE_CHECKING:
 def convert(
     source: Readable,
     path: Path,
-    *,
-    to: str | None = None,
-    include: str | Iterable[str] | None = None,
-    exclude: str | Iterable[str] | None = None,
-    max_shard_size: int | str | None = None,
-    strict: bool = False,
-    check: bool = False,
-    dtype: npt.DTypeLike | None = None,
-    dequantize: bool = False,
-    overwrite: bool = True,
     **options: Unpack[ConvertOptions],
 ) -> ConversionReport:
     """Write what a file of any known format holds as a file of another, or of another version.
@@ -57,23 +48,6 @@ def convert(
     Args:
         source: whatever `ztensor.open` takes, also a set of shards, or an open reader.
         path: the new file; it replaces one that is there, unless `overwrite` is False.
-        to: its format: `"zt"`, `"safetensors"`, `"npz"`, `"npy"` (one array), `"gguf"` or
-            `"hdf5"`; by default what the suffix of `path` says.
-        include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
-        exclude: likewise; no objects whose name matches one.
-        max_shard_size: most bytes of tensors in a file, as a number or text such as "5GB"; what is
-            larger becomes shards with an index, as `save_file` writes them: `.zt` or
-            `.safetensors` only. What an earlier set or file of that name left goes then.
-        strict: True refuses, and puts nothing in place, where something would be lost.
-        check: True reads the new file back before it is put in place, and compares every object
-            that was not reported as lost.
-        dtype: `"float32"`, `"float16"` or `"bfloat16"`: floats of 16 bits and more, values of
-            sparse tensors too, become that; all else is left alone. The report says of each object
-            how far its elements are off; one that is finite and would become infinite is refused.
-        dequantize: True makes dense floats, of `dtype` or float32, of quantized objects: those of
-            `quantized_group` and the blocks of GGUF. What these two ask for is no loss that
-            `strict` refuses, and `check` compares with the elements as they have to be.
-        overwrite: False refuses to replace a file that is there, as the command does.
         options: see `ztensor.typing.ConvertOptions`.
 
     Returns:
@@ -93,38 +67,31 @@ def convert(
         SourceError: a file cannot be read or written.
     """
     require_options("convert", options, ConvertOptions)
-    return convert_as(
-        source,
-        path,
-        How(strict=strict, check=check, **options),
-        to=to,
-        include=include,
-        exclude=exclude,
-        max_shard_size=max_shard_size,
-        dtype=dtype,
-        dequantize=dequantize,
-        overwrite=overwrite,
-    )
+    return convert_as(source, path, **options)
 
 
 def convert_as(
     source: Readable,
     path: Path,
-    how: How,
     *,
     to: str | None = None,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     max_shard_size: int | str | None = None,
+    strict: bool = False,
+    check: bool = False,
     dtype: npt.DTypeLike | None = None,
     dequantize: bool = False,
     overwrite: bool = True,
+    makes_folder: bool = False,
+    **options: Unpack[RewriteOptions],
 ) -> ConversionReport:
-    """Convert as `convert` does, with some of its arguments in one value.
+    """Convert; see `ConvertOptions`, and for `makes_folder` `How`.
 
     Raises:
         ZTensorError: what `convert` raises.
     """
+    how = How(strict=strict, check=check, makes_folder=makes_folder, **options)
     target = path_text(path)
     kind = format_of(target, to)
     how = dataclasses.replace(how, version=require_version(how.version))

@@ -18,7 +18,7 @@ from ztensor.converting.versions import version_of
 from ztensor.errors import UsageError
 from ztensor.model.formats import require_ours
 from ztensor.opening import open as open_file
-from ztensor.options import ConvertOptions, require_options
+from ztensor.options import RewriteOptions, require_options
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
@@ -40,7 +40,7 @@ def migrate(
     lock: bool = True,
     timeout: float = 0.0,
     overwrite: bool = True,
-    **options: Unpack[ConvertOptions],
+    **options: Unpack[RewriteOptions],
 ) -> ConversionReport:
     """Rewrite a zTensor file in another version or encoding, and prove that nothing was lost.
 
@@ -55,7 +55,7 @@ def migrate(
         lock: as in `ztensor.typing.EditOptions`, where the old file is replaced.
         timeout: likewise.
         overwrite: False refuses to replace an `output` that is there.
-        options: see `ztensor.typing.ConvertOptions`.
+        options: see `ztensor.typing.RewriteOptions`.
 
     Raises:
         NotRepresentableError: the version cannot say something, and `strict` is set.
@@ -66,7 +66,7 @@ def migrate(
         SourceError: it cannot be read or written; it is then as it was.
         ArgumentValueError: an argument has an unknown value.
     """
-    require_options("migrate", options, ConvertOptions)
+    require_options("migrate", options, RewriteOptions)
     source = path_text(path)
     target = source if output is None else path_text(output)
     version = options.get("version")

@@ -126,17 +126,8 @@ def commit_apart(
 ) -> None:
     """Commit what one process wrote of a save whose processes do not talk; see `commit`.
 
-    Args:
-        folder: of this process alone; it has no checkpoint yet.
-        records: as for `commit`, like all that follow.
-        values: likewise.
-        save: of all processes: readers compare it with that of the others.
-        writer: likewise.
-        durable: likewise.
-        storage: likewise.
-
-    Raises:
-        ZTensorError: what `commit` raises.
+    `folder` is of this process alone, and has no checkpoint yet. `save` is of all processes:
+    readers compare it with that of the others.
     """
     place = Place(folder, storage)
     try:

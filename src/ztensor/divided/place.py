@@ -18,7 +18,7 @@ from ztensor.errors import (
 )
 from ztensor.sharded.naming import ROOT
 from ztensor.source.beneath import Beneath, cache_of, parts_of
-from ztensor.source.paths import absolute_path, is_url, path_text
+from ztensor.source.paths import absolute_path, is_url, make_folder, path_text
 from ztensor.source.prefixes import listed
 from ztensor.source.reference import Remote, path_of_file_url, remote_of, with_storage
 from ztensor.source.remote import RemoteSource
@@ -128,10 +128,7 @@ class Place:
             SourceError: it cannot be made.
         """
         if self.folder is not None:
-            try:
-                os.makedirs(self.folder, exist_ok=True)
-            except OSError as error:
-                raise SourceError.from_os(error, "cannot make the folder", self.name) from error
+            make_folder(self.folder)
 
     def target(self, name: str) -> str | Remote:
         """Return the path or URL of a file in it, where one is written."""

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor.analysis.identity import combined, tensor_hashes
 from ztensor.analysis.statistics import BINS, QUANTILES
 from ztensor.analysis.statistics import stats as stats_of
-from ztensor.converting import convert
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
-from ztensor.converting.target import How
-from ztensor.errors import ArgumentValueError, SourceError, describe
+from ztensor.errors import ArgumentValueError, describe
 from ztensor.fleet.naming import Naming
 from ztensor.fleet.running import each, listed
 from ztensor.model.formats import require_written, written_formats
 from ztensor.model.showing import counted, short_repr
 from ztensor.opening import open as open_reader
 from ztensor.options import ConvertOptions, FleetOptions, require_options
-from ztensor.source.paths import path_text
+from ztensor.source.paths import make_folder, path_text
 from ztensor.source.table import absolute, is_remote
 
 if TYPE_CHECKING:
@@ -39,8 +35,6 @@ if TYPE_CHECKING:
     from ztensor.typing import Path, Progress, Storage
 
 _Source = TypeVar("_Source", bound="Path")
-
-_OF_HOW = frozenset(field.name for field in dataclasses.fields(How))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,10 +88,8 @@ def _hash(
 
 def _convert(pair: tuple[Any, Any], **options: Any) -> ConversionReport:
     # A dry run finds no folder: it is made for all files, where they are written.
-    how = How(threads=1, makes_folder=True)
-    of_how = {name: options.pop(name) for name in _OF_HOW & options.keys()}
     with open_reader(pair[0], mmap=False) as reader:
-        return convert_as(reader, pair[1], dataclasses.replace(how, **of_how), **options)
+        return convert_as(reader, pair[1], threads=1, makes_folder=True, **options)
 
 
 def _chosen(
@@ -260,13 +252,8 @@ def convert_files(
         ZTensorError: what `verify_files` raises.
     """
     suffix = written_formats()[require_written(to)][0]
-    taken = {"source", "path", "to", "overwrite", "threads", "progress"}
-    own = inspect.signature(convert).parameters
-    known = [
-        name
-        for name in (*own, *ConvertOptions.__annotations__)
-        if name not in taken and name != "options"
-    ]
+    taken = {"to", "overwrite", "threads", "progress"}
+    known = [name for name in ConvertOptions.__annotations__ if name not in taken]
     for name in options:
         if name not in known:
             raise ArgumentValueError(
@@ -280,10 +267,7 @@ def convert_files(
         given = list(given)
     naming = Naming(target, suffix, given if overwrite else (), storage)
     if not is_remote(target) and not options.get("dry_run"):
-        try:
-            os.makedirs(target, exist_ok=True)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot make the folder", target) from error
+        make_folder(target)
     every = {**options, "to": to, "overwrite": overwrite}
     return each(
         _convert,

@@ -24,6 +24,17 @@ if TYPE_CHECKING:
     from ztensor.source.sink import Durable
 
 
+# What options of zTensor files are where they say nothing; digests are in none of these formats.
+_NOTHING: dict[str, tuple[object, ...]] = {
+    "compression": (False,),
+    "chunk_rows": (None,),
+    "checksum": (True, "crc32c", "none", None, False),
+    "version": (LATEST,),
+    "alignment": (None,),
+    "canonical": (False,),
+}
+
+
 def save_as(
     kind: str,
     tensors: Mapping[str, Any],
@@ -32,12 +43,7 @@ def save_as(
     progress: Callable[[int, int], None] | None = None,
     *,
     durable: Durable = "auto",
-    compression: object = False,
-    chunk_rows: object = None,
-    checksum: object = "crc32c",
-    version: object = None,
-    alignment: object = None,
-    canonical: object = False,
+    **options: object,
 ) -> None:
     """Write a whole dict as one file of another format, or nothing.
 
@@ -48,12 +54,7 @@ def save_as(
         metadata: key-value pairs of the file.
         progress: called with the bytes of tensors written so far and of all of them.
         durable: as in `SaveOptions`.
-        compression: of a zTensor file, like all that follow: it must say nothing.
-        chunk_rows: likewise.
-        checksum: likewise; the default and none are the same to these formats.
-        version: likewise.
-        alignment: likewise.
-        canonical: likewise.
+        options: of a zTensor file: they must say nothing.
 
     Raises:
         NotRepresentableError: the format cannot say a tensor, a name or the metadata.
@@ -61,15 +62,8 @@ def save_as(
         ArgumentTypeError: `tensors` is no mapping.
         SourceError: the file could not be written. What was there before still is.
     """
-    for name, value, is_default in (
-        ("compression", compression, compression is False),
-        ("chunk_rows", chunk_rows, chunk_rows is None),
-        ("checksum", checksum, checksum in (True, "crc32c", "none", None, False)),
-        ("version", version, version in (None, LATEST)),
-        ("alignment", alignment, alignment is None),
-        ("canonical", canonical, canonical is False),
-    ):
-        if not is_default:
+    for name, value in options.items():
+        if (type(value), value) not in [(type(one), one) for one in _NOTHING[name]]:
             raise ArgumentValueError(
                 f"{name} is an option of zTensor files, not of {kind} files",
                 expected=f'a path that ends with .zt, or format="zt", or no {name}',

@@ -19,7 +19,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.limits import Limits, caps_of
+from ztensor.limits import caps_of
 from ztensor.locks import Lock
 from ztensor.model.account import Unrepresented
 from ztensor.model.showing import counted
@@ -31,7 +31,9 @@ from ztensor.tree.stored import merged_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
+    from typing import Unpack
 
+    from ztensor.options import FileOptions
     from ztensor.reading.file import FileObjects
     from ztensor.sharded.index import FileSet
     from ztensor.source.rights import Rights
@@ -51,10 +53,7 @@ class ShardedObjects:
 
     Args:
         source: an index, a folder, or a list of paths; see `find_set`.
-        verify: as for `ztensor.Reader`.
-        mmap: likewise.
-        limits: likewise.
-        recover: likewise, for each file.
+        options: of each file.
 
     Attributes:
         set: which files they are, and what the index says.
@@ -70,20 +69,10 @@ class ShardedObjects:
 
     is_set = True
 
-    def __init__(
-        self,
-        source: Any,
-        *,
-        verify: bool | None = None,
-        mmap: bool = True,
-        limits: Limits | None = None,
-        recover: bool = False,
-    ) -> None:
-        require_choice("verify", verify, (None, True, False))
-        caps = caps_of(limits)
-        self._how: dict[str, Any] = {
-            "verify": verify, "mmap": mmap, "limits": limits, "recover": recover,
-        }  # fmt: skip
+    def __init__(self, source: Any, **options: Unpack[FileOptions]) -> None:
+        require_choice("verify", options.get("verify"), (None, True, False))
+        caps = caps_of(options.get("limits"))
+        self._how = options
         self.is_closed = False
         self._lock = Lock()
         self._opened: dict[str, FileObjects] = {}

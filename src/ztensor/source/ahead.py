@@ -208,10 +208,6 @@ class AheadSource(Source):
         if waiting is not None:
             waiting[2].close()
 
-    def view(self) -> memoryview | None:
-        """Return None: nothing is mapped."""
-        return self.source.view()
-
     def held(self) -> memoryview | None:
         """Return the whole where the source has it in memory."""
         return self.source.held()

@@ -213,18 +213,6 @@ class Range:
         self.source.read_into(self.offset + offset, buffer)
         return buffer.toreadonly()
 
-    def _cut_pieces(self, size: int, first: int | None) -> Iterator[memoryview]:
-        """Yield `pieces` of reads that are longer."""
-        buffer = new_bytes(min(_LONG_BYTES, self.length))
-        count = size if first is None else min(first, size)
-        for offset in range(0, self.length, _LONG_BYTES):
-            read = buffer[: min(_LONG_BYTES, self.length - offset)]
-            self.source.read_into(self.offset + offset, read)
-            start = 0
-            while start < len(read):
-                yield read[start : start + count].toreadonly()
-                start, count = start + count, size
-
     def keep(self) -> None:
         """Read all at once where it is short, so that what is checked is what is decoded.
 
@@ -235,40 +223,32 @@ class Range:
             self._kept = 0, self._new(0, self.length)
 
     def pieces(
-        self,
-        size: int = PIECE_BYTES,
-        *,
-        first: int | None = None,
-        memory: memoryview | None = None,
+        self, size: int = PIECE_BYTES, *, memory: memoryview | None = None
     ) -> Iterator[memoryview]:
-        """Yield all bytes in order, at most `size` at a time, `first` the first time.
+        """Yield all bytes in order, `size` at a time; the last piece may be shorter.
 
         A piece is valid until the next.
 
         Args:
             size: bytes of a piece.
-            first: bytes of the first one.
-            memory: `size` bytes to read them into, of who goes through many ranges: the system
-                gives new memory as slowly as it reads a tenth of it.
+            memory: `size` bytes to read them into, where a caller goes through many ranges: the
+                system gives new memory as slowly as it reads a tenth of it.
 
         Raises:
             SourceError: as `read`.
         """
         start, kept = self._kept
-        whole = self.source.held() is not None or (start == 0 and len(kept) >= self.length)
-        if self.source.prefers_long_reads and not whole:
-            yield from self._cut_pieces(size, first)
+        if self.source.held() is not None or (start == 0 and len(kept) >= self.length):
+            for offset in range(0, self.length, size):
+                yield self.read(offset, min(size, self.length - offset))
             return
+        step = size
+        if self.source.prefers_long_reads:
+            step, memory = max(1, _LONG_BYTES // size) * size, None
         if memory is None:
-            memory = _NOTHING if whole else new_bytes(min(size, self.length))
-        offset, count = 0, size if first is None else min(first, size)
-        while offset < self.length:
-            count = min(count, self.length - offset)
-            if whole:
-                yield self.read(offset, count)
-            else:
-                piece = memory[:count]
-                self.source.read_into(self.offset + offset, piece)
-                yield piece.toreadonly()
-            offset += count
-            count = size
+            memory = new_bytes(min(step, self.length))
+        for offset in range(0, self.length, step):
+            read = memory[: min(step, self.length - offset)]
+            self.source.read_into(self.offset + offset, read)
+            for start in range(0, len(read), size):
+                yield read[start : start + size].toreadonly()

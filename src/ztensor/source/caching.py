@@ -1,4 +1,4 @@
-"""What the system keeps of files in its page cache: asked for ahead, given back, looked at.
+"""What the system keeps of files in its page cache: asked for ahead, given back.
 
 Only files of the system have pages there; of any other source nothing is asked. A map is never
 touched for this: another process may cut the file.
@@ -6,7 +6,6 @@ touched for this: another process may cut the file.
 
 from __future__ import annotations
 
-import mmap
 import os
 from typing import TYPE_CHECKING
 
@@ -14,13 +13,12 @@ from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from ztensor.source.base import Source
 
 # Linux takes no more of one call than the larger of its read-ahead and the disk's longest request.
 _STEP_BYTES = 1 << 20
-_PROBES = 64
 
 
 def prefetch(source: Source, offset: int, length: int) -> int:
@@ -54,23 +52,6 @@ def evict(source: Source, offset: int, length: int) -> int:
     )
 
 
-def cached_part(source: Source) -> float | None:
-    """Return about which part of a source is in the page cache, or None where nothing tells.
-
-    Of a file that this process may not write the system may say that all of it is.
-
-    Raises:
-        ClosedError: the source is closed.
-    """
-    found: list[bool] = []
-    for file, _, _ in _in_files(source, 0, source.size):
-        cached = _are_cached(file, [file.size * number // _PROBES for number in range(_PROBES)])
-        if cached is None:
-            return None
-        found += cached
-    return sum(found) / len(found) if found else None
-
-
 def _advise(file: FileSource, offset: int, length: int, advice: str) -> bool:
     """Tell the system how bytes of a file will be used; return whether it took that."""
     descriptor = file.in_use()
@@ -83,34 +64,6 @@ def _advise(file: FileSource, offset: int, length: int, advice: str) -> bool:
     finally:
         del descriptor  # an error's traceback would keep the file open
     return False
-
-
-def _are_cached(file: FileSource, offsets: Sequence[int]) -> list[bool] | None:
-    """Return which bytes can be read without the disk, or None where nothing tells.
-
-    Reading one to see would have the system read its neighbours; this touches none.
-    """
-    descriptor = file.in_use()
-    if not hasattr(os, "posix_fadvise"):  # another system has other rules for `mincore`
-        return None
-    try:
-        import ctypes
-
-        mincore, found = ctypes.CDLL(None).mincore, ctypes.create_string_buffer(1)
-        with mmap.mmap(descriptor.number, file.size, access=mmap.ACCESS_COPY) as whole:
-            start = ctypes.addressof(one := ctypes.c_char.from_buffer(whole))
-            del one
-            result = []
-            for offset in offsets:
-                page = offset // mmap.PAGESIZE * mmap.PAGESIZE
-                if mincore(ctypes.c_void_p(start + page), ctypes.c_size_t(1), found):
-                    return None
-                result.append(bool(found.raw[0] & 1))
-            return result
-    except (ImportError, OSError, ValueError, AttributeError):
-        return None
-    finally:
-        del descriptor
 
 
 def _in_files(source: Source, offset: int, length: int) -> Iterator[tuple[FileSource, int, int]]:

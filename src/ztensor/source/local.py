@@ -194,7 +194,7 @@ class FileSource(OpenFile, Source):
                 raise shrunk(self.name, 0, self.size, status.st_size)
             return
         # Asked again at the end: who has the lock lets it go when the file is longer.
-        if not self._is_touched(status) or self._ask(locking.is_held) or not self.is_touched():
+        if not self.is_touched() or self._ask(locking.is_held) or not self.is_touched():
             return
         if not self._is_committed(status):
             raise SourceError(
@@ -245,9 +245,9 @@ class FileSource(OpenFile, Source):
 
     def is_touched(self) -> bool:
         """Return whether the file was written to in place since it was opened."""
-        return self._descriptor is not None and self._is_touched(self.status())
-
-    def _is_touched(self, status: os.stat_result) -> bool:
+        if self._descriptor is None:
+            return False
+        status = self.status()
         return status.st_size == self.size and status.st_mtime_ns != self._changed_at
 
     def is_stale(self) -> bool:

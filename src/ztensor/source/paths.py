@@ -34,8 +34,6 @@ def path_text(path: Any) -> str:
         ArgumentTypeError: it is none of these.
         ArgumentValueError: it is empty, or no system has a file of that name.
     """
-    if type(path) is str and path and path.isascii() and "\0" not in path:
-        return path
     try:
         text = os.fsdecode(path)
     except (TypeError, UnicodeDecodeError) as error:
@@ -53,6 +51,18 @@ def path_text(path: Any) -> str:
     if fault:
         raise ArgumentValueError("no file can have this path", found=fault, file=text)
     return text
+
+
+def make_folder(path: str) -> None:
+    """Make a folder on disk, and those it is in, where they are missing.
+
+    Raises:
+        SourceError: it cannot be made.
+    """
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot make the folder", path) from error
 
 
 def absolute_path(path: str) -> str:

@@ -41,36 +41,29 @@ def scatter(data: Any, start: int, targets: collections.deque[tuple[int, memoryv
     targets.extendleft(reversed(later))
 
 
-def plan(
-    parts: Sequence[tuple[int, memoryview]], *, gap: int | None = None, most: int | None = None
-) -> Iterable[Piece]:
+def plan(parts: Sequence[tuple[int, memoryview]]) -> Iterable[Piece]:
     """Yield the requests that fill several pieces of memory.
 
-    Ranges with at most `gap` bytes between them are read at once, and no request is longer than
-    `most` bytes; twice that where most of it is thrown away.
+    Ranges with at most `GAP_BYTES` between them are read at once, and no request is longer than
+    `PART_BYTES`; twice that where most of it is thrown away.
 
     Args:
         parts: where each begins in the object, and its memory; they may overlap.
-        gap: bytes between two that are read and thrown away; `GAP_BYTES` by default.
-        most: bytes of a request; `PART_BYTES` by default.
     """
-    gap = GAP_BYTES if gap is None else gap
-    most = PART_BYTES if most is None else most
     run: list[tuple[int, memoryview]] = []
     end = 0
     for offset, memory in sorted(parts, key=lambda part: part[0]):
-        if run and offset > end + gap:
-            yield from _split(run, end, most)
+        if run and offset > end + GAP_BYTES:
+            yield from _split(run, end)
             run = []
         run.append((offset, memory))
         end = max(end, offset + memory.nbytes) if len(run) > 1 else offset + memory.nbytes
     if run:
-        yield from _split(run, end, most)
+        yield from _split(run, end)
 
 
-def _split(run: list[tuple[int, memoryview]], end: int, most: int) -> Iterable[Piece]:
-    start = run[0][0]
-    first = 0
+def _split(run: list[tuple[int, memoryview]], end: int) -> Iterable[Piece]:
+    start, first, most = run[0][0], 0, PART_BYTES
     if _FEW * sum(memory.nbytes for _, memory in run) < end - start:
         most *= 2
     while start < end:

@@ -23,18 +23,10 @@ if TYPE_CHECKING:
 # The scheme of a URL, and what opens one: `package.module:function`, loaded when first used. It
 # takes the whole URL, and `storage=` and `cache=` where the caller gave them, and returns a
 # `Source` whose name is the URL without secrets, and which has no path.
+_BY_RANGES = "ztensor.source.remote:open_url"
+_STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https", "hf", "memory")
 SCHEMES: dict[str, str] = {
-    "s3": "ztensor.source.remote:open_url",
-    "s3a": "ztensor.source.remote:open_url",
-    "gs": "ztensor.source.remote:open_url",
-    "az": "ztensor.source.remote:open_url",
-    "azure": "ztensor.source.remote:open_url",
-    "abfs": "ztensor.source.remote:open_url",
-    "abfss": "ztensor.source.remote:open_url",
-    "http": "ztensor.source.remote:open_url",
-    "https": "ztensor.source.remote:open_url",
-    "hf": "ztensor.source.remote:open_url",
-    "memory": "ztensor.source.remote:open_url",
+    **dict.fromkeys(_STORES, _BY_RANGES),
     "file": "ztensor.source.table:open_file_url",
 }
 
@@ -117,13 +109,6 @@ def opened_by(source: Source) -> Any:
     return first.path
 
 
-def path_or_url(source: Source) -> str | Remote | None:
-    """Return what files beside a source are looked for by: its path or its URL, if it has one."""
-    if source.path is not None:
-        return source.path
-    return source.remote
-
-
 def known_schemes() -> str:
     """Return the schemes of URLs that are read, for messages."""
     return ", ".join(f"{scheme}://" for scheme in SCHEMES)
@@ -131,7 +116,7 @@ def known_schemes() -> str:
 
 def is_read_by_ranges(url: str) -> bool:
     """Return whether a URL is that of an object which `RemoteSource` reads."""
-    return SCHEMES.get(_scheme(url)) == SCHEMES["s3"]
+    return SCHEMES.get(_scheme(url)) == _BY_RANGES
 
 
 def is_remote(path: str) -> bool:

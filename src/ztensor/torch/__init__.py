@@ -22,7 +22,6 @@ import numpy as np
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
-    SourceError,
     UsageError,
     ZTensorError,
     describe,
@@ -37,7 +36,7 @@ from ztensor.options import (
 )
 from ztensor.reading.loading import load_files
 from ztensor.sharded.saving import save_files
-from ztensor.source.paths import path_text
+from ztensor.source.paths import make_folder, path_text
 from ztensor.tensor import Tensor, no_mapping, no_tensor
 from ztensor.writing.saving import saved_bytes
 
@@ -349,10 +348,7 @@ def save_pretrained(
     require_options("save_pretrained", options, ModelOptions)
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
     place = path_text(folder)
-    try:
-        os.makedirs(place, exist_ok=True)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot make the folder", place) from error
+    make_folder(place)
     path = os.path.join(place, "model.zt")
     if metadata is None and options.get("attributes") is None:
         metadata = {"format": "pt"}

@@ -252,8 +252,7 @@ class Copier:
     ) -> Component:
         """Copy stored bytes, and return the component with its place and their digest."""
         blob = BlobWriter(self._sink, None, algorithm, form=self._form)
-        first = BLOCK_BYTES - self._sink.position % BLOCK_BYTES  # so no write is cut in two
-        for piece in file.stored(component).stored().pieces(BLOCK_BYTES, first=first):
+        for piece in file.stored(component).stored().pieces(BLOCK_BYTES):
             blob.write(piece)
             if progress is not None:
                 progress(piece.nbytes)

@@ -359,7 +359,7 @@ def test_a_change_can_be_quiet(run: Run, copy: Made, verb: str, kind: str) -> No
 MAKING: dict[str, tuple[str, ...]] = {
     "convert": ("{in}", "{out}.zt"),
     "convert hdf5": ("{in}", "{out}.h5"),
-    "merge": ("{out}.zt", "{in}"),
+    "merge": ("{in}", "-o", "{out}.zt"),
     "split": ("{in}", "--into", "{folder}"),
     "convert old": ("{in}", "{out}.zt", "--version", "1.1.0"),
 }
@@ -433,7 +433,7 @@ def test_our_files_do_not_get_the_name_of_others(
     run: Run, copy: Made, tmp_path: Path, verb: str
 ) -> None:
     file, out = copy("zt-1.2.0"), tmp_path / "out.safetensors"
-    arguments = {"merge": (out, file), "repair": (file, "--write", out)}
+    arguments = {"merge": (file, "-o", out), "repair": (file, "--write", out)}
     ended = run(verb, *arguments[verb])
     assert ended.code == ExitCode.USAGE
     assert ".zt" in ended.err
@@ -465,9 +465,10 @@ def test_what_is_read_is_not_written_over(
     else:
         out.symlink_to(file)
     options = ("--to", "zt") if verb == "convert" else ()
-    arguments = {"merge": (out, file), "plot": (file, "-o", out), "repair": (file, "--write", out)}
+    output = "--write" if verb == "repair" else "-o"
+    arguments = (file, out) if verb == "convert" else (file, output, out)
     before = snapshot(tmp_path)
-    ended = run(verb, *arguments.get(verb, (file, out)), *options, "--force")
+    ended = run(verb, *arguments, *options, "--force")
     assert ended.code == ExitCode.USAGE
     assert ended.err.startswith("error: ")
     assert snapshot(tmp_path) == before
@@ -521,19 +522,17 @@ def test_replace_takes_blocks_with_what_they_mean(run: Run, made: Made, tmp_path
 
 @pytest.mark.parametrize("verb", ["merge", "append"])
 def test_the_array_of_a_npy_is_called_as_its_file(run: Run, tmp_path: Path, verb: str) -> None:
-    target = tmp_path / "target.zt"
-    if verb == "append":
-        save_file({}, target)
-    for name in ("one", "two"):
-        np.save(tmp_path / f"{name}.npy", WEIGHT)
-    assert run(verb, target, tmp_path / "one.npy", tmp_path / "two.npy").code == 0
+    target, one, two = (tmp_path / name for name in ("target.zt", "one.npy", "two.npy"))
+    save_file({}, target)
+    np.save(one, WEIGHT)
+    np.save(two, WEIGHT)
+    more = {"merge": ("-o", target, "--force"), "append": ()}[verb]
+    lead = (target,) if verb == "append" else ()
+    assert run(verb, *lead, one, two, *more).code == 0
     assert set(ids_of(target)) == {"one", "two"}
-    ended = run(verb, target, tmp_path / "one.npy", tmp_path / "one.npy", *FORCE.get(verb, ()))
+    ended = run(verb, *lead, one, one, *more)
     assert ended.code == ExitCode.USAGE
     assert "'one'" in ended.err
-
-
-FORCE = {"merge": ("--force",)}
 
 
 def test_append_chooses_by_pattern(run: Run, made: Made, tmp_path: Path) -> None:

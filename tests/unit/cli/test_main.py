@@ -155,15 +155,6 @@ def test_options_and_arguments_come_in_any_order(run: Run, model: Path) -> None:
     assert run("stats", model, "--json", "h.*", "--quantiles", "0.5", "--", "bias").out == expected
 
 
-def test_a_name_may_begin_with_a_dash(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "dash.zt"
-    with ztensor.Writer(path) as writer:
-        writer.write("--json", 1)
-        writer.write("-q", 2)
-    assert run("rm", path, "--", "--json", "-q").code == 0
-    assert ztensor.open(path).keys() == []
-
-
 # --- Exit codes -----------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ def test_every_verb_takes_it(tmp_path: Path, run: Any) -> None:
     for verb in ("info", "verify", "stats", "hash"):
         assert run(verb, path).code == 0
     assert "csr_matrix" in run("show", path, "array").out
-    assert run("merge", ours, path).code == 0
+    assert run("merge", path, "-o", ours).code == 0
     with ztensor.open(ours) as reader:
         assert reader.keys() == ["tfidf"]  # as the array of a .npy has its file's name
         np.testing.assert_array_equal(reader.read("tfidf").to_dense(), np.eye(4, 6))

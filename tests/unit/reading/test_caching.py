@@ -14,7 +14,6 @@ import pytest
 import ztensor
 import ztensor.numpy
 from tests.unit.reading.test_shards import root_of, shard_of
-from ztensor.source import caching
 from ztensor.source.local import FileSource
 
 TENSORS: dict[str, Any] = {
@@ -119,7 +118,6 @@ def test_sources_without_a_page_cache_do_nothing(calls: list[Call]) -> None:
     for source in (data, io.BytesIO(data)):
         with ztensor.open(source) as reader:
             assert reader.prefetch() == reader.evict() == reader.prefetch("a") == 0
-            assert caching.cached_part(reader.objects.parts()[0].source) is None
     assert not calls
 
 
@@ -130,7 +128,6 @@ def test_a_system_that_has_no_such_call_does_nothing(
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     with ztensor.open(path) as reader:
         assert reader.prefetch() == reader.evict() == 0
-        assert caching.cached_part(reader.objects.parts()[0].source) is None
         assert np.array_equal(reader.read_numpy("a", copy=True), TENSORS["a"])
 
 
@@ -149,18 +146,12 @@ def test_a_file_system_that_refuses_a_hint_is_read_all_the_same(
 
 
 def test_what_is_evicted_is_read_again(tmp_path: Path) -> None:
-    """With the real system; where its file system cannot tell what is cached, nothing is held."""
+    """With the real system."""
     path = zt(tmp_path)
     with open(path, "rb") as file:
         os.fsync(file.fileno())
     with ztensor.open(path) as reader:
-        source = reader.objects.parts()[0].source
-        before = caching.cached_part(source)
         reader.evict()
-        after = caching.cached_part(source)
-        if before is not None and after is not None:
-            assert after <= before
-            assert caching.cached_part(source) == after  # looking reads nothing
         reader.prefetch()
         assert np.array_equal(reader["a"], TENSORS["a"])
         reader.evict()  # pages of views stay as they are

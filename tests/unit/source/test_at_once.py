@@ -15,7 +15,7 @@ DATA = bytes(range(100))
 
 
 class Noting(MemorySource):
-    """Notes how it is read."""
+    """Notes how it is read, as if each read were a request."""
 
     prefers_long_reads = True
 

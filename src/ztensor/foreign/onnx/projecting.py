@@ -46,7 +46,6 @@ from ztensor.model.account import Tally
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.beneath import parts_of
-from ztensor.source.table import path_or_url
 
 if TYPE_CHECKING:
     from ztensor.encoding import Encoding
@@ -147,7 +146,7 @@ _GRAPH_PARTS = {
 class _Model:
     def __init__(self, source: Source, budget: Budget) -> None:
         self._source = source
-        place = path_or_url(source)
+        place = source.path if source.remote is None else source.remote
         self._beside = None if place is None else Neighbours(place)
         self._budget = budget
         self._message = Message(source, budget)
