@@ -321,19 +321,7 @@ def load_whole(
     progress: Progress | None = None,
     **options: Unpack[OpenOptions],
 ) -> dict[str, Any]:
-    """Open a file or a set and load all of its objects; see `load_files`.
-
-    Args:
-        filename: as for `open`.
-        load: loads all objects of one file.
-        how: options of `load`.
-        threads: as in `LoadOptions`.
-        progress: likewise.
-        options: of `open`.
-
-    Raises:
-        ZTensorError: what `open` and `load` raise.
-    """
+    """Open a file or a set and load all of its objects; see `load_files` and `LoadOptions`."""
     with open(filename, **options) as reader:
         return load_files(reader.objects, load, progress, threads=threads, **how)
 

@@ -146,16 +146,7 @@ def save_encoded_divided(
 ) -> None:
     """Save a tree that was encoded as a divided checkpoint; `load_tree` reads it, too.
 
-    Args:
-        encoded: the tree.
-        folder: where to; it is there. Or the URL of a prefix.
-        values: of the root.
-        since: an older one, of which tensors of the same bytes are taken over; None for none.
-        durable: as for `save_tree`, like `compression`.
-        compression: whether tensors are compressed.
-
-    Raises:
-        ZTensorError: what `PartWriter` and `commit` raise.
+    The folder is there. `values` are of the root; see `PartOptions` for the others.
     """
     with PartWriter(
         folder, durable=durable, compression=compression, checksum=STRONG, since=since, processes=1

@@ -349,14 +349,14 @@ def test_abort_in_the_midst_of_a_write(
     writer: Any
     if call == "pwrite":
         writer = ztensor.Editor(old)
-        pause.number = number_of(writer._output.sink)
+        pause.number = number_of(writer._sink)
         steps = [lambda: writer.write("more", np.zeros(3 << 20)), writer.finish]
     else:
         sink = FileSink(str(tmp_path / "new"))
         pause.number = number_of(sink)
         writer = sink
         steps = [
-            (lambda: sink._write_pieces([b"ab", b"cd"], 4))
+            (lambda: sink._write_pieces([b"ab", b"cd"], 0, 4))
             if call == "writev"
             else (lambda: sink.write(bytes(4 << 20)))
         ] * 2

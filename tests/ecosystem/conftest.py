@@ -7,17 +7,15 @@ their own; ours stay errors.
 from __future__ import annotations
 
 import importlib.util
-import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-import ztensor
 from tests.ecosystem.run import HERE, table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    pass
 
 # Run by `torchrun`, and importing what is not here.
 collect_ignore = ["two_processes.py"]
@@ -46,35 +44,3 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _elsewhere(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let odd relative paths name nothing in this tree."""
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-
-
-# What callers pass in place of what is meant.
-ODD: tuple[object, ...] = (
-    None,
-    3,
-    -1.5,
-    "",
-    "\0",
-    "\udc80",
-    b"x",
-    [],
-    {},
-    {"a": 1},
-    object(),
-    int,
-    float("nan"),
-)
-
-
-def odd_calls(function: Callable[..., object], right: Mapping[str, object]) -> Iterator[str]:
-    """Yield the calls of a function, each with one odd argument, that raise what is not ours."""
-    for name in inspect.signature(function).parameters:
-        for value in ODD:
-            if name == "options":
-                continue
-            try:
-                function(**{**right, name: value})
-            except (TypeError, ValueError, ztensor.ZTensorError):
-                pass
-            except Exception as error:  # noqa: BLE001  # no answer to a wrong argument
-                yield f"{name}={value!a}: {error!r}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ztensor
-from tests.ecosystem.conftest import odd_calls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -260,13 +259,3 @@ def test_what_is_no_model(tmp_path: Path) -> None:
     refused(tmp_path, dict)
     with pytest.raises(ztensor.errors.ArgumentTypeError):
         save_pretrained(torch.nn.Linear(2, 2), tmp_path)
-
-
-def test_odd_arguments_give_our_errors(tmp_path: Path) -> None:
-    from ztensor.diffusers import from_pretrained, save_pretrained
-
-    model = unet()
-    save_pretrained(model, tmp_path / "model")
-    right = {"folder": tmp_path / "model", "cls": type(model)}
-    assert not list(odd_calls(from_pretrained, right))
-    assert not list(odd_calls(save_pretrained, {"model": model, "folder": tmp_path / "out"}))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ztensor
-from tests.ecosystem.conftest import odd_calls
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -175,13 +174,3 @@ def test_what_is_no_adapter(tmp_path: Path) -> None:
         save_pretrained(base(), tmp_path)
     with pytest.raises(ztensor.errors.UsageError, match="second"):
         save_pretrained(adapted(), tmp_path, adapter_name="second")
-
-
-def test_odd_arguments_give_our_errors(tmp_path: Path) -> None:
-    from ztensor.peft import from_pretrained, save_pretrained
-
-    model = adapted()
-    save_pretrained(model, tmp_path / "model")
-    right = {"folder": tmp_path / "model", "model": base()}
-    assert not list(odd_calls(from_pretrained, right))
-    assert not list(odd_calls(save_pretrained, {"model": model, "folder": tmp_path / "out"}))

@@ -22,10 +22,3 @@ def test_every_library_is_pinned_and_named() -> None:
         assert requirements, name
         assert all(re.fullmatch(r"[\w.-]+==[\w.]+", one) for one in requirements), requirements
         assert entry.get("oldest") != entry.get("newest"), name
-
-
-def test_names_choose_libraries_and_environments() -> None:
-    name = next(iter(table()))
-    both = [one.name for one in environments([name])]
-    assert both == [f"{name}-{age}" for age in AGES if age in table()[name]]
-    assert [one.name for one in environments(both[:1])] == both[:1]

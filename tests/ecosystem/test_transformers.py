@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ztensor
-from tests.ecosystem.conftest import odd_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -483,13 +482,3 @@ def test_only_models_of_the_library_are_saved(tmp_path: Path) -> None:
     assert not (tmp_path / "m").exists()
     with pytest.raises(ztensor.errors.UsageError):
         save_pretrained(made("llama"), "s3://bucket/model")
-
-
-def test_odd_arguments_give_our_errors(tmp_path: Path) -> None:
-    from ztensor.transformers import from_pretrained, save_pretrained
-
-    model = made("llama")
-    save_pretrained(model, tmp_path / "model")
-    right = {"folder": tmp_path / "model", "cls": auto("llama")}
-    assert not list(odd_calls(from_pretrained, right))
-    assert not list(odd_calls(save_pretrained, {"model": model, "folder": tmp_path / "out"}))

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.interop import formats
-from tests.interop.format_files import FORMATS, DeflatedNpz, Format, Held, Npy, Npz, missing
+from tests.interop.format_files import FORMATS, Format, missing
 from tests.interop.formats import COLUMNS, Sample
-from tests.interop.frameworks import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,93 +79,3 @@ def test_the_page_shows_what_the_command_prints(
     monkeypatch.setattr(formats, "COLUMNS", {column: given(column) for column in COLUMNS})
     assert formats.main() == 0
     assert capsys.readouterr().out == table()
-
-
-# --- Faults ---------------------------------------------------------------------------------
-
-
-class OtherBits(Npz):
-    """A library that reads another bit."""
-
-    def read(self, path: Path) -> Held:
-        tensors = dict(super().read(path).tensors)
-        kind, data = tensors["one"].parts["data"]
-        tensors["one"] = Seen(
-            tensors["one"].shape, {"data": (kind, bytes([data[0] ^ 1]) + data[1:])}
-        )
-        return Held(tensors, {}, {})
-
-
-class OtherAttributes(Npz):
-    """One that reads attributes where we read none."""
-
-    def read(self, path: Path) -> Held:
-        return Held(super().read(path).tensors, {"note": "lost"}, {})
-
-
-class OtherExport(Npz):
-    """One that reads less from what we write."""
-
-    def read(self, path: Path) -> Held:
-        held = super().read(path)
-        if path.name == "model.npz":
-            return held
-        return Held({key: value for key, value in held.tensors.items() if key != "one"}, {}, {})
-
-
-class NoChecksum(Npy):
-    """A format that claims a checksum, and has none."""
-
-    has_checksum = True
-
-
-class Harmless(DeflatedNpz):
-    """One whose hostile samples are good files."""
-
-    def hostile(self, folder: Path) -> list[Path]:
-        return self.make(folder)
-
-
-class NoSamples(Npz):
-    """One without hostile samples."""
-
-    hostile_samples = ()
-
-
-@pytest.mark.parametrize(
-    ("format_", "column", "says"),
-    [
-        (OtherBits(), "read equal", "'one' is different"),
-        (OtherAttributes(), "read equal", "other attributes"),
-        (NoChecksum(), "verify", "bits were flipped, and nothing said so"),
-        (OtherBits(), "convert in", "'one' is different"),
-        (OtherAttributes(), "convert in", "other attributes"),
-        (OtherExport(), "export", "other names"),
-        (Harmless(), "hostile", "model.npz was read"),
-        (NoSamples(), "hostile", "there are no samples"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
-)
-def test_a_fault_is_told(
-    format_: Format,
-    column: str,
-    says: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert says in printed(format_, column, monkeypatch, capsys)
-
-
-def printed(
-    format_: Format,
-    column: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> str:
-    """Return what the command prints of a cell that is wrong."""
-    monkeypatch.setattr(formats, "FORMATS", (format_,))
-    monkeypatch.setattr(formats, "COLUMNS", {column: COLUMNS[column]})
-    assert formats.main() == 1
-    out = capsys.readouterr().out
-    assert re.search(rf"^{re.escape(format_.title)} +!", out, re.MULTILINE)
-    return out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import (
     beside,
-    chart,
-    environments,
     foreign,
     goals,
     report,
@@ -27,8 +24,6 @@ from benchmarks.operations import OPERATIONS
 from benchmarks.ratios import Sample, Samples, paired_ratio
 from benchmarks.record import Run
 from benchmarks.workloads import FOREIGN, WORKLOADS
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def sample(peer: str, wall: float, turn: int = 0, **changes: object) -> Sample:
@@ -186,21 +181,6 @@ def test_a_run_survives_json(made_run: Run) -> None:
         Run.from_json("{}")
 
 
-def parsed(text: str) -> ET.Element:
-    return ET.fromstring(text)  # noqa: S314  # our own
-
-
-def test_the_chart_shows_each_multiple_once(made_run: Run) -> None:
-    (row,) = chart.rows(made_run)
-    assert (row.ours, row.times) == (0.02, {"ztensor-1": 2.0})
-    root = parsed(chart.draw(made_run))
-    texts = ["".join(text.itertext()) for text in root.iter(f"{SVG}text")]
-    for expected in ("many: small ones", "open, list the names", "ztensor 1.2.3", "20 ms", "1x"):
-        assert texts.count(expected) == 1
-    assert "gguf" not in texts
-    assert len(list(root.iter(f"{SVG}polygon"))) == 2  # one in the legend, one on the row
-
-
 # --- Workloads and rounds ---------------------------------------------------------------------
 
 
@@ -255,29 +235,3 @@ def test_the_pickle_of_a_stranger_is_opened() -> None:
     pytest.importorskip("torch", reason="writes the pickle")
     (verdict,) = beside.strangers_pickle(1)
     assert verdict.measured is not None
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not Path("/proc/self/clear_refs").exists(), reason="memory is read from Linux' /proc"
-)
-def test_a_small_run_reads_the_file_of_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few = dataclasses.replace(FOREIGN["many"], full=10, quick=10)
-    monkeypatch.setitem(FOREIGN, "many", few)
-    here = dataclasses.replace(environments.EVERYONE["npz"], requirements=())  # no pip
-    monkeypatch.setitem(environments.EVERYONE, "npz", here)
-    json = tmp_path / "run.json"
-    command = ["--foreign", "--peers", "npz,ours-npz", "--workloads", "many", "--rounds", "2"]
-    status = run.main([*command, "--quiet", "--dir", str(tmp_path), "--json", str(json)])
-    assert status == 0
-    made = Run.from_json(json.read_text(encoding="utf-8"))
-    assert made.is_foreign
-    assert (made.absent, made.notes) == ({}, [])
-    measured = {(one.operation, one.peer, one.round) for one in made.samples}
-    peers = ("npz", "ours-npz")
-    assert measured == {
-        (what, peer, n) for what in few.operations for peer in peers for n in (0, 1)
-    }
-    assert list(tmp_path.iterdir()) == [json]

@@ -158,12 +158,6 @@ def test_what_no_text_names_is_not_written(asked: str) -> None:
         require_writable(asked, ())
 
 
-def test_each_container_has_its_own_first() -> None:
-    assert require_writable(True, ("xxh3", "sha256")) is ALGORITHMS["xxh3"]
-    with pytest.raises(ArgumentValueError, match="crc32c"):
-        require_writable("crc32c", ("xxh3", "sha256"))
-
-
 def test_a_match_ignores_case_and_a_mismatch_says_both() -> None:
     digest = parse_digest("crc32c:0xE3069283")
     require_match(digest, "e3069283")

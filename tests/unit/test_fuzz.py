@@ -1,4 +1,4 @@
-"""The fuzzer's cases can be repeated, reach every stage, and nothing they may not do is missed."""
+"""The fuzzer reaches every stage, and nothing that a case may not do is missed."""
 
 from __future__ import annotations
 
@@ -39,14 +39,6 @@ def test_every_format_is_fuzzed(targets: ModuleType) -> None:
     }
 
 
-def test_a_case_is_its_target_its_seed_and_its_number(targets: ModuleType) -> None:
-    for target in targets.TARGETS.values():
-        first = list(target.cases(3, 5))
-        assert list(target.cases(3, 5)) == first
-        assert list(target.cases(4, 5)) != first
-        assert len(first) == targets.BLOCK
-
-
 def test_cases_are_taken_and_refused_in_every_format(targets: ModuleType) -> None:
     """A target whose cases are all refused, or all taken, looks at nothing."""
     for name, target in targets.TARGETS.items():
@@ -71,10 +63,6 @@ def test_what_was_kept_keeps_the_promise(targets: ModuleType, path: Path) -> Non
             target.run(data, whole=whole)
         except ztensor.ZTensorError as error:
             refusal_of(error, "open")
-
-
-def test_what_is_kept_stays_small() -> None:
-    assert sum(path.stat().st_size for path in KEPT) <= 200_000
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import importlib
 import io
 import pickle
 import struct
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from ztensor.sharded.naming import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+STOCK = Path(__file__).parents[1] / "corpus" / "foreign" / "accept" / "dcp" / "stock"
 DIGITS = np.arange(4096, dtype=np.int64).reshape(64, 64)
 
 
@@ -196,6 +197,13 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
     ),
     "a tree": ("ztensor.tree.columns:decode_cbor", lambda s: ztensor.load_tree(s.tree)),
     "the root": ("ztensor.divided.root:kinds_of", lambda s: ztensor.open(s.divided)),
+    "values of a root": (
+        "ztensor.divided.nested:attributes_of", lambda s: ztensor.open(s.divided).attributes,
+    ),
+    "a value of torch's checkpoint": (
+        "ztensor.foreign.dcp.values:LaterAttributes._read_one",
+        lambda s: ztensor.open(STOCK).attributes,
+    ),
     "a chunk": (
         "ztensor.encoding.zstd.codec:Zstd.require_length", lambda s: ztensor.open(s.divided)["w"],
     ),

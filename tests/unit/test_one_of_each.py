@@ -7,7 +7,6 @@ end; nothing else is told of it.
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from ztensor.encoding import ENCODINGS
 from ztensor.encoding.raw import Raw
 from ztensor.errors import UsageError
 from ztensor.foreign import FORMATS
-from ztensor.frameworks import FRAMEWORKS, Framework
 from ztensor.layout import LAYOUTS, elements
 from ztensor.layout.base import Layout, check_components
 from ztensor.layout.quantization import quantize
@@ -359,18 +357,6 @@ def is_value(value):
 def stored(value):
     return np.asarray(value.array)
 '''
-
-
-def test_a_framework(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "boxes_library.py").write_text(
-        "class Box:\n    def __init__(self, array):\n        self.array = array\n"
-    )
-    (tmp_path / "boxes_adapter.py").write_text(ADAPTER)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(FRAMEWORKS, "boxes", Framework(("boxes_library",), "boxes_adapter"))
-    box = importlib.import_module("boxes_library").Box
-    save_file({"w": box(W)}, tmp_path / "w.zt")
-    assert np.array_equal(load_file(tmp_path / "w.zt")["w"], W)
 
 
 # --- A verb of the command ------------------------------------------------------------------

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ztensor
 from tests.real import checking, healthy
 from tests.real.archives import joined, packages, read_pins
 from tests.real.checking import check
@@ -59,34 +58,6 @@ def test_what_a_library_reads_otherwise_is_a_fault(
     assert check(path, "package", "a.npz").faults[0].startswith(fault)
 
 
-def test_a_copy_that_differs_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert = ztensor.convert
-
-    def wrong(source: Path, target: Path) -> Any:
-        report = convert(source, target)
-        target.unlink()
-        ztensor.numpy.save_file({"a": A, "b": A + 2}, target)
-        return report
-
-    monkeypatch.setattr(ztensor, "convert", wrong)
-    assert check(path, "package", "a.npz").faults == ["'b' differs in the copy"]
-
-
-def test_what_is_not_the_same_in_its_own_format_is_a_fault(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def read(kind: str, path: Path) -> Iterator[tuple[str, Any]]:
-        yield "a", A + (path.name == "back.npz")
-        if path.name != "back.npz":
-            yield from {"b": A + 1, "text": None}.items()
-
-    monkeypatch.setattr(checking, "theirs", read)
-    assert check(path, "package", "a.npz").faults == [
-        "'a' is not the same in its own format again",
-        "in its own format again 'b' is not there",
-    ]
-
-
 def test_a_damaged_file_is_a_fault(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[data.index(A.tobytes())] ^= 1
@@ -113,27 +84,6 @@ def test_everything_is_pinned() -> None:
     assert len({entry["format"] for entry in read}) >= 9
     assert len({package.program for package in packages()}) >= 13
     assert all(package in known for parts in joined().values() for package, _ in parts)
-
-
-def test_what_fires_in_a_checkpoint(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    good = {f"h.{i}.w": rng.normal(size=(64, 64)).astype(np.float32) for i in range(60)}
-    path = tmp_path / "a.zt"
-    ztensor.numpy.save_file(good, path)
-    row = healthy.row_of(path, "package", "a.zt")
-    assert (row.tensors, dict(row.rules), row.is_quiet) == (60, {}, True)
-    for i in range(2):
-        good[f"h.{i}.w"][3], good[f"h.{i}.w"][:, 5] = 0, 0
-    ztensor.numpy.save_file(good, path)
-    row = healthy.row_of(path, "package", "a.zt")
-    assert (row.levels["warn"], row.rules["dead-channel"], row.is_quiet) == (2, 4, True)
-    good["h.2.w"][0, 0] = np.nan
-    ztensor.numpy.save_file(good, path)
-    row = healthy.row_of(path, "package", "a.zt")
-    assert (row.levels["error"], row.is_quiet) == (1, False)
-    said = healthy.table([row])
-    assert "Of 60 tensors 1 have an error and 2 a warning." in said
-    assert "| package | `a.zt` | 60 | 2 | 0 | `dead-channel` 4, `nan` 1 |" in said
 
 
 def test_the_table_of_healthy_models_is_on_its_page() -> None:

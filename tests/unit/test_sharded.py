@@ -34,7 +34,7 @@ from ztensor.errors import (
 from ztensor.numpy import load_file, save, save_file
 from ztensor.opening import ShardedReader
 from ztensor.reading.portable import stored_object
-from ztensor.sharded.naming import plan_shards, shard_paths
+from ztensor.sharded.naming import shard_paths
 from ztensor.source.sink import FileSink
 
 if TYPE_CHECKING:
@@ -957,25 +957,6 @@ def test_a_mapping_that_makes_its_arrays(model: Path, tmp_path: Path) -> None:
     with ztensor.open(model) as reader:
         save_file(reader, tmp_path / "copy.zt", max_shard_size="10KB")
     assert equal(load_file(tmp_path / "copy.zt"), tensors())
-
-
-# --- Names and sizes ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("objects", "limit", "expected"),
-    [
-        ([], 5, [([], 0)]),
-        ([("a", 5, None), ("b", 1, None)], 5, [(["a"], 5), (["b"], 1)]),
-        ([("a", 2, None), ("b", 3, None), ("c", 1, None)], 5, [(["a", "b"], 5), (["c"], 1)]),
-        ([("a", 9, None), ("b", 1, None)], 5, [(["a"], 9), (["b"], 1)]),
-        ([("a", 0, None), ("b", 9, None)], 5, [(["a"], 0), (["b"], 9)]),
-        ([("a", 5, 1), ("b", 5, None), ("c", 5, 1)], 5, [(["a", "c"], 5), (["b"], 5)]),
-    ],
-    ids=["none", "full", "greedy", "large", "empty", "shared"],
-)
-def test_plans(objects: Any, limit: int, expected: Any) -> None:
-    assert plan_shards(objects, limit) == expected
 
 
 # --- Changing sets --------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from ztensor.sharded.naming import shifted
 from ztensor.source.sink import FileSink, Place
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
-from ztensor.writing.creating import create
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -125,7 +125,7 @@ def _copy(
 ) -> None:
     form = emitter_of(how.version).form
     with (
-        create(
+        Writer(
             sink,
             version=how.version,
             checksum=how.checksum,
@@ -141,7 +141,7 @@ def _copy(
             form=form,
         ) as ahead,
     ):
-        writer.extra = extra
+        writer.draft.extra = extra
         writer.copier.chunks = ahead.chunks
         if how.compression is None:
             writer.copier.expect((file, name) for name, file in chosen.items())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.divided.root import BOXES, PATHS, SAVE_ID, STEP, values_kept
 from ztensor.frameworks import FRAMEWORKS
+from ztensor.guard import foreign_bytes
 from ztensor.locks import Lock
 from ztensor.tree.encode import encode
 from ztensor.tree.kinds import Leaf
@@ -50,7 +51,8 @@ class RootAttributes(Mapping[str, object]):
     def _all(self) -> Mapping[str, object]:
         with self._lock:
             if self._found is None:
-                self._found = attributes_of(self._root, self._arrays)
+                with foreign_bytes("the root"):
+                    self._found = attributes_of(self._root, self._arrays)
             return self._found
 
 

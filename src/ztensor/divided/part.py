@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ztensor.chunks.table import Chunk, ChunkTable, Kind, TableFile
-from ztensor.digest import ALGORITHMS, digest_of, xxh3_128
+from ztensor.digest import ALGORITHMS, digest_of, require_writable, xxh3_128
 from ztensor.divided.cleaning import remove_parts
 from ztensor.divided.columns import told_kinds
 from ztensor.divided.place import ATTRIBUTE, Place, is_own, part_name
@@ -43,7 +43,7 @@ from ztensor.source.reference import Remote
 from ztensor.source.sink import FileSink
 from ztensor.source.upload import RemoteSink
 from ztensor.tensor import Tensor, shape_of
-from ztensor.writing.creating import create
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from ztensor.source.descriptor import Descriptor
     from ztensor.source.sink import Durable
     from ztensor.typing import Path, Storage, TensorLike
-    from ztensor.writing.output import Output
 
     Array = np.ndarray[Any, Any]
 
@@ -148,7 +147,8 @@ class PartWriter:
         self._empty: set[int] = set()  # tensors of which there will be no object
         self._token = secrets.token_hex(8)  # a process may try again with the same id
         self._held: list[Descriptor | None] = []  # locks, for as long as this lives
-        self._output: Output | None = None
+        self._output: Writer | None = None
+        self._sink: FileSink | RemoteSink
         self._counts: dict[str, int] = {}
         self._written: list[Written] = []
         self._places: dict[tuple[int, tuple[int, ...]], Written] = {}  # of this file
@@ -303,7 +303,7 @@ class PartWriter:
 
     @property
     def _algorithm(self) -> str:
-        algorithm = self._require_open().algorithm
+        algorithm = require_writable(self._options["checksum"], ())
         return "" if algorithm is None else algorithm.name
 
     def _copy(self, objects: FileObjects, chunk: Chunk) -> None:
@@ -313,9 +313,9 @@ class PartWriter:
         own, count = self._own(name)
         output = self._require_open()
         output.copy(own, objects, own_name(name, chunk.number))
-        copied = output.objects[own]  # of earlier releases it says itself which chunk it is
+        copied = output.draft.objects[own]  # of earlier releases it says itself which chunk it is
         kept = {key: v for key, v in (copied.attributes or {}).items() if key != ATTRIBUTE}
-        output.objects[own] = dataclasses.replace(copied, attributes=kept or None)
+        output.draft.objects[own] = dataclasses.replace(copied, attributes=kept or None)
         box = chunk.offsets, chunk.sizes
         self._written.append(
             Written(own, chunk.tensor, count, *box, is_whole=False, content=chunk.content)
@@ -324,9 +324,9 @@ class PartWriter:
     def _roll(self, nbytes: int) -> None:
         """Go on in another file where this one would become too long."""
         output = self._require_open()
-        if self._most is None or not output.objects:
+        if self._most is None or not output.draft.objects:
             return
-        if output.sink.position + nbytes > self._most:
+        if self._sink.position + nbytes > self._most:
             self._end_file()
             self._begin()
 
@@ -335,12 +335,11 @@ class PartWriter:
     def _begin(self) -> None:
         name = part_name(self.process)
         target = self._place.target(name)
-        sink: FileSink | RemoteSink
         if isinstance(target, Remote):
-            sink = RemoteSink(target, is_new=True)
+            self._sink = RemoteSink(target, is_new=True)
         else:
-            sink = FileSink(target, durable=self._durable, is_new=True)
-        self._output = create(sink, **self._options)
+            self._sink = FileSink(target, durable=self._durable, is_new=True)
+        self._output = Writer(self._sink, **self._options)
         self._name = name
         self._counts = {}
         self._written = []
@@ -353,16 +352,16 @@ class PartWriter:
         number = len(self._files)
         has_older = self._older is not None and bool(self._older.files)
         is_needed = bool(number or self._empty or has_older or self.processes)
-        if not (output.objects or is_needed):  # no file for nothing
+        if not (output.draft.objects or is_needed):  # no file for nothing
             output.abort()
             self._output = None
             return
         self._describe(output, number, is_last=is_last, has_older=has_older)
-        if isinstance(output.sink, FileSink):
-            self._held.append(output.sink.held())
+        if isinstance(self._sink, FileSink):
+            self._held.append(self._sink.held())
         output.finish()
         self._output = None
-        self._rows += [row_of(one, number, output.objects[one.own]) for one in self._written]
+        self._rows += [row_of(one, number, output.draft.objects[one.own]) for one in self._written]
         source = self._place.open(self._name)
         try:
             frame = find_manifest(source, DEFAULT_LIMITS)
@@ -372,7 +371,7 @@ class PartWriter:
         finally:
             source.close()
 
-    def _describe(self, output: Output, number: int, *, is_last: bool, has_older: bool) -> None:
+    def _describe(self, output: Writer, number: int, *, is_last: bool, has_older: bool) -> None:
         """Have a file say which chunks it has, and of which save and process it is.
 
         Raises:
@@ -391,7 +390,7 @@ class PartWriter:
         self._empty = set()
         for name, column in table.columns.items():
             output.write(f"{prefix}{name}", column, compress=True)
-        output.attributes = {
+        output.draft.attributes = {
             ATTRIBUTE: {
                 **{key: value for key, value in told.items() if value is not None},
                 "table": prefix,
@@ -435,7 +434,7 @@ class PartWriter:
         remove_parts(self._place, [*own, *linked])
         self._held.clear()
 
-    def _require_open(self) -> Output:
+    def _require_open(self) -> Writer:
         if self.state != "open" or self._output is None:
             raise ClosedError(f"the writer is {self.state}", file=self._place.name)
         if self._output.state != "open":

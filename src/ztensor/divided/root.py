@@ -58,7 +58,7 @@ from ztensor.sharded.naming import ROOT
 from ztensor.tree.decode import decode
 from ztensor.tree.encode import encode
 from ztensor.tree.kinds import MAKERS, Made
-from ztensor.writing.creating import create
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -442,7 +442,7 @@ def write_root(
     }
     if save is not None:
         told.update((key, one) for key, one in save.told().items() if one is not None)
-    output = create(sink, compression=True, attributes={ATTRIBUTE: told}, durable=durable)
+    output = Writer(sink, compression=True, attributes={ATTRIBUTE: told}, durable=durable)
     with output:
         for name, column in columns_of(table).items():
             output.write(name, column)

@@ -29,6 +29,7 @@ from ztensor.source.sink import FileSink
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
 from ztensor.writing.output import Output
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -129,16 +130,21 @@ def write_divided(
     return paths
 
 
+class _DataShard(Writer):
+    """Writes a file of blobs whose objects are in the root's manifest."""
+
+    def __init__(self, sink: FileSink | StreamSink) -> None:
+        Output.__init__(self, DataShardEmitter())
+        self._begin(sink)
+
+
 def _write_shard(
     chosen: Mapping[str, FileObjects], path: str, durable: Durable, made: Made, *, dry_run: bool
 ) -> tuple[Mapping[str, TensorObject], int]:
-    output = Output(DataShardEmitter(), compression=False, checksum=True)
-    output.begin(_sink(path, durable, made, dry_run=dry_run))
-    with output:
+    with _DataShard(_sink(path, durable, made, dry_run=dry_run)) as writer:
         for name, file in chosen.items():
-            output.copy(name, file)
-        output.finish()
-    return output.objects, output.sink.position
+            writer.copy(name, file)
+        return writer.draft.objects, writer.finish()
 
 
 def _sink(path: str, durable: Durable, made: Made, *, dry_run: bool) -> FileSink | StreamSink:

@@ -32,7 +32,7 @@ from ztensor.errors import (
 from ztensor.layout import LAYOUTS
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.metadata import TensorMetadata, describe_object
-from ztensor.model.manifest import Manifest, TensorObject
+from ztensor.model.manifest import Manifest, TensorObject, WrittenObjects
 from ztensor.model.rules import alignment_of
 from ztensor.opening import Reader
 from ztensor.options import EditOptions, ObjectOptions, require_options
@@ -114,36 +114,35 @@ class Editor(Writer):
             is_kept = frame.container in (Container.V1, Container.V2)
             emitter = emitter_for(manifest) if is_kept else emitter_of(LATEST)
             alignment = kept_alignment(emitter, frame, manifest) if is_kept else None
-            output = Output(
+            Output.__init__(
+                self,
                 emitter,
                 compression=compression,
                 checksum=_digest_of_all(manifest, emitter) if checksum is True else checksum,
                 chunk_rows=chunk_rows,
                 alignment=alignment,
             )
-            output.attributes = dict(manifest.attributes or {}) or None
-            output.extra = manifest.extra
+            self.draft.attributes = dict(manifest.attributes or {}) or None
+            self.draft.extra = manifest.extra
             if not is_kept:
                 self.rewritten_from = manifest.version
-                self._rewrite(output, name, durable, progress, dry_run=dry_run)
+                self._rewrite(name, durable, progress, dry_run=dry_run)
             else:
-                output.version = manifest.version
-                output.objects = dict(manifest.objects)
-                output.shards = manifest.shards
+                self.draft.version = manifest.version
+                self.draft.objects = WrittenObjects(manifest.objects)
+                self.draft.shards = manifest.shards
                 if atomic and dry_run:
-                    output.extend(_trial_file(name, _blobs_end(frame, manifest)), 0)
+                    self._extend(_trial_file(name, _blobs_end(frame, manifest)), 0)
                 elif atomic:
-                    self._copy(output, name, _blobs_end(frame, manifest), durable, progress)
+                    self._copy_blobs(name, _blobs_end(frame, manifest), durable, progress)
                 else:
-                    self._extend(output, frame)
+                    self._append(frame)
         except BaseException:
             self._locked.close()
             raise
-        output.also_closed = self._locked
-        self._output = output
-        self._old_count = len(output.objects)
+        self._old_count = len(self.draft.objects)
 
-    def _extend(self, output: Output, frame: Frame) -> None:
+    def _append(self, frame: Frame) -> None:
         end = self._locked.size
         if frame.manifest_hash is None:
             length = end - frame.manifest_offset
@@ -152,18 +151,17 @@ class Editor(Writer):
         else:
             footer = read_bytes(self._locked, end - FOOTER_2_BYTES, FOOTER_2_BYTES)
             self._locked.commit_over(bytes(footer))
-        output.extend(self._locked, self._locked.size)
+        self._extend(self._locked, self._locked.size)
 
-    def _copy(
+    def _copy_blobs(
         self,
-        output: Output,
         name: str,
         blobs_end: int,
         durable: Durable,
         progress: Callable[[int, int], None] | None,
     ) -> None:
         sink = FileSink(name, durable=durable)
-        output.extend(sink, 0)
+        self._extend(sink, 0)
         try:
             sink.start_with(self._locked, blobs_end, progress=progress)
         except BaseException:
@@ -172,7 +170,6 @@ class Editor(Writer):
 
     def _rewrite(
         self,
-        output: Output,
         name: str,
         durable: Durable,
         progress: Callable[[int, int], None] | None,
@@ -185,16 +182,16 @@ class Editor(Writer):
             self.rewritten_from,
             LATEST,
         )
-        output.begin(_trial_file(name) if dry_run else FileSink(name, durable=durable))
+        self._begin(_trial_file(name) if dry_run else FileSink(name, durable=durable))
         try:
             with Reader(name) as old:
-                output.copier.expect((old.objects, key) for key in old)
+                self.copier.expect((old.objects, key) for key in old)
                 for key in old:
-                    output.copy(key, old.objects)
+                    self.copy(key, old)
                     if progress is not None:
-                        progress(output.sink.position, old.nbytes)
+                        progress(self._sink.position, old.nbytes)
         except BaseException:
-            output.sink.abort()
+            self._sink.abort()
             raise
         self._has_changed = True
 
@@ -202,12 +199,12 @@ class Editor(Writer):
 
     def keys(self) -> list[str]:
         """Return the names the file will hold."""
-        return list(self._output.objects)
+        return list(self.draft.objects)
 
     @property
     def attributes(self) -> dict[str, Any]:
         """Return the key-value pairs the file will have."""
-        return dict(with_dicts(self._output.attributes or {}))
+        return dict(with_dicts(self.draft.attributes or {}))
 
     def metadata(self, name: str) -> TensorMetadata:
         """Return what the file will hold under a name.
@@ -233,11 +230,11 @@ class Editor(Writer):
         old = self._require_object(name)
         if "attributes" not in options and not hasattr(data, "attributes"):
             options["attributes"] = old.attributes
-        del self._output.objects[name]
+        del self.draft.objects[name]
         try:
             self.write(name, data, **options)
         except BaseException:
-            self._output.objects[name] = old
+            self.draft.objects[name] = old
             raise
         self._has_changed = True
 
@@ -264,11 +261,11 @@ class Editor(Writer):
         require_options("replace_stream", options, ObjectOptions)
         old = self._require_object(name)
         options.setdefault("attributes", old.attributes)
-        del self._output.objects[name]
+        del self.draft.objects[name]
         try:
             sink = self.stream(name, shape, dtype, **options)
         except BaseException:
-            self._output.objects[name] = old
+            self.draft.objects[name] = old
             raise
         self._has_changed = True
         return sink
@@ -283,7 +280,7 @@ class Editor(Writer):
         for name in wanted:
             self._require_object(name)
         for name in wanted:
-            del self._output.objects[name]
+            del self.draft.objects[name]
             self._has_changed = True
 
     def rename(self, names: Mapping[str, str]) -> None:
@@ -304,27 +301,28 @@ class Editor(Writer):
         require_kind("names", names, Mapping, "a mapping from old names to new ones")
         for old, new in names.items():
             self._require_object(old)
-            self._output.require_name(new)
-        renamed = {names.get(name, name): item for name, item in self._output.objects.items()}
-        if len(renamed) != len(self._output.objects):
+            self._require_name(new)
+        entries = self.draft.objects.entries
+        renamed = {names.get(name, name): entry for name, entry in entries.items()}
+        if len(renamed) != len(self.draft.objects):
             targets = list(names.values())
-            staying = self._output.objects.keys() - names.keys()
+            staying = self.draft.objects.keys() - names.keys()
             taken = next(new for new in targets if new in staying or targets.count(new) > 1)
             raise UsageError(
                 "the new name is taken",
                 reason=Reason.DUPLICATE_WRITE,
-                file=self._output.sink.name,
+                file=self._sink.name,
                 object_name=taken,
             )
-        attributes = self._output.attributes or {}
+        attributes = self.draft.attributes or {}
         if TREE in attributes:
             budget = Budget(DEFAULT_LIMITS, self.old_nbytes)
             try:
                 tree = with_leaves_renamed(with_dicts(attributes[TREE]), names, budget)
             except ZTensorError as error:
-                raise error.locate(file=self._output.sink.name) from error.__cause__
-            self._output.attributes = {**attributes, TREE: tree}
-        self._output.objects = renamed
+                raise error.locate(file=self._sink.name) from error.__cause__
+            self.draft.attributes = {**attributes, TREE: tree}
+        self.draft.objects.entries = renamed
         self._has_changed = self._has_changed or any(old != new for old, new in names.items())
 
     def set_attributes(
@@ -341,24 +339,24 @@ class Editor(Writer):
             NotRepresentableError: a value cannot be stored, or the object's layout needs another.
             ObjectNotFoundError: no object of that name.
         """
-        self._output.require_open()
+        self._require_open()
         tensor_object = None if name is None else self._require_object(name)
-        old = self._output.attributes if tensor_object is None else tensor_object.attributes
+        old = self.draft.attributes if tensor_object is None else tensor_object.attributes
         merged = {} if replace else dict(old or {})
         merged.update(attributes)
         merged = {key: value for key, value in merged.items() if value is not None}
         if tensor_object is None or name is None:
-            self._output.emitter.require_attributes(merged)
-            self._output.attributes = merged or None
+            self.draft.emitter.require_attributes(merged)
+            self.draft.attributes = merged or None
         else:
             changed = dataclasses.replace(tensor_object, attributes=merged or None)
             try:
-                self._output.emitter.require_object(changed)
+                self.draft.emitter.require_object(changed)
                 _require_layout(changed)
             except NotRepresentableError as error:
-                error.locate(file=self._output.sink.name, object_name=name)
+                error.locate(file=self._sink.name, object_name=name)
                 raise
-            self._output.objects[name] = changed
+            self.draft.objects[name] = changed
         self._has_changed = True
 
     # --- The end ----------------------------------------------------------------------------
@@ -373,14 +371,13 @@ class Editor(Writer):
             SourceError: the commit failed; the file holds its old state unless the message says
                 that only the last flush failed.
         """
-        self._output.require_open()
-        output = self._output
-        if output.stream is None:
+        self._require_open()
+        if self._stream is None:
             # Whatever else than adding objects changes the file says so.
-            if not self._has_changed and len(output.objects) == self._old_count:
+            if not self._has_changed and len(self.draft.objects) == self._old_count:
                 size = self._locked.size
                 self.abort()
-                output.state = "finished"
+                self.state = "finished"
                 return size
             try:
                 self._locked.require_in_place()
@@ -389,11 +386,14 @@ class Editor(Writer):
                 raise
         return super().finish()
 
+    def _release(self) -> None:
+        self._locked.close()
+
     def _require_object(self, name: str) -> TensorObject:
-        self._output.require_open()
-        found = self._output.objects.get(name) if isinstance(name, str) else None
+        self._require_open()
+        found = self.draft.objects.get(name) if isinstance(name, str) else None
         if found is None:
-            raise ObjectNotFoundError.named(str(name), self._output.objects, self._output.sink.name)
+            raise ObjectNotFoundError.named(str(name), self.draft.objects, self._sink.name)
         return found
 
 

@@ -9,7 +9,7 @@ from ztensor.errors import ArgumentValueError
 from ztensor.opening import Reader
 from ztensor.options import EditOptions, RemoveOptions, require_options
 from ztensor.source.paths import path_text
-from ztensor.writing.creating import create
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -74,11 +74,11 @@ def remove_tensors(
         reader.metadata(wanted)  # raises where one is missing
         attributes = reader.attributes or None
         others = cast("dict[str, Any]", options)  # an option of Editor alone is refused
-        with create(output, attributes=attributes, **others) as writer:
+        with Writer(output, attributes=attributes, **others) as writer:
             kept = [name for name in reader if name not in wanted]
             writer.copier.expect((reader.objects, name) for name in kept)
             for name in kept:
-                writer.copy(name, reader.objects)
+                writer.copy(name, reader)
             return writer.finish()
 
 

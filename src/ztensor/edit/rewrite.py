@@ -37,7 +37,7 @@ from ztensor.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.source.table import absolute, is_remote, remote_of, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
 from ztensor.tree.stored import merged_attributes
-from ztensor.writing.creating import create
+from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
     from ztensor.source.sink import Durable
     from ztensor.typing import Path, Progress
-    from ztensor.writing.output import Output
 
 
 def compact(
@@ -87,7 +86,7 @@ def compact(
     with (
         contextlib.closing(locked),
         _own(name) as reader,
-        create(
+        Writer(
             Nowhere(name) if dry_run else name,
             version=version_of(reader),
             attributes=reader.attributes or None,
@@ -98,10 +97,10 @@ def compact(
         ) as writer,
     ):
         manifest = reader.objects.parts()[0].manifest
-        writer.extra = manifest.extra
+        writer.draft.extra = manifest.extra
         names = sorted(reader) if canonical else reader
         if not canonical:
-            writer.shards = manifest.shards
+            writer.draft.shards = manifest.shards
         _copy_all(writer, [(one, reader, one) for one in names], progress)
         locked.require_in_place()
         after = writer.finish()
@@ -171,7 +170,7 @@ def merge(
         if attributes is None:
             attributes = _merged(readers) or None
         target: Any = Nowhere(output) if dry_run else output
-        with create(target, attributes=attributes, durable=durable, **options) as writer:
+        with Writer(target, attributes=attributes, durable=durable, **options) as writer:
             ordered = sorted(chosen.items()) if options.get("canonical") else chosen.items()
             _copy_all(writer, [(name, *where) for name, where in ordered], progress)
             return writer.finish()
@@ -434,10 +433,10 @@ class _Progress:
 
 
 def _copy_all(
-    writer: Output, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
+    writer: Writer, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
 ) -> None:
     copied = _Progress(progress, sum(_stored(reader, name) for _, reader, name in objects))
     writer.copier.expect((reader.objects, name) for _, reader, name in objects)
     for new, reader, name in objects:
-        writer.copy(new, reader.objects, name)
+        writer.copy(new, reader, name)
         copied.add(_stored(reader, name))

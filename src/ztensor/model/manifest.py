@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
 
@@ -146,91 +146,50 @@ class CheckedObjects(Mapping[str, TensorObject]):
     others: Mapping[str, TensorObject]
 
 
-class PlainRows:
-    """Dense objects of one raw component, as columns: row i of every column is about the i-th.
-
-    Making a `TensorObject` for each would cost more than writing them.
-
-    Attributes:
-        likes: objects that are equal to a row's but for place and digest, few in number.
-        names: the rows' names, each once.
-        kinds: places in `likes`.
-        offsets: first bytes in the file.
-        digests: digests; the rows of one like either all have one, or none has.
-    """
-
-    __slots__ = ("digests", "kinds", "likes", "names", "offsets")
-
-    def __init__(self) -> None:
-        self.likes: list[TensorObject] = []
-        self.names: list[str] = []
-        self.kinds: list[int] = []
-        self.offsets: list[int] = []
-        self.digests: list[str | None] = []
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def object(self, row: int) -> TensorObject:
-        """Return the object a row is about."""
-        like = self.likes[self.kinds[row]]
-        component = dataclasses.replace(
-            like.components["data"], offset=self.offsets[row], digest=self.digests[row]
-        )
-        return dataclasses.replace(like, components={"data": component})
+Entry: TypeAlias = "TensorObject | tuple[int, int, str | None]"
+"""An object; or the number of its kind, its offset and its digest."""
 
 
 class WrittenObjects(MutableMapping[str, TensorObject]):
-    """Objects by name, in the order they are written, most of them perhaps as rows.
+    """Objects by name, in the order they are written; small plain ones take a tuple each.
+
+    Making a `TensorObject` of a small tensor takes longer than writing it.
 
     Attributes:
-        rows: those written many at a time; they stay as they are.
+        kinds: dense objects of one raw component. Objects of one kind differ in offset and digest
+            alone, and either all have a digest or none has.
+        entries: by name an object, or what tells it from its kind.
     """
 
-    __slots__ = ("_others", "_rows_before", "_rows_by_name", "rows")
+    __slots__ = ("entries", "kinds")
 
-    def __init__(self) -> None:
-        self.rows = PlainRows()
-        self._rows_by_name: dict[str, int] = {}
-        self._others: dict[str, TensorObject] = {}
-        self._rows_before: dict[str, int] = {}
-
-    def row_of(self, name: str) -> int | None:
-        """Return the row of a name, or None where the object is no row."""
-        known, names = self._rows_by_name, self.rows.names
-        if not names:
-            return None
-        if len(known) < len(names):
-            start = len(known)
-            known.update(zip(names[start:], range(start, len(names)), strict=True))
-        return known.get(name)
+    def __init__(self, objects: Mapping[str, TensorObject] | None = None) -> None:
+        self.kinds: list[TensorObject] = []
+        self.entries: dict[str, Entry] = dict(objects or {})
 
     def __getitem__(self, name: str) -> TensorObject:
-        row = self.row_of(name)
-        return self._others[name] if row is None else self.rows.object(row)
+        entry = self.entries[name]
+        if isinstance(entry, TensorObject):
+            return entry
+        number, offset, digest = entry
+        kind = self.kinds[number]
+        component = dataclasses.replace(kind.components["data"], offset=offset, digest=digest)
+        return dataclasses.replace(kind, components={"data": component})
 
     def __setitem__(self, name: str, tensor_object: TensorObject) -> None:
-        if self.row_of(name) is not None:
-            raise KeyError(name)  # rows stay as they are: the bytes are written
-        self._others[name] = tensor_object
-        self._rows_before.setdefault(name, len(self.rows.names))
+        self.entries[name] = tensor_object
 
     def __delitem__(self, name: str) -> None:
-        del self._others[name], self._rows_before[name]
+        del self.entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        done = 0
-        for name, before in self._rows_before.items():
-            yield from self.rows.names[done:before]
-            yield name
-            done = before
-        yield from self.rows.names[done:]
+        return iter(self.entries)
 
     def __len__(self) -> int:
-        return len(self.rows) + len(self._others)
+        return len(self.entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._others or (isinstance(name, str) and self.row_of(name) is not None)
+        return name in self.entries
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ztensor.buffers import aligned, new_bytes
+from ztensor.buffers import new_bytes
 from ztensor.digest import ALGORITHMS
-from ztensor.model.rules import align
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
@@ -78,6 +77,14 @@ class Rows:
         rows = slice(start, stop)
         return Rows(self.names[rows], self.places[rows], self.offsets[rows], self.lengths[rows])
 
+    def stored(self, memory: memoryview) -> list[memoryview]:
+        """Return the stored bytes of each, in memory that begins with those of the first."""
+        starts = (self.offsets - self.offsets[0]).tolist()
+        return [
+            memory[start : start + place.length]
+            for start, place in zip(starts, self.places, strict=True)
+        ]
+
     def runs(self, most: int, alone: int, gap: int = _GAP_BYTES) -> Iterator[Rows]:
         """Yield neighbours that are read together, at most so many bytes.
 
@@ -112,18 +119,33 @@ def require_right(file: FileObjects, rows: Rows, memory: memoryview) -> None:
     Raises:
         DigestMismatchError: one does not match its digest.
     """
-    if file.verify is False:
-        return
-    first = rows.offsets.item(0)
-    for name, place in zip(rows.names, rows.places, strict=True):
-        stored = memory[place.offset - first : place.offset - first + place.length]
-        if place.digest is not None and not _is_right(place.digest, stored):
-            with file.located(name, "data"):
-                file.stored(file.object(name).components["data"]).require_filled(stored)
+    stored = rows.stored(memory)
+    for number in np.flatnonzero(~_are_right(file, rows, stored)).tolist():
+        name = rows.names[number]
+        with file.located(name, "data"):  # the general way says what is wrong
+            component = file.object(name).components["data"]
+            file.stored(component).require_filled(stored[number])
+
+
+def _are_right(file: FileObjects, rows: Rows, covered: Sequence[memoryview]) -> Bools:
+    """Return which tensors have no digest to check, or match it as our writers spell it.
+
+    Args:
+        file: the file.
+        rows: the tensors.
+        covered: of each the bytes that its digest covers.
+    """
+    is_checked = file.verify is not False
+    return np.array(
+        [
+            place.digest is None or not is_checked or _is_right(place.digest, memory)
+            for place, memory in zip(rows.places, covered, strict=True)
+        ],
+        np.bool_,
+    )
 
 
 def _is_right(text: str, memory: memoryview) -> bool:
-    """Return whether bytes have a digest, spelled as our writers do; the general way tells more."""
     whole = _whole(text.partition(":")[0])
     return whole is not None and whole(memory) == text
 
@@ -138,11 +160,7 @@ def _whole(algorithm: str) -> Callable[[Buffer], str] | None:
 
 
 def packed_jobs(
-    file: FileObjects,
-    places: Iterable[tuple[str, Place | None]],
-    result: dict[str, Any],
-    *,
-    separate: bool,
+    file: FileObjects, places: Iterable[tuple[str, Place | None]], result: dict[str, Any]
 ) -> tuple[list[Callable[[], None]], bool]:
     """Return what decodes small encoded tensors, and whether threads are worth it.
 
@@ -152,14 +170,13 @@ def packed_jobs(
         file: an open file, on this machine.
         places: where its tensors are.
         result: takes the arrays by name.
-        separate: whether each gets memory of its own.
     """
     jobs: list[Callable[[], None]] = []
     nbytes = count = 0
     for encoding, rows in _packed(file, places):
         nbytes, count = nbytes + sum(one.nbytes for one in rows.places), count + len(rows)
         jobs += [
-            functools.partial(_decode_run, file, encoding, run, result, separate=separate)
+            functools.partial(_decode_run, file, encoding, run, result)
             for run in rows.runs(_PACKED_RUN_BYTES, _SMALL_BYTES + 1)
         ]
     return jobs, nbytes > _LEAST_FOR_THREADS * count
@@ -182,68 +199,37 @@ def _packed(
             yield encoding, Rows.of(some)
 
 
-def _decode_run(
-    file: FileObjects,
-    encoding: Encoding,
-    run: Rows,
-    result: dict[str, Any],
-    *,
-    separate: bool,
-) -> None:
-    sizes = [place.nbytes for place in run.places]
-    if separate:
-        targets = [new_bytes(size) for size in sizes]
-    else:
-        rooms = align(np.array(sizes))
-        starts = (np.cumsum(rooms) - rooms).tolist()
-        slab = aligned(int(rooms.sum())).data
-        targets = [slab[at : at + size] for at, size in zip(starts, sizes, strict=True)]
-    right = _decoded(file, encoding, run, targets)
-    for name, place, target, is_right in zip(run.names, run.places, targets, right, strict=True):
-        if is_right:
-            result[name] = place.array(target, 0)
+def _decode_run(file: FileObjects, encoding: Encoding, run: Rows, result: dict[str, Any]) -> None:
+    targets, right = _decoded(file, encoding, run)
+    for number in np.flatnonzero(right).tolist():
+        result[run.names[number]] = run.places[number].array(targets[number], 0)
 
 
-def _decoded(
-    file: FileObjects, encoding: Encoding, run: Rows, targets: list[memoryview]
-) -> list[bool]:
-    """Decode a run; return which tensors passed, the memory of the others is undefined."""
-    memory, starts = _read(file, run)
+def _decoded(file: FileObjects, encoding: Encoding, run: Rows) -> tuple[list[memoryview], Bools]:
+    """Decode a run; return memory of each and which passed, that of the others is undefined."""
+    memory = _read(file, run)
+    targets = [new_bytes(place.nbytes) for place in run.places]
     covers_decoded = file.object(run.names[0]).components["data"].digest_covers_decoded
     right = np.ones(len(run), np.bool_)
     if not covers_decoded:
-        ends = (starts + run.lengths).tolist()
-        stored = zip(starts.tolist(), ends, strict=True)
-        right &= _are_right(file, run, [memory[begin:end] for begin, end in stored])
+        right &= _are_right(file, run, run.stored(memory))
     some = np.flatnonzero(right)
     into = [targets[number] for number in some.tolist()]
-    right[some] = encoding.decode_small(memory, starts[some], run.lengths[some], into, file.limits)
+    starts = run.offsets[some] - run.offsets[0]
+    right[some] = encoding.decode_small(memory, starts, run.lengths[some], into, file.limits)
     if covers_decoded:
         right &= _are_right(file, run, targets)
-    found: list[bool] = right.tolist()
-    return found
+    return targets, right
 
 
-def _are_right(file: FileObjects, run: Rows, covered: Sequence[memoryview]) -> Bools:
-    """Return which tensors have no digest to check, or match it with the bytes it covers."""
-    is_checked = file.verify is not False
-    return np.array(
-        [
-            place.digest is None or not is_checked or _is_right(place.digest, memory)
-            for place, memory in zip(run.places, covered, strict=True)
-        ],
-        np.bool_,
-    )
-
-
-def _read(file: FileObjects, run: Rows) -> tuple[memoryview, Ints]:
-    """Return the bytes of a run, and where in them each tensor begins."""
+def _read(file: FileObjects, run: Rows) -> memoryview:
+    """Return the bytes of a run, from the first of its first tensor on."""
     start = run.offsets.item(0)
     memory = new_bytes(int((run.offsets + run.lengths).max()) - start)
     with file.located(run.names[0]):
         file.source.require_unchanged()
         file.source.read_into(start, memory)
-    return memory, run.offsets - start
+    return memory
 
 
 def right_names(
@@ -273,18 +259,14 @@ def right_names(
     right: set[str] = set()
 
     def check(run: Rows) -> None:
-        memory, starts = _read(file, run)
-        ends = (starts + run.lengths).tolist()
-        stored = zip(starts.tolist(), ends, strict=True)
-        note(run, _are_right(file, run, [memory[begin:end] for begin, end in stored]).tolist())
+        note(run, _are_right(file, run, run.stored(_read(file, run))))
 
     def check_packed(encoding: Encoding, run: Rows) -> None:
-        targets = [new_bytes(place.nbytes) for place in run.places]
-        note(run, _decoded(file, encoding, run, targets))
+        note(run, _decoded(file, encoding, run)[1])
 
-    def note(run: Rows, found: list[bool]) -> None:
-        right.update(itertools.compress(run.names, found))
-        report(int(run.lengths[np.array(found, np.bool_)].sum()))
+    def note(run: Rows, found: Bools) -> None:
+        right.update(itertools.compress(run.names, found.tolist()))
+        report(int(run.lengths[found].sum()))
 
     jobs: list[Callable[[], None]] = [
         functools.partial(check, run) for run in raw.runs(RUN_BYTES, RUN_BYTES)

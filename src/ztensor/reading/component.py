@@ -21,7 +21,6 @@ from ztensor.encoding.base import (
 from ztensor.errors import (
     DigestMismatchError,
     EncodingError,
-    FormatError,
     Reason,
     UnsupportedError,
     describe,
@@ -48,6 +47,9 @@ if TYPE_CHECKING:
 
     Parts = PartReader | RunReader | StreamReader
 
+# Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
+# those aligned that are multiples of 8, so no flag would tell.
+COMPLEX_ALIGNMENT = 16
 _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
@@ -67,6 +69,7 @@ class Fetching:
         limits: likewise.
         verify: likewise.
         runs: what slices found out about compressed components.
+        checked: offset, length and digest of stored bytes that matched.
     """
 
     def __init__(
@@ -82,23 +85,11 @@ class Fetching:
         self.limits = limits
         self.verify = verify
         self.runs = RunCache()
-        self._checked: set[tuple[int, int, Digest]] = set()
-
-    def with_encodings(self, encodings: Mapping[str, Encoding]) -> Fetching:
-        """Return the same source with other encodings, nothing of it checked so far."""
-        return Fetching(self.source, encodings, self.limits, verify=self.verify)
+        self.checked: set[tuple[int, int, Digest]] = set()
 
     def of(self, component: Component) -> StoredComponent:
         """Return the way to one component's bytes."""
         return StoredComponent(self, component)
-
-    def was_checked(self, key: tuple[int, int, Digest]) -> bool:
-        """Return whether a digest over these stored bytes has matched before."""
-        return key in self._checked
-
-    def note_checked(self, key: tuple[int, int, Digest]) -> None:
-        """Note that it has."""
-        self._checked.add(key)
 
 
 class StoredComponent:
@@ -199,7 +190,7 @@ class StoredComponent:
             return False
         # Others may share the bytes and say something else of them.
         key = (component.offset, component.length, digest)
-        if once and self._shared.was_checked(key):
+        if once and key in self._shared.checked:
             return True
         hasher = digest.known.hasher()
         for piece in (self.stored() if stored is None else stored).pieces():
@@ -210,7 +201,7 @@ class StoredComponent:
             if not component.digest_may_cover_decoded or component.encoding == "raw":
                 raise
             return False
-        self._shared.note_checked(key)
+        self._shared.checked.add(key)
         return True
 
     def require_filled(self, memory: memoryview) -> None:
@@ -241,7 +232,8 @@ class StoredComponent:
             SourceError: the file is not what it was.
         """
         component = self.component
-        is_viewed = component.encoding == "raw" and is_viewable(component.type, component.offset)
+        is_odd = component.type == "complex128" and component.offset % COMPLEX_ALIGNMENT
+        is_viewed = component.encoding == "raw" and not is_odd
         whole = self._shared.source.view() if is_viewed else None
         if whole is not None:
             self._shared.source.require_unchanged()
@@ -394,41 +386,6 @@ class StoredComponent:
             yield piece
         self.require(hasher)
 
-    def require_listed(self, expected: int | None) -> None:
-        """Raise where the manifest lists runs that are not there.
-
-        Who reads over a network enters the stored bytes by that list alone.
-
-        Raises:
-            FormatError: so it is.
-        """
-        if self.component.encoding != "zstd" or expected is None:
-            return
-        from ztensor.encoding.zstd.listing import FRAME_FIELD, runs_of_field
-
-        listed = (self.component.extra or {}).get(FRAME_FIELD)
-        if listed is None:
-            return
-        encoding, stored = ENCODINGS["zstd"], self.stored()
-        limits = self._shared.limits
-        told = runs_of_field(listed, stored.length, expected)
-        found = encoding.find_runs(stored, expected, limits)
-        places = None if found is None else dict(zip(found.stored, found.decoded, strict=True))
-        if (
-            told is None
-            or places is None
-            or any(
-                places.get(at) != decoded
-                for at, decoded in zip(told.stored, told.decoded, strict=True)
-            )
-        ):
-            raise FormatError(
-                f"the field {FRAME_FIELD!r} does not list the frames that are there",
-                reason=Reason.FIELD_VALUE,
-                expected="every frame's length",
-                found=describe(listed),
-            )
-
     def read_box(self, wanted: Sequence[Indices], target: Array) -> bool:
         """Fill an array with a box, where the encoding reads boxes; say whether.
 
@@ -492,15 +449,6 @@ def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[i
         for component in tensor_object.components.values():
             length = max(component.length, component.known_decoded_length or 0)
             yield _FAR_BYTES if file.source.prefers_long_reads else length
-
-
-def is_viewable(logical: str | None, offset: int) -> bool:
-    """Return whether elements may be views of a file there.
-
-    Frameworks read complex128 by instructions that kill the process at other addresses than
-    multiples of 16. NumPy calls those aligned that are multiples of 8, so no flag would tell.
-    """
-    return logical != "complex128" or offset % 16 == 0
 
 
 def digest_of(component: Component) -> Digest | None:

@@ -11,19 +11,13 @@ import dataclasses
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from ztensor.digest import ALGORITHMS, Sum
-from ztensor.digest import digest_of as digest_of_bytes
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
-    ClosedError,
     LayoutError,
     LimitError,
     ObjectNotFoundError,
     Reason,
     UnsupportedError,
-    UsageError,
-    ZTensorError,
     describe,
 )
 from ztensor.guard import foreign_bytes
@@ -31,31 +25,25 @@ from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.layout.lengths import known_entries, known_length, roles_in_order
 from ztensor.layout.sparse_once import require_entries_once
-from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.model.dtype import element_count
 from ztensor.model.later import LaterObjects
 from ztensor.reading.component import Fetching
 from ztensor.reading.locating import Located
 from ztensor.reading.objects import not_found
+from ztensor.reading.opened import OpenedFile
 from ztensor.reading.places import Places
-from ztensor.source.base import Range
-from ztensor.source.joined import JoinedSource, files_of
-from ztensor.source.table import opened_by
+from ztensor.source.joined import JoinedSource
 from ztensor.tensor import Tensor, tensor_of
 from ztensor.threads import thread_count
 from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ztensor.container import Frame
     from ztensor.encoding import Encoding
     from ztensor.layout.base import Array
-    from ztensor.model.account import Unrepresented
-    from ztensor.model.manifest import Component, Manifest, TensorObject
+    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.component import StoredComponent
-    from ztensor.source.base import Source
-    from ztensor.source.rights import Rights
 
 
 class Location(NamedTuple):
@@ -72,147 +60,15 @@ class Location(NamedTuple):
     length: int
 
 
-class FileObjects:
-    """The objects of one file; see `Objects` for what it has in common with several files'.
+class FileObjects(OpenedFile):
+    """The objects of one file; see `Objects` for what it has in common with several files'."""
 
-    Args:
-        source: the file's bytes; closed with this.
-        manifest: what they mean.
-        frame: where the manifest lies; None where the file is of another format.
-        format: the name of the container format.
-        encodings: how components are stored, by the word for it.
-        account: gives what the file says that neither objects nor attributes do.
-        sums: the format's own checksums over more than one component.
-        faults: gives what is wrong with attributes, by their names.
-        verify: None checks digests on copying reads, True also before a view is first handed
-            out, False never.
-        limits: the caps in force.
-        reopen: takes a path or bytes and opens the same again, in another process.
-
-    Attributes:
-        source: as given, like manifest, frame, format, sums, faults.
-        fetching: what the components share: encodings, limits, what was checked.
-        is_closed: whether the file was given back.
-    """
-
-    is_set = False
-
-    def __init__(
-        self,
-        source: Source,
-        manifest: Manifest,
-        *,
-        frame: Frame | None = None,
-        format: str = "zt",  # the 1.2 API's word
-        encodings: Mapping[str, Encoding] = ENCODINGS,
-        account: Callable[[], Sequence[Unrepresented]] = tuple,
-        sums: Sequence[Sum] = (),
-        faults: Callable[[], Mapping[str, ZTensorError]] = dict,
-        verify: bool | None = None,
-        limits: Limits = DEFAULT_LIMITS,
-        reopen: Callable[[Any], FileObjects] | None = None,
-    ) -> None:
-        self.source = source
-        self.manifest = manifest
-        self.frame = frame
-        self.format = format
-        self.sums = sums
-        self.faults = faults
-        self.fetching = Fetching(source, encodings, limits, verify=verify)
-        self.is_closed = False
-        self._places: Places | None = None
-        self._account = account
-        self._reopen = reopen
-
-    # --- The file ---------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """Return the path, or a description where there is none."""
-        return self.source.name
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """Return the path, where there is one, and those of its shards."""
-        if files := files_of(self.source):
-            return tuple(file.path for file in files if file.path is not None)
-        path = self.source.path
-        return () if path is None else (path,)
-
-    @property
-    def names(self) -> Collection[str]:
-        """Return the names of all objects, in the order of the file."""
-        return self.manifest.objects.keys()
-
-    @property
-    def version(self) -> str:
-        """Return the version text of the file, such as `1.2.0`."""
-        return self.manifest.version
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """Return the file's own key-value pairs; empty where there are none."""
-        return dict(with_dicts(self.manifest.attributes or {}))
-
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes of the whole file."""
-        return self.source.size
-
-    @property
-    def encodings(self) -> Mapping[str, Encoding]:
-        """Return how components are stored, by the word for it."""
-        return self.fetching.encodings
-
-    @property
-    def limits(self) -> Limits:
-        """Return the caps in force."""
-        return self.fetching.limits
-
-    @property
-    def verify(self) -> bool | None:
-        """Return when digests are checked; see `Fetching`."""
-        return self.fetching.verify
-
-    @property
-    def unrepresented(self) -> tuple[Unrepresented, ...]:
-        """Return what the file says that neither its objects nor its attributes do.
-
-        Raises:
-            ClosedError: the file was given back.
-            FormatError: the file is damaged.
-            SourceError: it cannot be read.
-        """
-        self.require_open()
-        with foreign_bytes("the file", self.name):
-            return tuple(self._account())
+    _places: Places | None = None
 
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
-        self.is_closed = True
         self._places = None
-        self.fetching.runs.clear()
-        self.source.close()
-
-    def require_open(self) -> None:
-        """Raise where the file was given back; see `Objects`."""
-        if self.is_closed:
-            raise ClosedError("the reader is closed; open the file again", file=self.name)
-
-    def rights(self) -> set[Rights]:
-        """Return the rights of the file, and of those its bytes lie in beside it."""
-        found = {file.rights() for file in files_of(self.source)}
-        for encoding in self.encodings.values():
-            if (rights := encoding.rights()) is not None:
-                found.add(rights)
-        return found
-
-    def identity(self) -> object:
-        """Return what tells these bytes from others: of a file its place and times, or its ETag."""
-        if (identity := self.source.identity()) is not None:
-            return identity
-        whole = Range(self.source, 0, self.source.size)
-        return digest_of_bytes(ALGORITHMS["sha256"], whole.pieces())
+        super().close()
 
     def token(self, name: str) -> tuple[object, ...]:
         """Return what tells an object from others, in any file.
@@ -234,20 +90,6 @@ class FileObjects:
                 parts += [] if beside is None else [beside()]
         meaning = tensor_object.shape, tensor_object.format, repr(tensor_object.attributes)
         return *meaning, *parts
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by path, or by value for bytes, so that workers open the file themselves.
-
-        Raises:
-            UsageError: the source is an open file object, which another process cannot have.
-        """
-        self.require_open()
-        source = opened_by(self.source)
-        if source is None or self._reopen is None:
-            raise UsageError(
-                "a reader over a file object cannot be pickled; open it by path", file=self.name
-            )
-        return self._reopen, (source,)
 
     # --- Parts of it ------------------------------------------------------------------------
 
@@ -287,7 +129,7 @@ class FileObjects:
         part = self._with(objects=objects)
         part._places = None
         if encodings is not None:
-            part.fetching = self.fetching.with_encodings(encodings)
+            part.fetching = Fetching(self.source, encodings, self.limits, verify=self.verify)
         return part
 
     def with_attributes(self, attributes: Mapping[str, object]) -> Self:
@@ -446,7 +288,8 @@ class FileObjects:
 
     def value(self, name: str, *, copy: bool) -> Any:
         """Return a dense object as an array, one of another layout as a `Tensor`."""
-        array = self.plain(name, copy=copy)
+        places = self._places or self.places()
+        array = places.copied(name) if copy else places.view(name)
         if array is not None:
             return array
         if self.object(name).format == "dense":
@@ -548,15 +391,13 @@ class FileObjects:
             array = typed_array(component, data)
             if isinstance(data, memoryview) and self.verify is None and is_copy(array, data):
                 stored.check(once=True)
-            if role == "data" and tensor_object.format == "dense":
-                packed = component.logical
-                if packed is not None and packed.elements_per_storage > 1:
-                    return array[: element_count(tensor_object.shape)]  # the rest is padding
-            if entries is not None and layout is not None and role == layout.main_role:
-                packed = component.logical
-                if packed is not None and packed.elements_per_storage > 1:
-                    return array[:entries]  # likewise
-            return array
+            packed = component.logical
+            is_main = layout is not None and role == layout.main_role
+            if not is_main or packed is None or packed.elements_per_storage == 1:
+                return array
+            if tensor_object.format == "dense":
+                entries = element_count(tensor_object.shape)
+            return array[:entries]  # the rest is padding
 
     # --- Their bytes ------------------------------------------------------------------------
 
@@ -575,17 +416,12 @@ class FileObjects:
         tensor_object = self.object(name)
         self._require_transparent(name, tensor_object)
         component = tensor_object.components[role]
-        chunks = self._chunks(name, role, component)
+        expected = self.decoded_length(name, role)
         is_looked_at = component.has_free_bools or component.has_checked_bools
-        if component.byte_order == "little" and not is_looked_at:
-            yield from chunks
-            return
         with self.located(name, role):
+            chunks = self.stored(component).checked_pieces(expected)
+            if component.byte_order == "little" and not is_looked_at:
+                yield from chunks
+                return
             for piece in whole_elements(component, chunks):
                 yield from blocks(typed_array(component, piece))
-
-    def _chunks(self, name: str, role: str, component: Component) -> Iterator[memoryview]:
-        """Yield a component's decoded bytes in the order they are stored in, its digest checked."""
-        expected = self.decoded_length(name, role)
-        with self.located(name, role):
-            yield from self.stored(component).checked_pieces(expected)

@@ -111,7 +111,7 @@ def _load_views(file: FileObjects, whole: memoryview, workers: int) -> dict[str,
         name: None if place is None or not place.is_viewable else place.array(whole, place.offset)
         for name, place in places.items()
     }
-    _read_others(file, places, workers, result, copy=False, separate=False)
+    _read_others(file, places, workers, result, copy=False)
     return result
 
 
@@ -122,12 +122,11 @@ def _read_others(
     result: dict[str, Any],
     *,
     copy: bool,
-    separate: bool,
 ) -> None:
     """Read the objects that are None in `result`."""
     if not file.source.prefers_long_reads:
         left = ((name, places[name]) for name, value in result.items() if value is None)
-        jobs, is_shared = packed_jobs(file, left, result, separate=separate)
+        jobs, is_shared = packed_jobs(file, left, result)
         run_jobs(jobs, workers if is_shared else 1)
     names = file.in_file_order(name for name, value in result.items() if value is None)
     if len(names) < len(result):
@@ -217,7 +216,7 @@ def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str,
     run_jobs(jobs, workers)
     for name in unaligned:
         result[name] = result[name].copy()
-    _read_others(file, every, workers, result, copy=True, separate=separate)
+    _read_others(file, every, workers, result, copy=True)
     return result
 
 

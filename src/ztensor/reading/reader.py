@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -15,13 +14,11 @@ from ztensor.reading.filling import fill
 from ztensor.reading.objects import several
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
     from ztensor.model.account import Unrepresented
-    from ztensor.model.manifest import TensorObject
-    from ztensor.model.table import Table
     from ztensor.reading.file import FileObjects, Location
     from ztensor.reading.objects import Objects
     from ztensor.reading.slices import TensorSlice
@@ -307,7 +304,9 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             UnsupportedError: the element type is unknown.
             LimitError: a dense object has more dimensions than `Limits.rank`.
         """
-        return _slicing()(self.objects.part(name), name)
+        from ztensor.reading.row_slices import slice_of  # seldom needed and long to load
+
+        return slice_of(self.objects.part(name), name)
 
     @overload
     def read_slices(self, wanted: Mapping[str, Index]) -> dict[str, Any]: ...
@@ -383,27 +382,9 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
         return ("ztensor.Reader", self.objects.identity())
 
 
-# What is seldom needed and long to load; an `import` in a function takes a microsecond each time.
-
-
-@functools.cache
-def _slicing() -> Callable[[FileObjects, str], TensorSlice]:
-    from ztensor.reading.row_slices import slice_of
-
-    return slice_of
-
-
-@functools.cache
-def _describing() -> tuple[
-    Callable[[str, TensorObject], TensorMetadata], Callable[[str, Table, int], TensorMetadata]
-]:
-    from ztensor.metadata import describe_object, describe_row
-
-    return describe_object, describe_row
-
-
 def _described(file: FileObjects, name: str) -> TensorMetadata:
-    describe_object, describe_row = _describing()
+    from ztensor.metadata import describe_object, describe_row  # as `get_slice`
+
     objects = file.manifest.objects
     row = objects.row(name) if isinstance(objects, TableObjects) else None
     if row is None or not isinstance(objects, TableObjects):

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ztensor.reading.file import FileObjects
     from ztensor.reading.objects import Objects
-    from ztensor.reading.slices import TensorSlice
 
 _MOST_FILES = 8  # that are read from side by side
 
@@ -26,13 +25,41 @@ def slices(objects: Objects, wanted: Any) -> dict[str, Any] | list[Any]:
     """Return parts of objects; see `Reader.read_slices`."""
     pairs = list(wanted.items()) if isinstance(wanted, Mapping) else _pairs(wanted, objects.name)
     found: list[Any] = [None] * len(pairs)
-    asking = _Asking(objects)
+    waiting: dict[FileObjects, AtOnce] = {}
+    parts: dict[str, Callable[[Any, Callable[[Any], None]], None]] = {}
     for number, (name, key) in enumerate(pairs):
-        asking.ask(name, key, functools.partial(found.__setitem__, number))
-    asking.end()
+        if name not in parts:
+            parts[name] = _asking(objects.part(name), name, waiting)
+        parts[name](key, functools.partial(found.__setitem__, number))
+    if len(waiting) > 1:
+        with Pool(min(_MOST_FILES, len(waiting))) as pool:
+            for job in [pool.submit(at_once.end) for at_once in waiting.values()]:
+                job.result()
+    for at_once in waiting.values():
+        at_once.end()  # what has not ended
     if isinstance(wanted, Mapping):
         return {name: part for (name, _), part in zip(pairs, found, strict=True)}
     return found
+
+
+def _asking(
+    file: FileObjects, name: str, waiting: dict[FileObjects, AtOnce]
+) -> Callable[[Any, Callable[[Any], None]], None]:
+    """Return what asks for a part of an object, and calls with it now, or when reads have ended.
+
+    Args:
+        file: where it is.
+        name: its name.
+        waiting: takes what gathers the reads of a file that is far away.
+    """
+    if not file.source.prefers_long_reads or file.object(name).format != "dense":
+        part = slice_of(file, name)
+        return lambda key, put: put(part[key])
+    found = file.require_dense(name)
+    with file.located(name, "data"):
+        array = StoredArray(file, name, found, "data", found.shape)
+    at_once = waiting.setdefault(file, AtOnce(file.source.exact()))
+    return lambda key, put: array.ask(key, at_once, put)
 
 
 def _pairs(wanted: Iterable[Any], file: str) -> list[tuple[str, Any]]:
@@ -51,39 +78,3 @@ def _no_pairs(file: str, found: object) -> ArgumentTypeError:
         file=file,
         found=describe(found, 40),
     )
-
-
-class _Asking:
-    """Asks for parts; each of a file that is far away waits for the others."""
-
-    def __init__(self, objects: Objects) -> None:
-        self._objects = objects
-        self._slices: dict[str, TensorSlice] = {}
-        self._arrays: dict[str, StoredArray] = {}
-        self._of_file: dict[FileObjects, AtOnce] = {}
-
-    def ask(self, name: str, key: Any, put: Callable[[Any], None]) -> None:
-        """Have `put` called with a part, now or by `end`."""
-        file = self._objects.part(name)
-        if not file.source.prefers_long_reads or file.object(name).format != "dense":
-            if name not in self._slices:
-                self._slices[name] = slice_of(file, name)
-            put(self._slices[name][key])
-            return
-        if name not in self._arrays:
-            found = file.require_dense(name)
-            with file.located(name, "data"):
-                self._arrays[name] = StoredArray(file, name, found, "data", found.shape)
-        if file not in self._of_file:
-            self._of_file[file] = AtOnce(file.source.exact())
-        self._arrays[name].ask(key, self._of_file[file], put)
-
-    def end(self) -> None:
-        """Read what was asked for: of each file by requests of its own."""
-        if len(self._of_file) < 2:
-            for at_once in self._of_file.values():
-                at_once.end()
-            return
-        with Pool(min(_MOST_FILES, len(self._of_file))) as pool:
-            for job in [pool.submit(at_once.end) for at_once in self._of_file.values()]:
-                job.result()

@@ -225,12 +225,7 @@ class StoredArray:
         mapped = None
         if self._elements.is_native and not self._copy and gives_view(key, len(self.shape)):
             mapped = self._mapped()
-        if mapped is not None:
-            try:
-                return mapped[key]
-            except (IndexError, TypeError, ValueError, OverflowError):
-                pass  # the way below says what is wrong with the key
-        return self.owned(key)
+        return self.owned(key) if mapped is None else mapped[key]
 
     def owned(self, key: Any) -> Any:
         """Return what indexing gives, as memory of its own.
@@ -395,6 +390,8 @@ class StoredArray:
 
 def gives_view(key: Any, rank: int) -> bool:
     """Return whether NumPy gives a view for an index of an array, and not elements of it."""
+    if type(key) is slice:
+        return rank > 0
     integers, is_array = 0, False
     for part in key if isinstance(key, tuple) else (key,):
         if part is Ellipsis:

@@ -37,7 +37,7 @@ from ztensor.reading.bulk import right_names
 from ztensor.reading.component import digest_of, lengths_of, require_declared
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.sums import Sums, is_unheld
-from ztensor.reading.walking import ComponentWalk
+from ztensor.reading.walking import ComponentWalk, require_listed
 from ztensor.source.base import PIECE_BYTES
 from ztensor.threads import WINDOWS, worth
 from ztensor.threads.pool import Pool
@@ -430,7 +430,7 @@ class _Walk:
             require_declared(component, expected)
         walked = self._walked(role, component, expected, digest_of_decoded=digest_of_decoded)
         findings.checked += digest_of_decoded
-        self._file.stored(component).require_listed(expected)
+        require_listed(self._file, component, expected)
         if walked.bool_problem is not None:
             findings.add(walked.bool_problem, self._name, role)
         self._counts[role] = walked.count

@@ -8,7 +8,7 @@ import numpy as np
 
 from ztensor.digest import Hasher, require_match
 from ztensor.encoding import ENCODINGS
-from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError
+from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError, describe
 from ztensor.layout.elements import require_known, storage_dtype, typed_array, whole_elements
 from ztensor.reading.component import digest_of
 
@@ -155,3 +155,40 @@ def _hashed(chunks: Iterator[memoryview], hasher: Hasher) -> Iterator[memoryview
     for chunk in chunks:
         hasher.update(chunk)
         yield chunk
+
+
+def require_listed(file: FileObjects, component: Component, expected: int | None) -> None:
+    """Raise where the manifest lists runs that are not there.
+
+    A reader over a network enters the stored bytes by that list alone.
+
+    Args:
+        file: the file.
+        component: one of its components.
+        expected: how many bytes it decodes to; None where nothing but decoding tells.
+
+    Raises:
+        FormatError: so it is.
+    """
+    encoding = file.encodings.get(component.encoding)
+    if component.encoding != "zstd" or expected is None:
+        return
+    from ztensor.encoding.zstd.listing import FRAME_FIELD, runs_of_field
+
+    listed = (component.extra or {}).get(FRAME_FIELD)
+    if listed is None or encoding is None:
+        return
+    stored = file.stored(component).stored()
+    told = runs_of_field(listed, stored.length, expected)
+    found = encoding.find_runs(stored, expected, file.limits)
+    if told is not None and found is not None:
+        places = dict(zip(found.stored, found.decoded, strict=True))
+        pairs = zip(told.stored, told.decoded, strict=True)
+        if all(places.get(at) == decoded for at, decoded in pairs):
+            return
+    raise FormatError(
+        f"the field {FRAME_FIELD!r} does not list the frames that are there",
+        reason=Reason.FIELD_VALUE,
+        expected="every frame's length",
+        found=describe(listed),
+    )

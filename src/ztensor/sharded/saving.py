@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import secrets
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,13 +36,12 @@ from ztensor.source.rights import narrowest_of
 from ztensor.source.sink import FileSink, Place
 from ztensor.source.table import remote_of
 from ztensor.source.targets import Nowhere
-from ztensor.writing.saving import attributes_given, save_all
+from ztensor.writing.planning import attributes_given
+from ztensor.writing.saving import save_all
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-    from typing import Unpack
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from ztensor.options import WriteOptions
     from ztensor.sharded.naming import Progress
     from ztensor.source.rights import Rights
     from ztensor.source.sink import Durable
@@ -248,12 +248,11 @@ def save_files(
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_file` has it
     *,
     attributes: Mapping[str, object] | None = None,
-    deduplicate: Literal["memory", "content", False] = "memory",
     max_shard_size: int | str | None = None,
     durable: Durable = "auto",
     format: str | None = None,
     progress: Progress | None = None,
-    **options: Unpack[WriteOptions],
+    **options: Any,
 ) -> dict[str, str]:
     """Save a dict as one file where it fits, and as shards with an index where it does not.
 
@@ -267,12 +266,11 @@ def save_files(
         metadata: key-value pairs, the same in every shard.
         compression: as for `ztensor.numpy.save_file`.
         attributes: another name of `metadata`.
-        deduplicate: as in `SaveOptions`, like all that follow.
         max_shard_size: counts bytes before compression. None removes nothing of an earlier save.
-        durable: likewise.
+        durable: as in `SaveOptions`, like the next two.
         format: likewise.
         progress: likewise.
-        options: of `ztensor.Writer`.
+        options: of `save_all`.
 
     Returns:
         Names that were stored without bytes of their own, and whose bytes they have.
@@ -283,60 +281,83 @@ def save_files(
         ZTensorError: what `save_all` raises.
         SourceError: the index could not be written.
     """
-    metadata = attributes_given(metadata, attributes)
-    kind = "zt" if format is None else written_as("", format)
-    if is_path(target):
-        kind = written_as(path_text(target), format)
-
-    def save_one(
-        part: Mapping[str, Any], place: Any, report: Progress | None, flush: Durable
-    ) -> dict[str, str]:
-        how: Any = {"durable": flush, "compression": compression, **options}
-        if kind == "zt":
-            return save_all(part, place, metadata, report, deduplicate, **how)
-        save_as(kind, part, place, metadata, report, **how)
-        return {}
-
+    kind = written_as(path_text(target) if is_path(target) else "", format)
+    save: Callable[..., dict[str, str]] = functools.partial(
+        _save_one,
+        kind,
+        metadata=attributes_given(metadata, attributes),
+        compression=compression,
+        **options,
+    )
     if max_shard_size is None or not hasattr(tensors, "items"):
         if is_path(target) and hasattr(tensors, "items") and (remote := remote_of(target)):
             length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
             target = Place(remote.url, remote=remote, expected=length + length // 16)
-        return save_one(tensors, target, progress, durable)
+        return save(tensors, target, progress=progress, durable=durable)
     limit = parse_size(max_shard_size)
     if not isinstance(target, (str, os.PathLike)):
         raise ArgumentTypeError(
             "shards need a path to be named after; drop max_shard_size to write one file",
             found=describe(target, 40),
         )
-    path = path_text(target)
-    remote = remote_of(target)
     Nowhere(target)  # raises where no file can be
     sizes = {name: int(getattr(tensors[name], "nbytes", 0)) for name in sorted(tensors, key=str)}
     groups = plan_shards(
         ((name, size, _memory(tensors, name)) for name, size in sizes.items()), limit
     )
-    if len(groups) == 1:
-        whole, durable = place_of_whole(target, durable)
-        shared = save_one(tensors, whole, progress, durable)
-        remove_shards(target)
-        return shared
-    total, done = sum(sizes.values()), 0
+    if len(groups) > 1:
+        return _save_shards(
+            save, tensors, target, [names for names, _ in groups], progress, durable
+        )
+    whole, durable = place_of_whole(target, durable)
+    shared = save(tensors, whole, progress=progress, durable=durable)
+    remove_shards(target)
+    return shared
+
+
+def _save_one(
+    kind: str,
+    tensors: Mapping[str, Any],
+    place: Any,
+    *,
+    metadata: Mapping[str, object] | None,
+    progress: Progress | None,
+    deduplicate: str | bool = "memory",
+    **options: Any,
+) -> dict[str, str]:
+    """Save a dict as one file of a format."""
+    if kind == "zt":
+        return save_all(tensors, place, metadata, progress, deduplicate, **options)
+    save_as(kind, tensors, place, metadata, progress, **options)
+    return {}
+
+
+def _save_shards(
+    save: Callable[..., dict[str, str]],
+    tensors: Mapping[str, Any],
+    target: Any,
+    groups: Sequence[Sequence[str]],
+    progress: Progress | None,
+    durable: Durable,
+) -> dict[str, str]:
+    """Save a dict as several files and an index; see `save_files`."""
+    remote = remote_of(target)
     shards: ShardSet | RemoteShardSet
     if remote is None:
-        shards = ShardSet(path, len(groups), durable=durable)
+        shards = ShardSet(path_text(target), len(groups), durable=durable)
     else:
         shards = RemoteShardSet(remote, len(groups), durable=durable)
-    shared = {}
+    sizes = [sum(int(getattr(tensors[name], "nbytes", 0)) for name in names) for names in groups]
+    shared: dict[str, str] = {}
     try:
-        for (names, _), place in zip(groups, shards.paths, strict=True):
+        for number, (names, place) in enumerate(zip(groups, shards.paths, strict=True)):
             part = {name: tensors[name] for name in names}
-            report = shifted(progress, done, total)
-            shared.update(save_one(part, shards.place(place), report, shards.durable))
-            done += sum(sizes[name] for name in names)
+            report = shifted(progress, sum(sizes[:number]), sum(sizes))
+            shared |= save(part, shards.place(place), progress=report, durable=shards.durable)
     except BaseException:
         shards.abort()
         raise
-    shards.commit((names for names, _ in groups), total)
+    shards.commit(groups, sum(sizes))
     return shared
 
 

@@ -18,7 +18,7 @@ from ztensor.source import locking, removal
 from ztensor.source.base import read_bytes
 from ztensor.source.descriptor import Descriptor, OpenFile
 from ztensor.source.flushing import flush_folder
-from ztensor.source.gathering import Gatherer
+from ztensor.source.gathering import MOST_PIECES, Gatherer
 from ztensor.source.paths import path_text
 from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
 from ztensor.source.stream import StreamSink
@@ -28,9 +28,7 @@ from ztensor.source.upload import RemoteSink
 from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from typing_extensions import Buffer
+    from collections.abc import Callable
 
     from ztensor.source.local import FileSource
     from ztensor.source.reference import Remote
@@ -300,13 +298,13 @@ class FileSink(OpenFile, Gatherer):
         self._ask(lambda number: os.lseek(number, count, os.SEEK_CUR), "cannot write")
         self.position += count
 
-    def _write_pieces(self, pieces: Sequence[Buffer], nbytes: int) -> None:
-        if not hasattr(os, "writev"):
-            super()._write_pieces(pieces, nbytes)
+    def _write_pieces(self, pieces: list[bytes], at: int, nbytes: int) -> None:
+        if not hasattr(os, "writev") or len(pieces) > MOST_PIECES:
+            super()._write_pieces(pieces, at, nbytes)
             return
         written = self._ask(lambda number: os.writev(number, pieces), "cannot write")
         if written < nbytes:  # a disk that is nearly full
-            self._write_through(memoryview(b"".join(pieces))[written:], self.position + written)
+            self._write_through(memoryview(b"".join(pieces))[written:], at + written)
 
     def commit(self) -> None:
         """Flush as `durable` asks, then rename over the target."""

@@ -75,4 +75,5 @@ class StreamSink(Gatherer):
 
     def abort(self) -> None:
         """Drop what is gathered."""
-        self._buffer.clear()
+        self._pieces.clear()
+        self._gathered = 0

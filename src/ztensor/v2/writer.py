@@ -29,7 +29,7 @@ from ztensor.source.paths import path_text
 from ztensor.tensor import Tensor
 from ztensor.tensor.arrays import shape_of
 from ztensor.v2.raising import releasing
-from ztensor.writing.creating import create
+from ztensor.writing.writer import Writer as FileWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.typing import Path
     from ztensor.v2.source import Source
-    from ztensor.writing.output import Output
     from ztensor.writing.stream import ObjectSink
 
 ZSTD = "zt.zstd-seekable/1"
@@ -204,12 +203,11 @@ class Writer:
         self._is_done = False
         self._held: _Held | None = None
         place = path_text(path)
-        self._editor = Editor(place) if append else None
-        self._output: Output | None = None
-        if not append:
-            self._output = create(
-                place, version="2.1", canonical=canonical, alignment=align, format="zt"
-            )
+        self._file: FileWriter = (
+            Editor(place)
+            if append
+            else FileWriter(place, version="2.1", canonical=canonical, alignment=align, format="zt")
+        )
 
     # --- Tensors ----------------------------------------------------------------------------
 
@@ -299,11 +297,7 @@ class Writer:
             role, count = _COUNTED[form](arrays, shape_of(shape))
             arrays[role] = _without_padding(arrays[role], count)
         tensor = Tensor(arrays, shape=shape, format=form, type=unknown, attributes=own)
-        compress = self._compress(name, parts)
-        if self._editor is not None:
-            self._editor.write(name, tensor, compress=compress)
-        else:
-            self._new.write(name, tensor, compress=compress)
+        self._file.write(name, tensor, compress=self._compress(name, parts))
 
     def stream(
         self,
@@ -345,20 +339,9 @@ class Writer:
             is_direct = component.type is None or component.type in LOGICAL_TYPES
             if is_direct and sizes["data"] == element_count(shape_of(shape)) * dtype.itemsize:
                 compress = self._compress(name, parts)
-                if self._editor is not None:
-                    sink = self._editor.stream(
-                        name, shape, dtype, attributes=attributes, compress=compress
-                    )
-                else:
-                    sink = self._new.start_stream(
-                        name,
-                        shape,
-                        dtype,
-                        attributes,
-                        compress=compress,
-                        checksum=None,
-                        chunk_rows=None,
-                    )
+                sink = self._file.stream(
+                    name, shape, dtype, attributes=attributes, compress=compress
+                )
                 return Sink({"data": _Streamed(sizes["data"], sink)}, name)
         kept = {role: _Streamed(nbytes) for role, nbytes in sizes.items()}
         self._held = _Held(kept, name, self, (shape, parts, layout, attributes))
@@ -376,13 +359,11 @@ class Writer:
         """
         self._require_no_stream()
         attributes = source.attributes
-        if self._editor is None and self._new.attributes is None and attributes:
+        is_new = not isinstance(self._file, Editor)
+        if is_new and self._file.draft.attributes is None and attributes:
             self.set_attributes(attributes)
         for name in source.keys():  # noqa: SIM118  # in order
-            if self._editor is not None:
-                self._editor.copy(name, source.reader, compress=False)
-            else:
-                self._new.copy(name, source.reader.objects, compress=False)
+            self._file.copy(name, source.reader, compress=False)
 
     # --- The end ----------------------------------------------------------------------------
 
@@ -393,12 +374,12 @@ class Writer:
             TypeError: a key is no text, or a value has no form in the file.
         """
         given = copy.deepcopy(dict(attributes))
-        if self._editor is not None:
-            self._editor.set_attributes(given, replace=True)
+        if isinstance(self._file, Editor):
+            self._file.set_attributes(given, replace=True)
             return
-        self._new.require_open()
-        self._new.emitter.require_attributes(given)
-        self._new.attributes = given
+        if self._is_done:
+            raise ClosedError("the writer is finished")
+        self._file.draft.set_attributes(given)
 
     def finish(self) -> int:
         """Put the file in place and return its size in bytes.
@@ -407,17 +388,14 @@ class Writer:
             ValueError: a stream is open, or the writer is finished.
         """
         self._require_no_stream()
-        size = self._new.finish() if self._editor is None else self._editor.finish()
+        size = self._file.finish()
         self._is_done = True
         return size
 
     def abandon(self) -> None:
         """Give up: no file appears. May be called again, and when the writer is finished."""
         self._is_done = True
-        if self._editor is not None:
-            self._editor.abort()
-        else:
-            self._new.abort()
+        self._file.abort()
 
     def __enter__(self) -> Self:
         """Return the writer itself."""
@@ -433,11 +411,6 @@ class Writer:
             except BaseException:
                 self.abandon()
                 raise
-
-    @property
-    def _new(self) -> Output:
-        assert self._output is not None  # noqa: S101  # no input: one of the two is there
-        return self._output
 
     def _require_no_stream(self) -> None:
         if self._is_done:

@@ -1,9 +1,9 @@
-"""Objects to one file: the mirror of `reading/`.
+"""Objects to a sink: the mirror of `reading/`.
 
-Read `planning.py` (what a caller passes, before a byte of it is written), `blob.py` (one
-component), `canonical.py` (one of a file whose bytes its tensors decide), `copying.py` (one of
-another file), `output.py` (objects and the file around them), `rows.py` (small ones one after the
-other), `creating.py` (which begins one), `stream.py` (an object that comes in pieces), `writer.py`
-(what users hold of all that), `saving.py` (a whole dict into one file). How bytes reach the disk is
-the sink's, in `source/`.
+Read `blob.py` first (one component on its way out), with `compressing.py` and `frames.py` (its
+frames) beside it; `canonical.py` (each content once), `planning.py` (what is wrong with an object,
+before a byte is written), `copying.py` with `overlaps.py` (components of another file), `stream.py`
+(an object that comes in pieces); `draft.py` (what the manifest will say), `output.py` (how a file
+begins and ends), `writer.py` (what users hold: objects, one after another), and `saving.py` (whole
+dicts at once).
 """

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING
 
 from ztensor.digest import ALGORITHMS
 from ztensor.errors import ArgumentValueError, NotRepresentableError, UsageError, describe
-from ztensor.writing.blob import BlobWriter, as_of
+from ztensor.writing.blob import Blob, BlobOptions, as_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ztensor.container import Emitter
-    from ztensor.digest import Algorithm
     from ztensor.model.manifest import Component
     from ztensor.model.rules import Form
     from ztensor.source.sink import Sink
-    from ztensor.writing.compressing import Compression
 
     Pieces = Callable[[], Iterable[memoryview]]
 
@@ -32,13 +29,11 @@ class CanonicalBlobs:
     """The blobs of a canonical file: each content once.
 
     Args:
-        sink: where they go.
         form: what blobs of the file are like.
     """
 
-    def __init__(self, sink: Sink, form: Form) -> None:
-        self._sink = sink
-        self._form = form
+    def __init__(self, form: Form) -> None:
+        self._options = BlobOptions(form, None, None, None)
         self._written: dict[str, Component] = {}
         self._last: bytes | None = None
 
@@ -46,10 +41,8 @@ class CanonicalBlobs:
         """Raise where an object of that name cannot be the next.
 
         Raises:
-            NotRepresentableError: the name is not in NFC.
             UsageError: another came before it whose name is behind.
         """
-        require_nfc(name)
         place = name.encode()
         if self._last is not None and place <= self._last:
             raise UsageError(
@@ -62,10 +55,11 @@ class CanonicalBlobs:
         """Note that an object is being written."""
         self._last = name.encode()
 
-    def write(self, name: str, component: Component, pieces: Pieces) -> Component:
+    def write(self, sink: Sink, name: str, component: Component, pieces: Pieces) -> Component:
         """Write a component, or find its bytes written; return it with its place and digest.
 
         Args:
+            sink: where it goes.
             name: the object's.
             component: what it is.
             pieces: gives its decoded bytes, twice.
@@ -79,7 +73,7 @@ class CanonicalBlobs:
         key = whole.hexdigest()
         placed = self._written.get(key)
         if placed is None:
-            blob = BlobWriter(self._sink, None, None, form=self._form)
+            blob = Blob(sink, self._options)
             for piece in pieces():
                 blob.write(piece)
             digest = xxh3.spell(hasher.hexdigest())
@@ -103,18 +97,16 @@ def require_nfc(name: str) -> None:
         )
 
 
-def require_canonical(
-    emitter: Emitter, compression: Compression | None, algorithm: Algorithm | None
-) -> None:
+def require_canonical(version: str, options: BlobOptions) -> None:
     """Raise where a file that is asked for is none that can be canonical.
 
     Raises:
         ArgumentValueError: the version has no canonical form, or an option is of another one.
     """
-    form = emitter.form
+    form, algorithm = options.form, options.algorithm
     wrong = [
-        (not form.is_exact, "version 2.1", f"version {emitter.version}"),
-        (compression is not None, "no compression", "compression"),
+        (not form.is_exact, "version 2.1", f"version {version}"),
+        (options.compression is not None, "no compression", "compression"),
         (
             algorithm is not ALGORITHMS["xxh3"],
             "the digest xxh3",

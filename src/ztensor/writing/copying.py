@@ -12,10 +12,10 @@ from ztensor.errors import DigestMismatchError
 from ztensor.layout.elements import BLOCK_BYTES
 from ztensor.layout.lengths import known_length
 from ztensor.reading.component import digest_of as digest_in
-from ztensor.reading.portable import portable_chunks
+from ztensor.reading.portable import portable_chunks, portable_object, stored_object
 from ztensor.source.sink import FileSink
-from ztensor.writing.blob import BlobWriter, as_of, write_blob
-from ztensor.writing.frames import frames_of
+from ztensor.writing.blob import Blob, BlobOptions, as_of, write_component
+from ztensor.writing.compressing import Compression
 from ztensor.writing.overlaps import Overlaps
 
 if TYPE_CHECKING:
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
     from ztensor.digest import Algorithm, Digest
     from ztensor.model.manifest import Component, TensorObject
-    from ztensor.model.rules import Form
     from ztensor.reading.file import FileObjects
     from ztensor.reading.objects import Objects
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
     from ztensor.threads.pool import Crew
-    from ztensor.writing.compressing import Compression
 
     Progress = Callable[[int], None]
     Chunks = Callable[[FileObjects, str, str], Iterator[memoryview]]
@@ -43,29 +41,19 @@ class Copier:
 
     Args:
         sink: where bytes go.
-        algorithm: digest of what comes without one, or None for none.
+        options: how an object is stored that does not stay as it is in its file.
         crew: threads that compress and hash.
-        chunk_rows: rows in a frame of what is compressed.
-        form: what blobs of the file are like.
 
     Attributes:
-        chunks: gives the decoded bytes of a component. Who copies many objects may have them
-            decoded before they are asked for.
+        chunks: gives the decoded bytes of a component. A caller that copies many objects may have
+            them decoded before they are asked for.
     """
 
-    def __init__(
-        self,
-        sink: Sink,
-        algorithm: Algorithm | None,
-        crew: Crew,
-        chunk_rows: int | None,
-        form: Form,
-    ) -> None:
+    def __init__(self, sink: Sink, options: BlobOptions, crew: Crew) -> None:
         self._sink = sink
-        self._form = form
-        self._algorithm = algorithm
+        self._options = options
+        self._form = options.form
         self._crew = crew
-        self._chunk_rows = chunk_rows
         # By what was copied: where it is now, and the digests that were checked.
         self._copied: dict[
             tuple[Source, int, int],
@@ -74,7 +62,7 @@ class Copier:
         self._overlaps: dict[Source, Overlaps] = {}
         self._narrowed: set[FileObjects] = set()
         self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
-        self.chunks: Chunks = functools.partial(portable_chunks, form=form)
+        self.chunks: Chunks = functools.partial(portable_chunks, form=options.form)
 
     def expect(self, objects: Iterable[tuple[Objects, str]]) -> None:
         """Say what will be copied, so that blobs which overlap are copied once, where they may.
@@ -100,52 +88,95 @@ class Copier:
             for rights in file.rights():
                 self._sink.narrow(rights)
 
-    def decoded(
+    def plan(self, file: FileObjects, name: str, *, is_decoded: bool) -> tuple[TensorObject, bool]:
+        """Return an object as it will be, and whether its stored bytes can be copied.
+
+        Args:
+            file: where the object is.
+            name: its name there.
+            is_decoded: whether it is decoded even if its stored bytes mean the same here.
+
+        Raises:
+            ZTensorError: what `portable_object` raises.
+        """
+        stored = None if is_decoded else stored_object(file, name, self._form)
+        return stored or portable_object(file, name, self._form), stored is not None
+
+    def component(
         self,
         file: FileObjects,
         name: str,
         role: str,
-        tensor_object: TensorObject,
-        compression: Compression | None,
+        plan: TensorObject,
+        options: BlobOptions | None,
+        progress: Progress | None,
+        *,
+        is_stored: bool,
+    ) -> Component:
+        """Copy a component of an object.
+
+        Args:
+            file: where the object is.
+            name: its name there.
+            role: the component's role.
+            plan: the object as it will be.
+            options: how the component is stored; None for as it is in its file, where that can be.
+            progress: called with the bytes of each piece that was written.
+            is_stored: whether the stored bytes can be copied.
+        """
+        is_as_asked = options is None or (
+            options.compression is None and plan.components[role].encoding == "raw"
+        )
+        if is_stored and is_as_asked:
+            return self._stored(file, name, role, plan.components[role], progress)
+        if options is None:
+            options = self._kept(file, name, role)
+        return self._decoded(file, name, role, plan, options, progress)
+
+    def _kept(self, file: FileObjects, name: str, role: str) -> BlobOptions:
+        """Return how a component is stored that is decoded to be copied: as it was, if it can."""
+        there = file.object(name).components[role].encoding
+        called = self._form.encodings.get(there, there)
+        if file.format != "zt" or there not in ENCODINGS or called not in ENCODINGS:
+            return self._options
+        compression = None if called == "raw" else Compression(called)
+        return self._options._replace(compression=compression)
+
+    def _decoded(
+        self,
+        file: FileObjects,
+        name: str,
+        role: str,
+        plan: TensorObject,
+        options: BlobOptions,
         progress: Progress | None,
     ) -> Component:
         """Write a component's decoded bytes, or find them written for another that has them."""
-        component = tensor_object.components[role]
+        component = plan.components[role]
         there = file.object(name).components[role]
         # All that the written bytes turn on, and whether they can be written.
         read_as = dataclasses.replace(there, digest=None, extra=None)
         length = known_length(file.object(name), role)
-        key = file.source, read_as, length, component.dtype, compression
+        key = file.source, read_as, length, component.dtype, options.compression
         digest = digest_in(there)
         is_known = digest is not None and digest.known is not None
         if key in self._recoded:
             placed, checked = self._recoded[key]
-            if is_known and digest not in checked:  # nobody has asked yet whether it is right
+            if is_known and digest not in checked:  # no object has asked yet whether it is right
                 for _ in file.decoded_chunks(name, role):
                     pass
         else:
-            pieces = self.pieces(file, name, role, progress)
-            if compression is None:
-                blob = BlobWriter(self._sink, None, self._algorithm, self._crew, form=self._form)
-                for chunk in pieces():
-                    blob.write(chunk)
-                placed = blob.finish(component)
-            else:
-                is_same = component.dtype == there.dtype  # indices may become wider
-                placed = write_blob(
-                    self._sink,
-                    component,
-                    pieces,
-                    known_length(tensor_object, role) if is_same else None,
-                    compression=compression,
-                    algorithm=self._algorithm,
-                    crew=self._crew,
-                    frames=frames_of(
-                        tensor_object, role, self._chunk_rows, are_equal=self._form.is_exact
-                    ),
-                    form=self._form,
-                    alone_bytes=_ALONE_BYTES,
-                )
+            is_same = component.dtype == there.dtype  # indices may become wider
+            placed = write_component(
+                self._sink,
+                plan,
+                role,
+                self.pieces(file, name, role, progress),
+                known_length(plan, role) if is_same else None,
+                options,
+                self._crew,
+                alone_bytes=_ALONE_BYTES,
+            )
             checked = set()
             has_place = getattr(file.stored(there).encoding(), "has_place", False)
             if there.encoding in ENCODINGS or has_place:  # another format's may have none
@@ -161,7 +192,7 @@ class Copier:
         again = functools.partial(portable_chunks, form=self._form)
         return _Told(self.chunks, again, progress, file, name, role)
 
-    def stored(
+    def _stored(
         self,
         file: FileObjects,
         name: str,
@@ -172,7 +203,7 @@ class Copier:
         """Write a component's stored bytes, checked, or find them written for another."""
         key = (file.source, component.offset, component.length)
         digest = digest_in(component)
-        algorithm = self._algorithm if digest is None else digest.known
+        algorithm = self._options.algorithm if digest is None else digest.known
         if component.digest_covers_decoded and component.encoding != "raw":
             return self._stored_decoded(file, name, role, component, algorithm, progress)
         found: str | None = None
@@ -251,7 +282,7 @@ class Copier:
         progress: Progress | None,
     ) -> Component:
         """Copy stored bytes, and return the component with its place and their digest."""
-        blob = BlobWriter(self._sink, None, algorithm, form=self._form)
+        blob = Blob(self._sink, self._options._replace(algorithm=algorithm))
         for piece in file.stored(component).stored().pieces(BLOCK_BYTES):
             blob.write(piece)
             if progress is not None:

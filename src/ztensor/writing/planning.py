@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.frameworks import TypedAdapter, adapter_beside
+from ztensor.frameworks import TypedAdapter, adapter_beside, adapter_of
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.dense import Dense
 from ztensor.layout.elements import numpy_dtype, spell
@@ -24,24 +24,53 @@ from ztensor.layout.sparse_once import require_entries_once
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.model.rules import FORM_1, Form
-from ztensor.tensor import Tensor
+from ztensor.tensor import Tensor, no_tensor, shape_of
+
+if TYPE_CHECKING:
+    from ztensor.layout.base import Array
+
+
+def stored_value(data: Any) -> Array | Tensor:
+    """Return what a caller wants to write as an array or a tensor.
+
+    Raises:
+        ArgumentTypeError: it is neither, nor a value of a framework.
+        NotRepresentableError: it is a value that cannot be stored.
+    """
+    framework = adapter_of(data)
+    if framework is not None:
+        return framework.stored(data)
+    if isinstance(data, Mapping) and "data" not in data:
+        raise no_tensor(data, "a Tensor, or an array")
+    return data if isinstance(data, Tensor) else Tensor(data)
 
 
 def plan_of(
-    tensor: Tensor, attributes: Mapping[str, object] | None, form: Form = FORM_1
-) -> TensorObject:
-    """Return the object as the manifest will have it, but for places, lengths and digests.
+    value: Array | Tensor, attributes: Mapping[str, object] | None, form: Form = FORM_1
+) -> tuple[TensorObject, Mapping[str, Array]]:
+    """Return the object as the manifest will have it, and the array of each component.
+
+    Places, lengths and digests come later.
 
     Args:
-        tensor: what is written.
-        attributes: its attributes.
+        value: what is written.
+        attributes: its attributes; by default a tensor's own.
         form: what blobs of the file are like.
 
     Raises:
+        LayoutError: the tensor breaks a rule of its layout.
         NotRepresentableError: an element type cannot be stored.
         ArgumentValueError: the tensor has no components.
-        LayoutError: its data does not have the shape's number of elements.
     """
+    if isinstance(value, np.ndarray) and not attributes:  # nothing can be wrong but its elements
+        storage, logical = spell(value.dtype)
+        component = Component(storage, 0, 0, logical)
+        return TensorObject(value.shape, "dense", {"data": component}), {"data": value}
+    tensor = value if isinstance(value, Tensor) else Tensor(value)
+    tensor = with_indices(tensor, form.indices)
+    tensor.require_valid()
+    if form.is_exact:
+        require_once(tensor)
     components = {}
     layout = LAYOUTS.get(tensor.format)
     for role in sorted(tensor.components, key=lambda text: text.encode("utf-8", "replace")):
@@ -61,7 +90,25 @@ def plan_of(
         Dense().flat(View(tensor.shape, tensor.components, {}))  # the size equation
     if not components and tensor.format in LAYOUTS:
         raise ArgumentValueError("the tensor has no components")
-    return TensorObject(tensor.shape, tensor.format, components, attributes_of(attributes) or None)
+    given = attributes_of(tensor.attributes if attributes is None else attributes)
+    return TensorObject(tensor.shape, tensor.format, components, given or None), tensor.components
+
+
+def plan_of_stream(
+    shape: Sequence[int], dtype: Any, attributes: Mapping[str, object] | None
+) -> tuple[TensorObject, np.dtype[Any]]:
+    """Return a dense object that comes in pieces as the manifest will have it, and its elements.
+
+    Raises:
+        ArgumentValueError: there is no such element type.
+        ArgumentTypeError: the shape is not a sequence of integers.
+        NotRepresentableError: the element type cannot be stored.
+    """
+    element = element_type(dtype)
+    storage, logical = spell(element)
+    components = {"data": Component(storage, 0, 0, logical)}
+    given = attributes_of(attributes) or None
+    return TensorObject(shape_of(shape), "dense", components, given), element
 
 
 def _require_whole_bytes(role: str, count: int, component: Component) -> None:
@@ -170,6 +217,19 @@ def element_type(dtype: Any) -> np.dtype[Any]:
             expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",
             found=describe(dtype, 40),
         ) from error
+
+
+def attributes_given(
+    metadata: Mapping[str, object] | None, attributes: Mapping[str, object] | None
+) -> Mapping[str, object] | None:
+    """Return a file's attributes, which safetensors calls metadata: callers use one of the words.
+
+    Raises:
+        ArgumentValueError: they use both.
+    """
+    if metadata is not None and attributes is not None:
+        raise ArgumentValueError("metadata and attributes are the same; pass only one")
+    return attributes if metadata is None else metadata
 
 
 def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import dataclasses
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -14,18 +15,29 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import adapter_of
+from ztensor.layout import LAYOUTS
 from ztensor.layout.elements import blocks, require_written_bools
 from ztensor.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.model.manifest import TensorObject
 from ztensor.tensor import Tensor
+from ztensor.writing.blob import Blob, BlobOptions, FrameBlob, write_component
+from ztensor.writing.compressing import Compressor
+from ztensor.writing.frames import frames_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from ztensor.layout.base import Array
+    from ztensor.model.manifest import Component
+    from ztensor.source.sink import Sink
+    from ztensor.threads.pool import Crew
     from ztensor.typing import TensorLike
-    from ztensor.writing.blob import BlobWriter, HeldBlob
-    from ztensor.writing.output import Output
+    from ztensor.writing.compressing import Compression
+    from ztensor.writing.writer import Writer
+
+# What comes in pieces is held up to here, as only its end tells whether compressing it saves.
+_MOST_HELD_BYTES = 4 << 20
 
 
 class ObjectSink:
@@ -39,18 +51,20 @@ class ObjectSink:
 
     def __init__(
         self,
-        output: Output,
+        writer: Writer,
         name: str,
         plan: TensorObject,
         dtype: np.dtype[Any],
-        blob: BlobWriter | HeldBlob,
+        blob: StreamBlob,
+        end: Callable[[str, TensorObject], None],
     ) -> None:
         self.name = name
         self.shape: tuple[int, ...] = plan.shape
         self.dtype = dtype
-        self._output = output
+        self._writer = writer
         self._plan = plan
         self._blob = blob
+        self._end = end
         self._missing = element_count(plan.shape)
         self._is_open = True
 
@@ -93,14 +107,14 @@ class ObjectSink:
                 expected=f"a multiple of {packed.elements_per_storage} elements",
                 found=str(array.size),
             )
-        if self._output.form.is_exact:
+        if self._writer.draft.emitter.form.is_exact:
             require_written_bools({"data": array})
         try:
             for block in blocks(array):
                 self._blob.write(block)
         except BaseException:
             self._is_open = False
-            self._output.abort()
+            self._writer.abort()
             raise
         self._missing -= array.size
 
@@ -164,15 +178,12 @@ class ObjectSink:
         try:
             component = self._blob.finish(self._plan.components["data"])
         except BaseException:
-            self._output.abort()
+            self._writer.abort()
             raise
-        plan = self._plan
-        self._output.end_stream(
-            self.name, TensorObject(plan.shape, plan.format, {"data": component}, plan.attributes)
-        )
+        self._end(self.name, dataclasses.replace(self._plan, components={"data": component}))
 
     def _require_open(self) -> None:
-        if not self._is_open or self._output.state != "open":
+        if not self._is_open or self._writer.state != "open":
             raise ClosedError("the stream is closed", object_name=self.name)
 
     def __enter__(self) -> Self:
@@ -188,6 +199,87 @@ class ObjectSink:
         """Close, or abort the whole writer where an exception passes through."""
         if kind is not None:
             self._is_open = False
-            self._output.abort()
+            self._writer.abort()
         elif self._is_open:
             self.close()
+
+
+class StreamBlob(Protocol):
+    """The one component of an object that comes in pieces."""
+
+    def write(self, data: memoryview) -> None:
+        """Take decoded bytes, which may change when this has returned."""
+        ...
+
+    def finish(self, component: Component) -> Component:
+        """Return the component with its place, length, encoding and digest."""
+        ...
+
+
+def blob_of_stream(sink: Sink, plan: TensorObject, options: BlobOptions, crew: Crew) -> StreamBlob:
+    """Return what writes the data of an object that comes in pieces.
+
+    Args:
+        sink: where it goes.
+        plan: the object.
+        options: how it is stored.
+        crew: threads that compress and hash.
+    """
+    if options.compression is None:
+        return Blob(sink, options, crew)
+    total = LAYOUTS["dense"].expected_length(plan, "data", None)
+    if options.compression.must_shrink and total is not None and total <= _MOST_HELD_BYTES:
+        return _HeldBlob(sink, plan, options, crew)
+    return _CompressedBlob(sink, plan, options, options.compression, crew)
+
+
+class _HeldBlob:
+    """A small component, held until it is whole: only then it is known whether frames save."""
+
+    def __init__(self, sink: Sink, plan: TensorObject, options: BlobOptions, crew: Crew) -> None:
+        self._where = sink, plan
+        self._how = options, crew
+        self._data = bytearray()
+
+    def write(self, data: memoryview) -> None:
+        self._data += data
+
+    def finish(self, component: Component) -> Component:
+        del component
+        whole = memoryview(self._data)
+        return write_component(*self._where, "data", lambda: [whole], whole.nbytes, *self._how)
+
+
+class _CompressedBlob:
+    """A component whose frames are written as they come, also where they save nothing."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        plan: TensorObject,
+        options: BlobOptions,
+        compression: Compression,
+        crew: Crew,
+    ) -> None:
+        self._encoding = compression.encoding
+        is_exact = options.form.is_exact
+        # A digest of 2.x is that of the decoded bytes.
+        self._algorithm = options.algorithm if is_exact else None
+        self._hasher = None if self._algorithm is None else self._algorithm.hasher()
+        frames = frames_of(plan, "data", options.chunk_rows, are_equal=is_exact)
+        stored = options._replace(algorithm=None) if is_exact else options
+        self._blob = FrameBlob(sink, stored, frames)
+        self._compressor = Compressor(compression, frames, crew, is_lent=True)
+
+    def write(self, data: memoryview) -> None:
+        if self._hasher is not None:
+            self._hasher.update(data)
+        self._blob.write(self._compressor.add(data))
+
+    def finish(self, component: Component) -> Component:
+        self._blob.write(self._compressor.end())
+        written = self._blob.finish(component, self._encoding)
+        if self._algorithm is None or self._hasher is None:
+            return written
+        digest = self._algorithm.spell(self._hasher.hexdigest())
+        return dataclasses.replace(written, digest=digest)

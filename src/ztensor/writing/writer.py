@@ -1,35 +1,61 @@
-"""`Writer`: what users hold of a file that is being written; `output.py` has what it does."""
+"""`Writer`: objects in, one file out.
+
+Blobs go out as they are given, each at the next multiple of the version's alignment; the manifest
+follows at `finish`. Nothing seeks, so a target may be a pipe, and nothing needs to know how many
+objects will come.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+import copy
+import dataclasses
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 import ztensor
-from ztensor.container import LATEST
-from ztensor.errors import ArgumentValueError, describe
+from ztensor.container import LATEST, emitter_of
+from ztensor.errors import UsageError, ZTensorError, describe
 from ztensor.interactive import Hinted
+from ztensor.layout.elements import blocks, is_stored_as_is, require_written_bools
+from ztensor.model.dtype import decoded_size
+from ztensor.model.formats import require_ours
+from ztensor.model.manifest import Component, TensorObject
+from ztensor.model.rules import align
 from ztensor.model.showing import counted
-from ztensor.source.sink import Durable
-from ztensor.writing.creating import create
-from ztensor.writing.rows import SmallRows
+from ztensor.reading.reader import ObjectReader
+from ztensor.source.paths import is_path, path_text
+from ztensor.source.sink import Durable, sink_of
+from ztensor.writing.blob import BlobOptions, pad, write_component
+from ztensor.writing.canonical import require_canonical
+from ztensor.writing.output import Output
+from ztensor.writing.planning import (
+    attributes_given,
+    attributes_of,
+    plan_of,
+    plan_of_stream,
+    stored_value,
+)
+from ztensor.writing.stream import ObjectSink, blob_of_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from types import TracebackType
-    from typing import Unpack
+    from typing import Any, Unpack
 
     import numpy.typing as npt
 
     from ztensor.edit.editor import Editor
-    from ztensor.reading.reader import ObjectReader
+    from ztensor.layout.base import Array
+    from ztensor.reading.objects import Objects
+    from ztensor.source.sink import Sink
     from ztensor.typing import EditOptions, ElementType, Path, Target, TensorLike, TorchTensor
-    from ztensor.writing.output import Output
-    from ztensor.writing.stream import ObjectSink
 
 
-class Writer(Hinted):
+# Of shorter arrays the bytes take less time to write than the steps of any other object.
+_SMALL_BYTES = 32 << 10
+
+
+class Writer(Output, Hinted):
     """Writes a zTensor file.
 
     The file appears when it is finished; until then, and after an exception or `abort`, what was
@@ -37,7 +63,8 @@ class Writer(Hinted):
     exception.
 
     Args:
-        path: a path, or a file object open for writing bytes, which need not be seekable.
+        path: a path, or a file object open for writing bytes, which need not be seekable; or a
+            sink, which decides where bytes go.
         version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`; `"2"` and `"2.0"` are `"2.1"`.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
             Components that zstd makes no smaller are stored raw.
@@ -65,12 +92,9 @@ class Writer(Hinted):
         SourceError: the target cannot be created.
     """
 
-    _output: Output
-    _small: SmallRows | None = None  # of a new file
-
     def __init__(
         self,
-        path: Target,
+        path: Target | Sink,
         *,
         version: str = LATEST,
         compression: bool | int | str = False,
@@ -84,22 +108,21 @@ class Writer(Hinted):
         alignment: int | None = None,
         canonical: bool = False,
     ) -> None:
-        if metadata is not None and attributes is not None:
-            raise ArgumentValueError("metadata and attributes are the same; pass only one")
-        self._output = create(
-            path,
-            version=version,
+        given = attributes_of(attributes_given(metadata, attributes))
+        if is_path(path):
+            require_ours(path_text(path), format)
+        super().__init__(
+            emitter_of(version),
             compression=compression,
             checksum=checksum,
-            attributes=attributes if metadata is None else metadata,
-            durable=durable,
             threads=threads,
-            format=format,
             chunk_rows=chunk_rows,
             alignment=alignment,
             canonical=canonical,
         )
-        self._small = SmallRows(self._output)
+        if given is not None:
+            self.draft.set_attributes(given)
+        self._begin(sink_of(path, durable=durable))
 
     @classmethod
     def append(cls, path: Path, **options: Unpack[EditOptions]) -> Editor:
@@ -141,16 +164,113 @@ class Writer(Hinted):
             UsageError: the name was written before, or the writer is finished.
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
+        plain = None
         if (
-            self._small is None
-            or type(data) is not np.ndarray
-            or attributes
-            or compress is not None
-            or checksum is not None
-            or chunk_rows is not None
-            or not self._small.write(name, data)
+            type(data) is np.ndarray
+            and attributes is None
+            and compress is None
+            and checksum is None
+            and chunk_rows is None
         ):
-            self._output.write(name, data, attributes, compress, checksum, chunk_rows)
+            plain = data
+            kind = self._kinds.get((data.shape, data.dtype))
+            if kind is not None:
+                self._write_alike(name, data, kind)
+                return
+        self._require_ready(name)
+        try:
+            plan, arrays = self._plan(data, attributes)
+            options = self._own_options(compress, checksum, chunk_rows)
+        except ZTensorError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
+        try:
+            components = {
+                role: self._write_component(name, plan, role, arrays[role], options)
+                for role in plan.components
+            }
+        except BaseException:
+            self.abort()
+            raise
+        # Attributes are written at the end; the caller may change its dict before.
+        own = plan.attributes and copy.deepcopy(plan.attributes)
+        written = TensorObject(plan.shape, plan.format, components, own)
+        self.draft.objects[name] = written
+        if plain is not None and self._has_kind(plain):
+            self._digest = None if options.algorithm is None else options.algorithm.whole()
+            self._kinds[plain.shape, plain.dtype] = len(self.draft.objects.kinds)
+            self.draft.objects.kinds.append(written)
+
+    def _plan(
+        self, data: Any, attributes: Mapping[str, object] | None
+    ) -> tuple[TensorObject, Mapping[str, Array]]:
+        """Return an object as the manifest will have it, and the array of each component.
+
+        Raises:
+            ZTensorError: it cannot be stored.
+        """
+        value = data if type(data) is np.ndarray else stored_value(data)
+        plan, arrays = plan_of(value, attributes, self._options.form)
+        self.draft.emitter.require_object(plan)
+        if self._options.form.is_exact:
+            require_written_bools(arrays)
+        return plan, arrays
+
+    def _has_kind(self, array: Array) -> bool:
+        """Return whether arrays of this shape and element type are written in fewer steps."""
+        return (
+            array.nbytes <= _SMALL_BYTES
+            and self._options.compression is None
+            and self._canonical is None
+            and is_stored_as_is(array.dtype)
+            and not (self._options.form.is_exact and array.dtype.kind == "b")  # looked at
+        )
+
+    def _write_alike(self, name: str, array: Array, kind: int) -> None:
+        """Write an array of the shape and element type of one before, as that was written."""
+        self._require_ready(name)
+        sink = self._sink
+        try:
+            position = sink.position
+            offset = align(position, self._options.form.alignment)
+            if offset > position:
+                pad(sink, offset - position)
+            data = array.tobytes()
+            sink.write(data)
+            digest = None if self._digest is None else self._digest(data)
+        except BaseException:
+            self.abort()
+            raise
+        self.draft.objects.entries[name] = kind, offset, digest
+
+    def _own_options(
+        self,
+        compress: bool | int | str | None,  # noqa: FBT001  # as callers have it
+        checksum: str | bool | None,  # noqa: FBT001
+        chunk_rows: int | None,
+    ) -> BlobOptions:
+        """Return the options of an object: its own, and the writer's for those that are None."""
+        options = self._options.with_own(compress, checksum, chunk_rows)
+        if self._canonical is not None:
+            require_canonical(self.draft.version, options)
+        return options
+
+    def _write_component(
+        self, name: str, plan: TensorObject, role: str, array: Array, options: BlobOptions
+    ) -> Component:
+        component = plan.components[role]
+        if self._canonical is not None:
+            return self._canonical.write(self._sink, name, component, lambda: blocks(array))
+        nbytes = decoded_size(component.dtype, component.type, (array.size,))
+        return write_component(
+            self._sink,
+            plan,
+            role,
+            lambda: blocks(array),
+            array.nbytes if nbytes is None else nbytes,
+            options,
+            self._crew,
+        )
 
     def write_numpy(
         self,
@@ -199,7 +319,7 @@ class Writer(Hinted):
     def copy(
         self,
         name: str,
-        reader: ObjectReader,
+        reader: ObjectReader | Objects,
         from_name: str | None = None,
         *,
         compress: bool | int | str | None = None,
@@ -214,7 +334,7 @@ class Writer(Hinted):
 
         Args:
             name: the object's name here.
-            reader: an open reader of the other file.
+            reader: an open reader of the other file, or its `objects`.
             from_name: its name there, by default the same.
             compress: as for `write`, to have it encoded anew; None keeps how it is stored.
             progress: called with the bytes of each piece that was written.
@@ -226,7 +346,40 @@ class Writer(Hinted):
             DigestMismatchError: the stored bytes are damaged. The writer is then aborted.
             SourceError: bytes could not be read or stored. The writer is then aborted.
         """
-        self._output.copy(name, reader.objects, from_name, compress=compress, progress=progress)
+        self._require_ready(name)
+        source_name = name if from_name is None else from_name
+        is_canonical = self._canonical is not None
+        try:
+            objects = reader.objects if isinstance(reader, ObjectReader) else reader
+            file = objects.part(source_name)
+            options = None if compress is None else self._own_options(compress, None, None)
+            self.copier.narrow(file)
+            plan, is_stored = self.copier.plan(file, source_name, is_decoded=is_canonical)
+            self.draft.emitter.require_object(plan)
+        except ZTensorError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
+        there = file.object(source_name).components
+
+        def copied(role: str) -> Component:
+            if self._canonical is not None:
+                pieces = self.copier.pieces(file, source_name, role, progress)
+                return self._canonical.write(self._sink, name, plan.components[role], pieces)
+            shard = there[role].shard
+            if shard is not None and shard.name in self.draft.shards:
+                return there[role]
+            return self.copier.component(
+                file, source_name, role, plan, options, progress, is_stored=is_stored
+            )
+
+        try:
+            components = {role: copied(role) for role in sorted(plan.components)}
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, ZTensorError):
+                error.locate(file=file.name, object_name=source_name)
+            raise
+        self.draft.objects[name] = dataclasses.replace(plan, components=components)
 
     def share(self, name: str, of: str) -> None:
         """Write an object that has the bytes of one written before; only its name is new.
@@ -234,12 +387,24 @@ class Writer(Hinted):
         Raises:
             UsageError: the name was written before, or `of` was not, or the writer is finished.
         """
-        self._output.share(name, of)
+        self._require_ready(name)
+        entry = self.draft.objects.entries.get(of)
+        if entry is None:
+            raise UsageError(
+                "no object of that name was written",
+                file=self._sink.name,
+                object_name=name,
+                found=describe(of),
+            )
+        self.draft.objects.entries[name] = entry
+        if self._canonical is not None:
+            self._canonical.note(name)
+        self._shared[name] = self._shared.get(of, of)
 
     @property
     def shared(self) -> dict[str, str]:
         """Return which names were written without bytes of their own, and whose they have."""
-        return dict(self._output.shared)
+        return dict(self._shared)
 
     def stream(
         self,
@@ -274,57 +439,28 @@ class Writer(Hinted):
             NotRepresentableError: the version cannot hold it.
             UsageError: the name was written before, or the writer is finished.
         """
-        return self._output.start_stream(
-            name,
-            shape,
-            dtype,
-            attributes,
-            compress=compress,
-            checksum=checksum,
-            chunk_rows=chunk_rows,
-        )
-
-    # --- The end ----------------------------------------------------------------------------
-
-    def finish(self) -> int:
-        """Write the manifest, put the file in place, and return its length in bytes.
-
-        Raises:
-            UsageError: a stream is still open.
-            ClosedError: the writer was finished or aborted before.
-            SourceError: the file could not be put in place; what was there before still is.
-        """
-        return self._output.finish()
-
-    def abort(self) -> None:
-        """Forget everything; no file appears, and an old one stays. May be called again."""
-        self._output.abort()
-
-    def __enter__(self) -> Self:
-        """Return the writer itself."""
-        self._output.require_open()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Finish, or abort where an exception passes through."""
-        if kind is not None:
-            self.abort()
-        elif self._output.state == "open":
-            try:
-                self.finish()
-            except BaseException:
-                self.abort()
-                raise
+        self._require_ready(name)
+        try:
+            if self._canonical is not None:
+                raise UsageError(
+                    "a canonical file has equal bytes once, which the end of a stream would tell",
+                    expected="objects written as a whole",
+                )
+            plan, element = plan_of_stream(shape, dtype, attributes)
+            self.draft.emitter.require_object(plan)
+            options = self._own_options(compress, checksum, chunk_rows)
+        except ZTensorError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
+        # Attributes are written at the end; the caller may change its dict before.
+        plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
+        blob = blob_of_stream(self._sink, plan, options, self._crew)
+        self._stream = ObjectSink(self, name, plan, element, blob, self._end_stream)
+        return self._stream
 
     def __repr__(self) -> str:
         """Return target, version and state."""
-        output = self._output
         return (
-            f"<ztensor.Writer {describe(output.sink.name)} version {output.emitter.version}, "
-            f"{counted(len(output.objects), 'object')}, {output.state}>"
+            f"<ztensor.Writer {describe(self._sink.name)} version {self.draft.emitter.version}, "
+            f"{counted(len(self.draft.objects), 'object')}, {self.state}>"
         )

@@ -59,23 +59,6 @@ def test_norms_and_tiles_are_those_of_numpy_wherever_blocks_end(
             assert found.tiles[i * columns + k] == pytest.approx(expected_rms, rel=1e-5)
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=lambda kind: np.dtype(kind).name)
-@pytest.mark.parametrize("scale", [1.0, 1e-4])
-def test_every_type_of_floats(dtype: Any, scale: float) -> None:
-    array = (RNG.standard_normal((70, 80)) * scale).astype(dtype)
-    array[5] = 0
-    array[:, 7] = 0
-    if np.dtype(dtype) != np.dtype(ml_dtypes.float8_e4m3fn):
-        array[9, 9] = np.inf
-    array[10, 10] = np.nan
-    found, wide = channels(array), finite_magnitudes(array)
-    is_there = wide.astype(bool)
-    is_there |= ~np.isfinite(np.abs(array) if array.dtype.kind == "c" else array)
-    assert found.rows.dead == np.count_nonzero(~is_there.any(1)) >= 1
-    assert found.columns.dead == np.count_nonzero(~is_there.any(0)) >= 1
-    assert found.rows.max == pytest.approx(np.sqrt((wide * wide).sum(1)).max(), rel=1e-3)
-
-
 @pytest.mark.parametrize("scale", [1e-30, 1e-21, 1e18, 1e30])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, np.float64])
 def test_squares_that_float32_cannot_hold(dtype: Any, scale: float) -> None:

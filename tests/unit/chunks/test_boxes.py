@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.extent import examples
-from ztensor.chunks.boxes import c_strides, find_misfit, is_in_order, is_run, overlap, touching
+from ztensor.chunks.boxes import find_misfit
 from ztensor.errors import LimitError, Reason
 
 Shape = tuple[int, ...]
@@ -161,32 +161,3 @@ def test_boxes_cut_along_very_many_axes_end_at_a_limit() -> None:
     with pytest.raises(LimitError) as caught:
         find_misfit(offsets, sizes, np.zeros(4000, int), np.full((1, rank), side))
     assert caught.value.reason is Reason.LIMIT_COST
-
-
-def test_overlaps_are_those_of_sets() -> None:
-    found = overlap((2, 0), (4, 5), (3, 2), (9, 2))
-    assert found.source == (slice(1, 4), slice(2, 4))
-    assert found.target == (slice(0, 3), slice(0, 2))
-    assert overlap((0,), (2,), (2,), (2,)).is_empty
-    cells = tiles([grid((8, 8), (4, 4))], [(8, 8)])
-    assert touching(cells.offsets, cells.sizes, (1, 1), (2, 1)).tolist() == [0, 4]
-
-
-def test_strides_of_c_are_in_order_and_no_others() -> None:
-    for shape in itertools.product((1, 2, 3), repeat=3):
-        array = np.zeros(shape, np.int32)
-        assert is_in_order(c_strides(shape, 4), shape, 4)
-        for axes in itertools.permutations(range(3)):
-            turned = array.transpose(axes)
-            assert is_in_order(turned.strides, turned.shape, 4) is turned.flags.c_contiguous
-    assert c_strides((), 4) == ()
-    assert not is_in_order((8,), (3,), 4)
-
-
-def test_a_part_is_a_run_where_its_elements_are_neighbours() -> None:
-    shape = (2, 3, 2)
-    numbers = np.arange(12).reshape(shape)
-    cuts = [[slice(a, b) for a in range(n) for b in range(a + 1, n + 1)] for n in shape]
-    for part in itertools.product(*cuts):
-        flat = numbers[part].reshape(-1)
-        assert is_run(part, shape) == bool((np.diff(flat) == 1).all()), part

@@ -69,18 +69,15 @@ def plain(length: int = 8, **fields: Any) -> TensorObject:
 
 
 @pytest.mark.parametrize("digest", ["xxh3:" + "0" * 16, None], ids=str)
-def test_rows_are_written_as_objects_are(digest: str | None) -> None:
+def test_entries_of_a_kind_are_written_as_objects_are(digest: str | None) -> None:
     written = WrittenObjects()
-    rows = written.rows
     for length in (4, 8):
-        like = plain(length)
-        part = dataclasses.replace(like.components["data"], digest=digest)
-        rows.likes.append(dataclasses.replace(like, components={"data": part}))
+        kind = plain(length)
+        part = dataclasses.replace(kind.components["data"], digest=digest)
+        written.kinds.append(dataclasses.replace(kind, components={"data": part}))
     for number, name in enumerate(["b", "aa", "é", "c" * 30, "a"]):
-        rows.names.append(name)
-        rows.kinds.append(number % 2)
-        rows.offsets.append((number + 1) << 14)
-        rows.digests.append(None if digest is None else f"xxh3:{number:016x}")
+        own = None if digest is None else f"xxh3:{number:016x}"
+        written.entries[name] = number % 2, (number + 1) << 14, own
     written["z"] = plain()
     one_by_one = {name: written[name] for name in written}
     emitter = Emitter()

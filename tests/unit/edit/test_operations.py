@@ -172,24 +172,3 @@ def test_attributes_that_cannot_be(path: Path) -> None:
         with pytest.raises(NotRepresentableError):
             ztensor.set_attributes(path, attributes)  # type: ignore[arg-type]  # that is the point
     assert path.read_bytes() == before
-
-
-@pytest.mark.slow
-def test_a_hundred_changes_one_after_the_other(path: Path) -> None:
-    expected: dict[str, Any] = dict(VALUES)
-    for step in range(100):
-        name = f"new {step % 7}"
-        array = np.full(step, step)
-        if name in expected:
-            ztensor.replace_tensor(path, name, array, durable=False)
-        else:
-            with ztensor.Writer.append(path, durable=False) as writer:
-                writer.write(name, array)
-        expected[name] = array.tolist()
-        if step % 10 == 9:
-            ztensor.remove_tensors(path, names=name, durable=False)
-            del expected[name]
-    assert values(path) == expected
-    saved = ztensor.compact(path)
-    assert saved > 10_000
-    assert values(path) == expected

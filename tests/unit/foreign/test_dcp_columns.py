@@ -206,27 +206,6 @@ def test_columns_are_what_the_rows_are(protocol: int) -> None:
     assert len(table[0]) == 7
 
 
-def test_a_record_that_is_there_again_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record of a run that is got from the memo is why the pickle is read without columns."""
-    held = checkpoint(2, 60)
-    boxes = held.state_dict_metadata["layers.1.wéight"].chunks  # type: ignore[attr-defined]
-    data = pickled([held, boxes[30]])
-    with pytest.raises(IrregularError):
-        read_columns(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
-    assert followed(data, by_columns=True) == followed(data, by_columns=False)
-
-
-def test_what_rows_remember_is_there_when_it_is_asked_for() -> None:
-    offsets = [Size((number, 7)) for number in range(60)]
-    names = [f"name {number}" for number in range(60)]
-    rows = [Index(fqn=name, offset=one) for name, one in zip(names, offsets, strict=True)]
-    data = pickled([rows, offsets, names, [tuple(one) for one in offsets]])
-    value, end = read_columns(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
-    assert blocks(value) > 50
-    assert value[1:3] == [offsets, names]  # type: ignore[index]
-    assert end == len(data)
-
-
 EDGES = [0, 1, 255, 256, 65535, 65536, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32]
 EDGES += [(1 << bits) + more for bits in (39, 40, 47, 55, 62) for more in (-1, 0)]
 
@@ -304,20 +283,6 @@ def same(data: bytes) -> tuple[Any, Any, int]:
     found = followed(data, by_columns=True)
     assert found[:2] == followed(data, by_columns=False)[:2]
     return found
-
-
-@pytest.mark.parametrize("first", [0, 1, 10])
-def test_a_frame_may_begin_anywhere(first: int) -> None:
-    """Also in the midst of an instruction, which then has what the frame begins with in it."""
-    one = row(b"h\3J\1\0\0\0h\4h\0K\1\x85\x94\x85\x94R\x94h\5\x8c\1x\x94")
-    body = HEAD[2:] + b"(" + 20 * one + b"e."
-    begin = len(HEAD) - 1 + first * len(one)
-    for cut in range(begin, begin + len(one) + 1):
-        frames = [
-            b"\x95" + len(part).to_bytes(8, "little") + part for part in (body[:cut], body[cut:])
-        ]
-        found = same(HEAD[:2] + b"".join(frames))
-        assert (found[0] is None) == (found[2] == 0)
 
 
 @pytest.mark.parametrize("put", [b"q\2", b"q\7", b"q\x50", b"r\2\0\0\0", b"p2\n"])

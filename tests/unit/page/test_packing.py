@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.analysis.document import heat_of, tiles_of
 from ztensor.numpy import save_file
 from ztensor.page import packing
-from ztensor.page.packing import front_coded, halved, packed, short
+from ztensor.page.packing import front_coded, packed
 
 pytestmark = pytest.mark.slow
 
@@ -42,27 +41,6 @@ def test_front_coded_names_come_back_as_scripts_count_letters(names: list[str]) 
         before = units.decode("utf-16-le") + piece
         again.append(before)
     assert again == names
-
-
-def test_numbers_are_short_and_texts_stay() -> None:
-    assert short({"a": [1.23456789, 3.0, "x", None, 7, float("1e300")]}) == {
-        "a": [1.2346, 3, "x", None, 7, 1e300]
-    }
-
-
-def test_a_map_is_halved_by_the_mean_of_squares() -> None:
-    tiles = np.repeat(np.repeat([[1.0, 4.0], [2.0, 8.0]], 16, 0), 32, 1)
-    small = halved(heat_of(tiles.reshape(-1), (32, 64)))
-    assert small["shape"] == [16, 32]
-    again = tiles_of(small).reshape(16, 32)
-    assert [again[0, 0], again[0, -1], again[-1, 0], again[-1, -1]] == pytest.approx(
-        [1, 4, 2, 8], rel=0.1
-    )
-    odd = halved(heat_of(np.ones(31 * 63), (31, 63)))
-    assert odd["shape"] == [16, 32]
-    assert tiles_of(odd) == pytest.approx(np.ones(16 * 32))
-    tiny = heat_of(np.ones(6), (2, 3))
-    assert halved(tiny) is tiny
 
 
 @pytest.fixture(scope="module")

@@ -160,25 +160,3 @@ def test_a_part_of_a_component_is_read_alone_also_in_a_walk() -> None:
         read(source, 64 + 5 * MIB, 10)  # a beginning: the window is whole at once
     assert len(far.asked) == 2
     assert far.asked[1] == (64 + 5 * MIB, 3 * MIB)
-
-
-@pytest.mark.parametrize("behind", [1, 100_000])
-def test_nothing_behind_the_last_component_is_read(behind: int) -> None:
-    lengths = [MIB] * 6
-    far = Far(DATA[: 6 * MIB + behind])
-    offsets = [number * MIB for number in range(6)]
-    source = AheadSource(far, lambda: extents_of(offsets, lengths, [False] * 6))
-    with source.walked():
-        for offset in offsets:
-            read(source, offset, 1000)
-    assert far.asked == [(0, 6 * MIB)]
-
-
-@pytest.mark.parametrize(("gap", "requests"), [(256 << 10, 1), ((256 << 10) + 1, 2)])
-def test_a_short_gap_is_read_as_well(gap: int, requests: int) -> None:
-    far = Far()
-    source = AheadSource(far, lambda: extents_of([0, MIB + gap], [MIB] * 2, [False] * 2))
-    with source.walked():
-        read(source, 0, 10)
-    assert len(far.asked) == requests
-    assert sum(length for _, length in far.asked) == 2 * MIB + (gap if requests == 1 else 0)

@@ -2,9 +2,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
-from ztensor.source import at_once
 from ztensor.source.at_once import AtOnce
 from ztensor.source.memory import MemorySource
 
@@ -56,17 +53,3 @@ def test_one_read_is_made_alone() -> None:
     reads.add(7, memoryview(bytearray(2)))
     reads.end()
     assert source.calls == [[7]]
-
-
-def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(at_once, "_MOST_BYTES", 10)
-    source, done = Noting(), []
-    reads = AtOnce(source)
-    for number in range(5):
-        memory = bytearray(4)
-        reads.add(number * 20, memoryview(memory))
-        reads.later(lambda memory=memory: done.append(bytes(memory)))  # type: ignore[misc]
-    assert source.calls == [[0, 20], [40, 60]]
-    reads.end()
-    assert source.calls[2:] == [[80]]
-    assert done == [DATA[n * 20 : n * 20 + 4] for n in range(5)]

@@ -15,7 +15,7 @@ import pytest
 
 import ztensor
 from tests.remote.range_server import RangeServer
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceError, SourceNotFoundError
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceNotFoundError
 from ztensor.numpy import load_file, save_file
 from ztensor.source import cache
 from ztensor.source.reference import Remote
@@ -321,25 +321,6 @@ def test_a_folder_that_vanishes(server: RangeServer, folder: Path) -> None:
     assert blocks(folder)  # made again
 
 
-def test_a_server_that_answers_no_head(
-    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole(server, folder)
-    plain = RemoteSource._ask
-    asked: list[str] = []
-
-    def ask(self: RemoteSource, what: Any, **options: Any) -> Any:
-        if not asked:
-            asked.append("head")
-            raise SourceError("status 405")
-        return plain(self, what, **options)
-
-    monkeypatch.setattr(RemoteSource, "_ask", ask)
-    found, sent = whole(server, folder)
-    assert found == DATA
-    assert sent < MIB  # the ends alone
-
-
 # --- Several processes ----------------------------------------------------------------------
 
 _READER = """
@@ -382,23 +363,6 @@ def of(folder: Path, size: int) -> cache.VersionCache:
     kept = cache.ObjectCache(str(folder), "an object").of(size, "tag", None)
     assert kept is not None
     return kept
-
-
-@pytest.mark.parametrize("is_kept", [False, True])
-def test_a_block_that_is_asked_for_twice_fills_both(folder: Path, *, is_kept: bool) -> None:
-    kept = of(folder, len(DATA))
-
-    def fetch(parts: Any, keep: Any) -> None:
-        for offset, memory in parts:
-            memory[:] = DATA[offset : offset + memory.nbytes]
-            keep(offset, memory)
-
-    if is_kept:
-        kept.fill([(MIB, memoryview(bytearray(MIB)))], fetch)
-    places = [(MIB, MIB), (MIB, MIB), (MIB + 5, 10)]
-    memory = [bytearray(length) for _, length in places]
-    kept.fill([(at, memoryview(m)) for (at, _), m in zip(places, memory, strict=True)], fetch)
-    assert memory == [DATA[at : at + length] for at, length in places]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="makes links")

@@ -6,8 +6,6 @@ import gc
 import io
 import mmap
 import os
-import stat
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -218,12 +216,6 @@ def test_a_path_no_system_takes(tmp_path: Path, name: str, kind: type[Exception]
         ztensor.open(str(tmp_path / name))
 
 
-@pytest.mark.parametrize("convert", [str, Path, os.fspath], ids=["str", "Path", "fspath"])
-def test_paths_of_every_kind(saved: Path, convert: Callable[[Path], Any]) -> None:
-    with ztensor.open(convert(saved)) as reader:
-        assert reader.name == str(saved)
-
-
 def test_a_relative_path_is_found_from_another_folder(
     saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,19 +301,6 @@ def test_arrays_outlive_the_file(saved: Path) -> None:
     except PermissionError:
         pytest.skip("this system does not remove files that are mapped")
     assert array[1, 1] == 101
-
-
-def test_writing_into_an_array_changes_neither_the_file_nor_other_readers(saved: Path) -> None:
-    before = saved.read_bytes()
-    with ztensor.open(saved) as reader, ztensor.open(saved) as other:
-        seen = other["w"]
-        array = reader["w"]
-        array += 1
-        assert array[0, 0] == 1
-        assert seen[0, 0] == other["w"][0, 0] == 0
-        assert reader.read_numpy("w", copy=True)[0, 0] == 0
-        assert reader.verify().ok  # what is stored is as it was
-    assert saved.read_bytes() == before
 
 
 # --- A file that changes ------------------------------------------------------------------------
@@ -444,29 +423,6 @@ def test_tensors_from_a_file_object_are_memory_of_their_own(
         assert reader.get_slice("w")[999, 98:].tolist() == [99_998, 99_999]
 
 
-def test_a_spooled_file(saved: Path) -> None:
-    with tempfile.SpooledTemporaryFile(max_size=1000) as file:
-        file.write(saved.read_bytes())
-        assert ztensor.open(file)["b"].tolist() == [1, 1, 1]
-
-
-def test_threads_take_turns_on_a_file_object(saved: Path) -> None:
-    wrong: list[int] = []
-    with saved.open("rb") as file:
-        reader = ztensor.open(file)
-        part = reader.get_slice("w")
-
-        def read(start: int) -> None:
-            wrong.extend(row for row in range(start, 1000, 37) if part[row, 0] != row * 100)
-
-        threads = [threading.Thread(target=read, args=(start,)) for start in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
-
-
 class Raises(io.BytesIO):
     """A file object whose reads fail once it is open."""
 
@@ -519,16 +475,6 @@ def closed_file(data: bytes) -> io.BytesIO:
 def test_file_objects_that_cannot_be_used(saved: Path, wrap: Callable[[bytes], Any]) -> None:
     with pytest.raises(ArgumentTypeError):
         ztensor.open(wrap(saved.read_bytes()))
-
-
-def test_text_mode_and_pipes_are_no_binary_files(saved: Path) -> None:
-    with saved.open(encoding="latin-1") as text, pytest.raises(ArgumentTypeError):
-        ztensor.open(text)  # type: ignore[arg-type]
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb"):
-        assert not stat.S_ISREG(os.fstat(reading).st_mode)
-        with pytest.raises(ArgumentTypeError):
-            ztensor.open(pipe)
 
 
 # --- Changed under it ---------------------------------------------------------------------------

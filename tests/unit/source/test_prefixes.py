@@ -76,16 +76,6 @@ def test_a_pattern_means_the_objects_it_matches(bucket: UploadServer) -> None:
         expanded(["s3://buck*t/run/a.zt"])
 
 
-def test_so_many_objects_are_looked_through(
-    bucket: UploadServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prefixes, "MOST_LISTED", 3)
-    assert len(expanded(["s3://bucket/run/*"])) == 3
-    bucket.put("/bucket/run/c.zt", b"x")
-    with pytest.raises(UsageError, match="more than 3 objects"):
-        expanded(["s3://bucket/run/*"])
-
-
 @pytest.mark.parametrize(
     "kinds", ["flat", "deep", "with a mark"], ids=lambda kind: kind.replace(" ", "-")
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import subprocess
 import sys
@@ -31,8 +30,6 @@ obstore = pytest.importorskip("obstore")
 RANDOM = np.random.default_rng(0)
 DATA = RANDOM.integers(0, 256, 40 << 20, np.uint8).tobytes()
 KIB, MIB = 1 << 10, 1 << 20
-THEN = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
-NO_DATE = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 def store_of(data: bytes, key: str = "m.zt") -> Any:
@@ -277,42 +274,10 @@ def test_a_panic_of_the_library_is_an_error_and_an_interrupt_is_none(
         read(source, MIB, 10)
 
 
-class Answer:
-    """An answer of a store, with a body that goes on, or says less of the version."""
-
-    def __init__(self, answer: Any, *, more: bytes = b"", meta: dict[str, Any] | None = None):
-        self.range = answer.range
-        self.meta = dict(answer.meta) if meta is None else {**answer.meta, **meta}
-        self._answer, self._more = answer, more
-
-    def stream(self, **options: Any) -> Any:
-        yield from self._answer.stream(**options)
-        if self._more:
-            yield self._more
-
-
 Mark = tuple[str | None, str | None]
 MARKS: list[Mark] = [
     (e_tag, date) for e_tag in ('"1"', '"2"', 'W/"1"', None) for date in (DATE, None)
 ]
-
-
-@pytest.mark.parametrize("e_tag", ["tag", None])
-@pytest.mark.parametrize("modified", [THEN, NO_DATE, None])
-def test_what_tells_an_object_from_another(
-    e_tag: str | None, modified: datetime.datetime | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a server gives no date, obstore says 1970."""
-    get, meta = obstore.get, {"e_tag": e_tag, "last_modified": modified}
-    monkeypatch.setattr(obstore, "get", lambda *a, **k: Answer(get(*a, **k), meta=meta))
-    source, _ = opened()
-    known = modified if modified == THEN else None
-    told = source.identity()
-    if e_tag or known:  # a strong ETag alone is enough
-        assert told is not None
-        assert told[2:] == (len(DATA), e_tag, None if e_tag else str(known))
-    else:
-        assert told is None
 
 
 @pytest.mark.parametrize("first", MARKS)

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import os
 import stat
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,19 +106,6 @@ def test_short_writes_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:777]))
     fill(FileSink(str(tmp_path / "m.zt")), PIECES)
     assert (tmp_path / "m.zt").read_bytes() == b"".join(PIECES)
-
-
-@pytest.mark.usefixtures("temporary")
-def test_a_reader_of_the_old_file_keeps_it(tmp_path: Path) -> None:
-    target = tmp_path / "m.zt"
-    target.write_bytes(b"old")
-    with target.open("rb") as file:
-        try:
-            fill(FileSink(str(target)))
-        except PermissionError:
-            pytest.skip("this system replaces no open file")
-        assert file.read() == b"old"
-    assert target.read_bytes() == b"new"
 
 
 # --- Mode, links, names -------------------------------------------------------------------------
@@ -453,17 +438,6 @@ def test_a_write_that_fails(error: Exception, number: int | None) -> None:
     assert caught.value.__cause__ is error
 
 
-def test_a_flush_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Target(1 << 40)
-
-    def fail() -> None:
-        raise OSError(errno.EIO, "broken")
-
-    monkeypatch.setattr(target, "flush", fail)
-    with pytest.raises(SourceError):
-        fill(StreamSink(target))
-
-
 @pytest.mark.parametrize("thing", [None, 5, object(), b"bytes"])
 def test_what_cannot_be_written_to(thing: Any) -> None:
     with pytest.raises(ArgumentTypeError):
@@ -473,22 +447,6 @@ def test_what_cannot_be_written_to(thing: Any) -> None:
 def test_text_is_no_place_for_bytes(tmp_path: Path) -> None:
     with (tmp_path / "t").open("w") as file, pytest.raises(ArgumentTypeError):
         fill(StreamSink(file))  # type: ignore[arg-type]
-
-
-def test_a_pipe(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    received = bytearray()
-
-    def drain() -> None:
-        with contextlib.closing(os.fdopen(reading, "rb")) as pipe:
-            received.extend(pipe.read())
-
-    thread = threading.Thread(target=drain)
-    thread.start()
-    with os.fdopen(writing, "wb") as pipe:
-        fill(StreamSink(pipe), PIECES)
-    thread.join()
-    assert received == b"".join(PIECES)
 
 
 def test_what_an_abort_drops() -> None:

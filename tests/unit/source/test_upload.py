@@ -118,7 +118,8 @@ def test_parts_grow_with_what_is_expected() -> None:
 def test_small_pieces_go_together(store: Any) -> None:
     sink = sink_of(remote(store), durable=False)
     assert isinstance(sink, RemoteSink)
-    sink.write_all([b"ab", np.arange(3, dtype=np.uint16).data, b""], 8)
+    for piece in (b"ab", np.arange(3, dtype=np.uint16).tobytes(), b""):
+        sink.write(piece)
     sink.commit()
     assert there(store) == b"ab" + np.arange(3, dtype=np.uint16).tobytes()
     assert sink_of(sink, durable=False) is sink

@@ -21,7 +21,7 @@ FOUR = np.arange(4, dtype=np.uint8)
 def test_an_unknown_logical_type_may_pack_its_elements() -> None:
     """Nobody knows how many are in a byte: so any shape is written, and read back."""
     tensor = Tensor({"data": FOUR}, shape=(8,), type="unheard of")
-    plan = plan_of(tensor, None)
+    plan, _ = plan_of(tensor, None)
     assert (plan.shape, plan.components["data"].type) == ((8,), "unheard of")
     target = io.BytesIO()
     with ztensor.Writer(target) as writer:

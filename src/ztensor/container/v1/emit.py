@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor.container.entries import ObjectsEmitter
 from ztensor.container.framing import MAGIC_1
-from ztensor.container.plain_rows import PlainEmitter
 from ztensor.container.v1.commit import with_commit
 from ztensor.container.v1.object import WORDS_OF_1_1
 from ztensor.errors import NotRepresentableError, describe
@@ -31,7 +31,7 @@ class Emitter12:
     writes_decoded_length = True
 
     def __init__(self) -> None:
-        self._objects = PlainEmitter(self._emit_object, cbor.encode_text("offset"))
+        self._objects = ObjectsEmitter(self._emit_object, cbor.encode_text("offset"))
 
     def require_name(self, name: str) -> None:
         """Raise where no object can be called so: where it is no text in UTF-8."""
@@ -70,7 +70,7 @@ class Emitter12:
         if manifest.attributes is not None:
             fields.append(("attributes", _encode_attributes(manifest.attributes, levels=1)))
         names = sorted(manifest.objects)  # by code points, which is by UTF-8 bytes
-        fields.append(("objects", self._objects.emit_all(manifest.objects, names)))
+        fields.append(("objects", [*self._objects.emit(manifest.objects, names)]))
         fields.extend(_unknown(manifest.extra))
         return with_commit(fields, manifest_offset, prev)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from ztensor.container.entries import ObjectsEmitter
 from ztensor.container.framing import MAGIC_2, MANIFEST_2_MOST
-from ztensor.container.plain_rows import PlainEmitter
 from ztensor.container.v2.layouts import check_layout, theirs
 from ztensor.container.v2.object import (
     DTYPES,
@@ -63,7 +63,7 @@ class Emitter:
     def __init__(self, form: Form = FORM_2) -> None:
         """Take what blobs are like; the manifest lies as they do."""
         self.form = form
-        self._objects = PlainEmitter(self._emit_object, cbor.encode_text("blob") + b"\x82")
+        self._objects = ObjectsEmitter(self._emit_object, cbor.encode_text("blob") + b"\x82")
 
     # --- What it can say --------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Emitter:
         names = sorted(manifest.objects, key=cbor.key_order)
         fields: dict[str, bytes | list[bytes]] = {
             **{key: _encode(value, levels=1) for key, value in root.items()},
-            "objects": self._objects.emit_all(manifest.objects, names),
+            "objects": [*self._objects.emit(manifest.objects, names)],
         }
         in_order = sorted(fields, key=cbor.key_order)
         data = b"".join(cbor.map_parts((key, fields[key]) for key in in_order))

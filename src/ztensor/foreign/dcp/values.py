@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
 from ztensor.foreign.dcp.records import read_value
 from ztensor.foreign.pt.objects import LONE_VALUE
+from ztensor.guard import foreign_bytes
 from ztensor.locks import Lock
 from ztensor.model.account import Tally
 
@@ -85,7 +86,8 @@ class LaterAttributes(Mapping[str, object]):
                 wrong: dict[str, ZTensorError] = {}
                 for name, place in self._places.items():
                     try:
-                        self._read_one(name, place, found, left)
+                        with foreign_bytes("the value"):
+                            self._read_one(name, place, found, left)
                     except FormatError as error:
                         where = f"the value {describe(name)}"
                         error.found = f"{error.found}, {where}" if error.found else where

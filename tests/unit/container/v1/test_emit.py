@@ -97,16 +97,12 @@ def test_what_tells_objects_apart_is_written_of_each(case: str) -> None:
 
 @pytest.mark.parametrize("digest", ["crc32c:0x00000000", None], ids=str)
 @pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
-def test_rows_are_written_as_objects_are(digest: str | None, version: str) -> None:
+def test_entries_of_a_kind_are_written_as_objects_are(digest: str | None, version: str) -> None:
     written = WrittenObjects()
-    rows = written.rows
-    for length in (4, 8):
-        rows.likes.append(plain(length, digest=digest))
+    written.kinds += [plain(length, digest=digest) for length in (4, 8)]
     for number, name in enumerate(["b", "aa", "é", "c" * 30, "a"]):
-        rows.names.append(name)
-        rows.kinds.append(number % 2)
-        rows.offsets.append((number + 1) << 14)
-        rows.digests.append(None if digest is None else f"crc32c:0x{number:08X}")
+        own = None if digest is None else f"crc32c:0x{number:08X}"
+        written.entries[name] = number % 2, (number + 1) << 14, own
     written["z"] = plain()
     one_by_one = {name: written[name] for name in written}
     data = emitted(written, version)
