@@ -82,7 +82,7 @@ class Reader(ObjectReader):
         return reader_over, (self.objects,)
 
     def reader_of(self, name: str) -> Reader:
-        """Return the reader of the file an object is in: this one, where there is one file."""
+        """Return the reader of the file an object is in: this one."""
         return self
 
     def verify(
@@ -458,8 +458,7 @@ def _divided_in_folder(path: str, **how: Unpack[FileOptions]) -> FileObjects | N
     is_folder = os.path.isdir(path)
     if not is_folder and os.path.basename(path) != ROOT:
         return None
-    # Loaded here, and not for every file that is opened.
-    from ztensor.divided.cleaning import has_parts
+    from ztensor.divided.cleaning import has_parts  # not loaded for every file
     from ztensor.divided.opened import divided_of
     from ztensor.divided.place import Place
 
@@ -477,24 +476,13 @@ def _divided_in_folder(path: str, **how: Unpack[FileOptions]) -> FileObjects | N
 
 
 def _refuse_mode(mode: object) -> None:
-    """Raise the error of a mode that does not read, which says what does as it asks.
-
-    Raises:
-        ArgumentTypeError: it is no text.
-        ArgumentValueError: it is another one than "r".
-    """
+    """Raise the error of a mode that does not read, which says what writes."""
     if not isinstance(mode, str):
         raise ArgumentTypeError("open takes a mode", expected="'r'", found=describe(mode, 40))
-    letter = mode.removesuffix("b")
     error = ArgumentValueError("open only reads", expected="mode 'r'", found=describe(mode, 40))
-    if letter in ("w", "x"):
-        error.hint = (
-            "ztensor.Writer(path) writes a file object by object, save_file of ztensor.numpy, "
-            "ztensor.torch and ztensor.jax a whole dict"
-        )
-    elif letter in ("a", "r+"):
-        error.hint = (
-            "ztensor.Writer.append(path) adds objects to a file, ztensor.Editor(path) also "
-            "replaces and removes them"
-        )
+    error.hint = (
+        "ztensor.Writer(path) writes a file object by object, save_file of ztensor.numpy, "
+        "ztensor.torch and ztensor.jax a whole dict; ztensor.Writer.append(path) adds objects to "
+        "a file, ztensor.Editor(path) also replaces and removes them"
+    )
     raise error

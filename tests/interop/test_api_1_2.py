@@ -113,6 +113,9 @@ def test_arguments_have_their_names_places_and_defaults(name: str) -> None:
     ours = parameters(public)
     by_place = [p.name for p in ours if p.kind is not inspect.Parameter.KEYWORD_ONLY]
     by_name = {p.name: p.default for p in ours}
+    for kind in re.findall(r"Unpack\[(\w+)\]", str([p.annotation for p in ours])):
+        options = getattr(importlib.import_module("ztensor.typing"), kind)
+        by_name |= dict.fromkeys(options.__annotations__)  # where not given, as None
     places, _, names = SIGNATURES[name].partition("*")
     for place, text in enumerate(places.split()):
         assert by_place[place] == text.partition("=")[0]

@@ -19,6 +19,7 @@ import numpy as np
 
 import ztensor
 import ztensor.numpy as znumpy
+from tests.corpus.foreign import make_onnx
 from tests.remote.range_server import RangeServer
 
 if TYPE_CHECKING:
@@ -117,23 +118,13 @@ def build(folder: Path) -> list[str]:
     return [name for name in BUDGETS if (folder / name).exists()]
 
 
-def onnx_maker() -> Any:
-    """Return the script that writes the corpus of ONNX, as a module."""
-    place = Path(__file__).parents[1] / "corpus" / "foreign" / "make_onnx.py"
-    spec = importlib.util.spec_from_file_location("make_onnx", place)
-    assert spec is not None
-    assert spec.loader is not None
-    make = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make)
-    return make
-
-
 def _onnx(tensors: dict[str, Any]) -> bytes:
-    make = onnx_maker()
     kinds = {"float32": 1, "int32": 6}
-    made: bytes = make.model(
+    made: bytes = make_onnx.model(
         *(
-            make.tensor(name, kinds[str(one.dtype)], list(one.shape), make.raw(one.tobytes()))
+            make_onnx.tensor(
+                name, kinds[str(one.dtype)], list(one.shape), make_onnx.raw(one.tobytes())
+            )
             for name, one in tensors.items()
         )
     )

@@ -19,6 +19,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy as znumpy
+from tests.corpus.foreign import make_onnx
 from tests.extent import sample
 from tests.remote import requests
 from tests.remote.patterns import CORPUS, TESTS, patterns
@@ -296,12 +297,12 @@ def test_a_token_is_not_sent_to_another_host(models: Path) -> None:
 
 
 def onnx_beside(location: str) -> bytes:
-    made: bytes = requests.onnx_maker().model(
-        requests.onnx_maker().tensor(
+    made: bytes = make_onnx.model(
+        make_onnx.tensor(
             "a",
             1,
             [200, 500],
-            requests.onnx_maker().external(location=location, offset="8", length="400000"),
+            make_onnx.external(location=location, offset="8", length="400000"),
         )
     )
     return made

@@ -1,9 +1,9 @@
 """The pages are true: their Python runs, and their commands print what they show.
 
 Blocks of a page run in order, in one folder that begins empty. In a `console` block a line that
-begins with `$` is a command and the lines after it are what it prints on a terminal of 80 columns
-without colours; times may differ, and paths are shown without their folder. A picture that a
-command draws is the one beside the page.
+begins with `$` is a command and the lines after it are what it prints on a terminal of 80 columns;
+times may differ, and paths are shown without their folder. A picture that a command draws is the
+one beside the page.
 """
 
 from __future__ import annotations
@@ -60,7 +60,6 @@ def printed(command: str, last_code: object, patch: pytest.MonkeyPatch) -> tuple
     assert program in ("ztensor", "python")
     screen = FakeTerminal()
     patch.setenv("COLUMNS", "80")
-    patch.setenv("NO_COLOR", "1")
     with patch.context() as streams:
         streams.setattr("sys.stdout", screen)
         streams.setattr("sys.stderr", screen)

@@ -6,7 +6,6 @@ import argparse
 import importlib
 import inspect
 import shutil
-import textwrap
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ztensor.cli.exits import ExitCode
@@ -24,6 +23,8 @@ _WIDEST = 100
 
 def filled(text: str) -> str:
     """Return a text with its paragraphs as wide as the terminal, indented lines as they are."""
+    import textwrap  # for help alone
+
     width = min(shutil.get_terminal_size().columns, _WIDEST)
     parts = text.strip().split("\n\n")
     return "\n\n".join(part if "\n  " in part else textwrap.fill(part, width) for part in parts)
@@ -58,17 +59,16 @@ class Command(NamedTuple):
         for option in self.options:
             option.add_to(parser)
 
-    def parser(self) -> argparse.ArgumentParser:
-        """Return what reads its command line."""
+    def explain(self) -> str:
+        """Return its help as it is printed."""
         parser = _Parser(
             usage=self.usage,
             description=filled(self.help),
             epilog=EXIT_CODES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
         )
         self.add_to(parser)
-        return parser
+        return parser.format_help()
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Return the values of its options.
@@ -77,8 +77,10 @@ class Command(NamedTuple):
             UsageError: a word has no place here, or one is missing.
         """
         advice = f"; `ztensor {self.name} --help` shows all"
+        parser = _Parser(usage=self.usage, allow_abbrev=False)
+        self.add_to(parser)
         try:
-            values, extra = self.parser().parse_known_intermixed_args(words)
+            values, extra = parser.parse_known_intermixed_args(words)
         except UsageError as error:
             error.message += advice
             raise

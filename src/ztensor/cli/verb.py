@@ -29,7 +29,7 @@ def call(command: Command, words: Sequence[str]) -> ExitCode:
     terminal.hide(words)
     try:
         if not {"-h", "--help"}.isdisjoint(itertools.takewhile("--".__ne__, words)):
-            print(command.parser().format_help(), end="")
+            print(command.explain(), end="")
             return ExitCode.OK
         options = command.parse(words)
         if getattr(options, "files", None):

@@ -64,37 +64,13 @@ def write_one(
         if last is not None:
             last()
 
-    sink: FileSink | RemoteSink | StreamSink
-    if how.dry_run:
-        sink = StreamSink(Nowhere(place.remote or target, makes_folder=how.makes_folder))
-    elif place.remote is not None:
-        length = max(stored, reader.nbytes)
-        sink = RemoteTarget(
-            place.remote,
-            expected=length + length // 16,
-            is_new=place.is_new,
-            look=look,
-            written=written,
-            reads_back=check,
-            made=place.made,
-        )
-    else:
-        sink = Target(place, durable=how.durable, look=look, written=written)
+    sink = _sink_at(place, how, max(stored, reader.nbytes), look, written)
     try:
         if isinstance(sink, FileSink):
             for rights in reader.objects.rights():
                 sink.narrow(rights)
         if kind == "zt":
-            emitter = emitter_of(how.version)
-            attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
-            chosen, of_objects = sayable_objects(reader, emitter)
-            if how.keeps_all:
-                require_lossless([*unsaid, *of_objects], target)
-            lost += [*unsaid, *of_objects]
-            if how.strict:  # before the work, not after it
-                require_lossless(lost, target)
-            if not is_shard:
-                require_some(reader, chosen, lost, target)
+            chosen, attributes = _chosen(reader, target, how, lost, is_shard=is_shard)
             _copy(chosen, sink, attributes, extra_of(reader, how.version), how)
             count = len(chosen)
         else:
@@ -114,6 +90,50 @@ def write_one(
         sink.abort()
         raise
     return count, sink.position
+
+
+def _sink_at(
+    place: Place,
+    how: How,
+    nbytes: int,
+    look: Callable[[Any], None],
+    written: Callable[[int], None],
+) -> FileSink | RemoteSink | StreamSink:
+    """Return what writes one file, of about so many bytes; see `Target`."""
+    if how.dry_run:
+        return StreamSink(Nowhere(place.remote or place.path, makes_folder=how.makes_folder))
+    if place.remote is None:
+        return Target(place, durable=how.durable, look=look, written=written)
+    return RemoteTarget(
+        place.remote,
+        expected=nbytes + nbytes // 16,
+        is_new=place.is_new,
+        look=look,
+        written=written,
+        reads_back=how.is_checked,
+        made=place.made,
+    )
+
+
+def _chosen(
+    reader: Reader, target: str, how: How, lost: list[Loss], *, is_shard: bool
+) -> tuple[Mapping[str, FileObjects], dict[str, Any]]:
+    """Return the objects that a version can hold, and the attributes; add the others to `lost`.
+
+    Raises:
+        NotRepresentableError: there are others, and nothing may be lost, or all is.
+    """
+    emitter = emitter_of(how.version)
+    attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
+    chosen, of_objects = sayable_objects(reader, emitter)
+    if how.keeps_all:
+        require_lossless([*unsaid, *of_objects], target)
+    lost += [*unsaid, *of_objects]
+    if how.strict:  # before the work, not after it
+        require_lossless(lost, target)
+    if not is_shard:
+        require_some(reader, chosen, lost, target)
+    return chosen, attributes
 
 
 def _copy(

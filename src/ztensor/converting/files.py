@@ -79,17 +79,7 @@ def write_set(
     index = index_path(target)
     require_sums(reader)
     remote = remote_of(given)
-    shards: ShardSet | RemoteShardSet
-    if remote is not None:
-        shards = RemoteShardSet(remote, len(groups), replaces_file=replaces_file)
-    else:
-        shards = ShardSet(
-            target,
-            len(groups),
-            durable=how.durable,
-            sources=reader.objects.rights(),
-            replaces_file=replaces_file,
-        )
+    shards = _shards(reader, given, len(groups), how, replaces_file=replaces_file)
     work = work_of(reader, how)
     count = nbytes = done = total_size = 0
     written: list[list[str]] = []
@@ -123,6 +113,21 @@ def write_set(
     lost[:] = dict.fromkeys(lost)  # what is the file's own is lost in each shard
     return _report(
         reader, index, kind, inputs, how, count, source_nbytes, nbytes, lost, tuple(files)
+    )
+
+
+def _shards(
+    reader: Reader, given: Any, count: int, how: How, *, replaces_file: bool
+) -> ShardSet | RemoteShardSet:
+    remote = remote_of(given)
+    if remote is not None:
+        return RemoteShardSet(remote, count, replaces_file=replaces_file)
+    return ShardSet(
+        path_text(given),
+        count,
+        durable=how.durable,
+        sources=reader.objects.rights(),
+        replaces_file=replaces_file,
     )
 
 

@@ -55,6 +55,10 @@ class Target(FileSink):
         self._written(self.position)
         return count
 
+    def _write_pieces(self, pieces: list[bytes], at: int, nbytes: int) -> None:
+        super()._write_pieces(pieces, at, nbytes)
+        self._written(self.position)
+
     def commit(self) -> None:
         """Let the bytes be looked at, and put them in place."""
         descriptor = self.in_use()

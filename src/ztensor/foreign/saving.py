@@ -101,8 +101,6 @@ class _Held(Source):
 
     def write(self, data: Buffer) -> int:
         piece = memoryview(data).cast("B")
-        if isinstance(piece.obj, bytearray):  # what is gathered there is written over next
-            piece = memoryview(bytes(piece))
         self._starts.append(self.size)
         self._pieces.append(piece)
         self.size += piece.nbytes

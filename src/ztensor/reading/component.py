@@ -263,7 +263,10 @@ class StoredComponent:
             DigestMismatchError: they do not match their digest.
             SourceError: they could not be read.
         """
-        fill_arriving(self._shared.source, self.parts(destination))
+        if self.component.length > PART_BYTES:
+            fill_arriving(self._shared.source, self.parts(destination))
+        else:  # neighbours may be brought with it
+            self.fill_pieces([(0, destination)])
 
     def parts(self, memory: memoryview) -> list[tuple[int, memoryview, Callable[[], None]]]:
         """Return the pieces of memory to fill: where in the file, which, what to call once filled.

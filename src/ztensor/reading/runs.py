@@ -11,7 +11,7 @@ import bisect
 import collections
 import copy
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     # A run, and what is wanted of it: where in it each piece begins, and what is filled.
     _Work = tuple[int, list[tuple[int, memoryview]]]
 
+_T = TypeVar("_T")
+
 WHOLE_BYTES = 64 << 20  # decoded, of a component that is read and kept whole for any part of it
 KEPT_BYTES = 4 << 20  # decoded bytes that a reader keeps: some frames of rows
 KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
@@ -40,59 +42,66 @@ _BATCH_BYTES = 512 << 10  # decoded by a thread at a time
 _AT_ONCE_BYTES = 32 << 20  # stored, that are read at once where requests are dear
 
 
-class RunCache:
-    """What a reader found out about runs, and the runs it decoded last; safe to share."""
+class Recent(Generic[_T]):
+    """Values that were used last, so many bytes of them and one at least; safe to share.
 
-    def __init__(self) -> None:
+    Args:
+        most: bytes.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._lock = Lock()
-        self._tables: collections.OrderedDict[Hashable, Runs] = collections.OrderedDict()
-        self._decoded: collections.OrderedDict[Hashable, Array] = collections.OrderedDict()
-        self._table_bytes = self._decoded_bytes = 0
+        self._kept: collections.OrderedDict[Hashable, tuple[_T, int]] = collections.OrderedDict()
+        self._nbytes = 0
 
-    def table(self, key: Hashable, find: Callable[[], Runs | None]) -> Runs | None:
-        """Return the runs of a component, which `find` finds the first time."""
+    def get(self, key: Hashable) -> _T | None:
+        """Return a value that was kept."""
         with self._lock:
-            runs = self._tables.get(key)
-            if runs is not None:
-                self._tables.move_to_end(key)
-                return runs
-        runs = find()
-        if runs is not None:
-            with self._lock:
-                if key not in self._tables:
-                    self._tables[key] = runs
-                    self._table_bytes += _nbytes(runs)
-                while self._table_bytes > KEPT_TABLE_BYTES and len(self._tables) > 1:
-                    self._table_bytes -= _nbytes(self._tables.popitem(last=False)[1])
-        return runs
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return found[0]
 
-    def decoded(self, key: Hashable) -> Array | None:
-        """Return a run that was kept."""
+    def keep(self, key: Hashable, value: _T, nbytes: int) -> None:
+        """Keep a value, and drop those that were not asked for longest."""
         with self._lock:
-            run = self._decoded.get(key)
-            if run is not None:
-                self._decoded.move_to_end(key)
-            return run
-
-    def keep(self, key: Hashable, run: Array) -> None:
-        """Keep a decoded run, and drop those that were not asked for longest; one stays."""
-        with self._lock:
-            if key not in self._decoded:
-                self._decoded[key] = run
-                self._decoded_bytes += run.nbytes
-            while self._decoded_bytes > KEPT_BYTES and len(self._decoded) > 1:
-                self._decoded_bytes -= self._decoded.popitem(last=False)[1].nbytes
+            if key not in self._kept:
+                self._kept[key] = value, nbytes
+                self._nbytes += nbytes
+            while self._nbytes > self._most and len(self._kept) > 1:
+                self._nbytes -= self._kept.popitem(last=False)[1][1]
 
     def clear(self) -> None:
         """Forget all."""
         with self._lock:
-            self._tables.clear()
-            self._decoded.clear()
-            self._table_bytes = self._decoded_bytes = 0
+            self._kept.clear()
+            self._nbytes = 0
 
 
-def _nbytes(runs: Runs) -> int:
-    return 2 * len(runs.decoded) * runs.decoded.itemsize
+class RunCache:
+    """What a reader found out about runs, and the runs it decoded last; safe to share.
+
+    Attributes:
+        decoded: runs by component and number.
+    """
+
+    def __init__(self) -> None:
+        self._tables: Recent[Runs] = Recent(KEPT_TABLE_BYTES)
+        self.decoded: Recent[Array] = Recent(KEPT_BYTES)
+
+    def table(self, key: Hashable, find: Callable[[], Runs | None]) -> Runs | None:
+        """Return the runs of a component, which `find` finds the first time."""
+        runs = self._tables.get(key) or find()
+        if runs is not None:
+            self._tables.keep(key, runs, 2 * len(runs.decoded) * runs.decoded.itemsize)
+        return runs
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._tables.clear()
+        self.decoded.clear()
 
 
 class PartReader:
@@ -208,7 +217,7 @@ class RunReader:
         """Return the same over runs of which those that were not kept are asked for."""
         read: dict[int, memoryview] = {}
         for run in runs:
-            if self._cache.decoded((self._key, run)) is None:
+            if self._cache.decoded.get((self._key, run)) is None:
                 start = self._starts[run]
                 read[start] = new_bytes(self._starts[run + 1] - start)
                 at_once.add(self._range.offset + start, read[start])
@@ -272,14 +281,14 @@ class RunReader:
         decoded = self.decoded
         for number, pieces in work:
             key, length = (self._key, number), decoded[number + 1] - decoded[number]
-            run = self._cache.decoded(key)
+            run = self._cache.decoded.get(key)
             if run is None and len(pieces) == 1 and len(pieces[0][1]) == length:
                 self._decode(number, pieces[0][1])  # where it belongs, and it is not kept
                 continue
             if run is None:
                 run = empty_array((length,), np.dtype(np.uint8))
                 self._decode(number, run.data)
-                self._cache.keep(key, run)
+                self._cache.decoded.keep(key, run, run.nbytes)
             for start, target in pieces:
                 target[:] = run.data[start : start + len(target)]
 

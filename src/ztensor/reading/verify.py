@@ -115,13 +115,7 @@ class _Staging(threading.local):
 
 
 class _Call:
-    """What the walks of one call share.
-
-    Args:
-        file: the file.
-        total: stored bytes to read.
-        progress: as `verify_file` takes it.
-    """
+    """What the walks of one call share; `total` is the stored bytes to read."""
 
     def __init__(self, file: FileObjects, total: int, progress: Progress | None) -> None:
         self.file = file
@@ -306,14 +300,7 @@ def _are_summed(sums: Sums, name: str, tensor_object: TensorObject, findings: _F
 
 
 class _Walk:
-    """Goes through all components of one object.
-
-    Args:
-        call: what the walks share.
-        overlaps: what is known of bytes that objects share.
-        name: the object's name.
-        tensor_object: the object.
-    """
+    """Goes through all components of one object."""
 
     def __init__(
         self, call: _Call, overlaps: Overlaps, name: str, tensor_object: TensorObject

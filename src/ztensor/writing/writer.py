@@ -23,6 +23,7 @@ from ztensor.model.formats import require_ours
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.model.rules import align
 from ztensor.model.showing import counted
+from ztensor.options import EditOptions, ObjectOptions, WriteOptions, require_options
 from ztensor.reading.reader import ObjectReader
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.sink import Durable, sink_of
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from ztensor.layout.base import Array
     from ztensor.reading.objects import Objects
     from ztensor.source.sink import Sink
-    from ztensor.typing import EditOptions, ElementType, Path, Target, TensorLike, TorchTensor
+    from ztensor.typing import ElementType, Path, Target, TensorLike, TorchTensor
 
 
 # Of shorter arrays the bytes take less time to write than the steps of any other object.
@@ -65,26 +66,14 @@ class Writer(Output, Hinted):
     Args:
         path: a path, or a file object open for writing bytes, which need not be seekable; or a
             sink, which decides where bytes go.
-        version: `"1.2.0"`, `"1.1.0"`, `"0.1.0"` or `"2.1"`; `"2"` and `"2.0"` are `"2.1"`.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
             Components that zstd makes no smaller are stored raw.
-        checksum: `"crc32c"`, or of 2.1 `"xxh3"`; `"sha256"`; or None. True is the first of those
-            the version has.
         attributes: the file's own key-value pairs.
-        durable: True flushes file and folder to disk before `finish` returns; "auto" does so when
-            an existing file is replaced; False leaves it to the system.
-        threads: how many compress and hash beside the writing; by default as many as there are
-            cores, four at most, or what `ZTENSOR_NUM_THREADS` says.
-        format: `"zt"` writes a zTensor file also where the path has another format's suffix.
-        chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
-            together, up to 16 MiB: more make smaller files, fewer make reading rows cheaper. By
-            default as many as 64 KiB hold.
         metadata: another name of `attributes`, which `save_file` has; only one of them.
-        alignment: of 2.1: what blobs begin at multiples of, a power of two from 4096 to 65536,
-            which is the default. Less suits many small tensors.
-        canonical: of 2.1: True writes the canonical form, in which the same tensors and attributes
-            give the same bytes: raw, equal bytes once, xxh3. Objects are then written in the order
-            of their names' bytes, and not streamed.
+        durable: see `ztensor.typing.SaveOptions`.
+        threads: how many compress and hash beside the writing; see `ztensor.typing.LoadOptions`.
+        format: `"zt"` writes a zTensor file also where the path has another format's suffix.
+        options: see `ztensor.typing.WriteOptions`.
 
     Raises:
         ArgumentValueError: an argument has an unknown value, or the path another format's suffix.
@@ -96,21 +85,35 @@ class Writer(Output, Hinted):
         self,
         path: Target | Sink,
         *,
-        version: str = LATEST,
         compression: bool | int | str = False,
-        checksum: str | bool | None = True,
         attributes: Mapping[str, object] | None = None,
+        metadata: Mapping[str, object] | None = None,
         durable: Durable = "auto",
         threads: int | None = None,
         format: Literal["zt"] | None = None,
-        chunk_rows: int | None = None,
-        metadata: Mapping[str, object] | None = None,
-        alignment: int | None = None,
-        canonical: bool = False,
+        **options: Unpack[WriteOptions],
     ) -> None:
+        require_options("Writer", options, WriteOptions)
         given = attributes_of(attributes_given(metadata, attributes))
         if is_path(path):
             require_ours(path_text(path), format)
+        self._prepare(compression, threads, **options)
+        if given is not None:
+            self.draft.set_attributes(given)
+        self._begin(sink_of(path, durable=durable))
+
+    def _prepare(
+        self,
+        compression: bool | int | str,  # noqa: FBT001  # as the option has it
+        threads: int | None,
+        *,
+        version: str = LATEST,
+        checksum: str | bool | None = True,
+        chunk_rows: int | None = None,
+        alignment: int | None = None,
+        canonical: bool = False,
+    ) -> None:
+        """Look at the options of a new file; see `WriteOptions`."""
         super().__init__(
             emitter_of(version),
             compression=compression,
@@ -120,9 +123,6 @@ class Writer(Output, Hinted):
             alignment=alignment,
             canonical=canonical,
         )
-        if given is not None:
-            self.draft.set_attributes(given)
-        self._begin(sink_of(path, durable=durable))
 
     @classmethod
     def append(cls, path: Path, **options: Unpack[EditOptions]) -> Editor:
@@ -140,11 +140,7 @@ class Writer(Output, Hinted):
         self,
         name: str,
         data: TensorLike,
-        *,
-        attributes: Mapping[str, object] | None = None,
-        compress: bool | int | str | None = None,
-        checksum: str | bool | None = None,
-        chunk_rows: int | None = None,
+        **options: Unpack[ObjectOptions],
     ) -> None:
         """Write one object.
 
@@ -154,10 +150,7 @@ class Writer(Output, Hinted):
             name: the object's name; any text, each once.
             data: a `Tensor`, an array (also non-contiguous, byte-swapped, 0-d or empty), or a value
                 of torch, JAX or SciPy, dense or sparse, on any device.
-            attributes: key-value pairs of the object; a tensor's own by default.
-            compress: as the writer's `compression`, for this object; None takes the writer's.
-            checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
-            chunk_rows: as the writer's, for this object; None takes the writer's.
+            options: see `ztensor.typing.ObjectOptions`.
 
         Raises:
             NotRepresentableError: the version cannot hold it; the message says what would work.
@@ -165,28 +158,23 @@ class Writer(Output, Hinted):
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
         plain = None
-        if (
-            type(data) is np.ndarray
-            and attributes is None
-            and compress is None
-            and checksum is None
-            and chunk_rows is None
-        ):
+        if type(data) is np.ndarray and not options:
             plain = data
             kind = self._kinds.get((data.shape, data.dtype))
             if kind is not None:
                 self._write_alike(name, data, kind)
                 return
+        require_options("write", options, ObjectOptions)
         self._require_ready(name)
         try:
-            plan, arrays = self._plan(data, attributes)
-            options = self._own_options(compress, checksum, chunk_rows)
+            plan, arrays = self._plan(data, options.get("attributes"))
+            how = self._own_options(options)
         except ZTensorError as error:
             error.locate(file=self._sink.name, object_name=name)
             raise
         try:
             components = {
-                role: self._write_component(name, plan, role, arrays[role], options)
+                role: self._write_component(name, plan, role, arrays[role], how)
                 for role in plan.components
             }
         except BaseException:
@@ -197,7 +185,7 @@ class Writer(Output, Hinted):
         written = TensorObject(plan.shape, plan.format, components, own)
         self.draft.objects[name] = written
         if plain is not None and self._has_kind(plain):
-            self._digest = None if options.algorithm is None else options.algorithm.whole()
+            self._digest = None if how.algorithm is None else how.algorithm.whole()
             self._kinds[plain.shape, plain.dtype] = len(self.draft.objects.kinds)
             self.draft.objects.kinds.append(written)
 
@@ -245,12 +233,12 @@ class Writer(Output, Hinted):
 
     def _own_options(
         self,
-        compress: bool | int | str | None,  # noqa: FBT001  # as callers have it
-        checksum: str | bool | None,  # noqa: FBT001
-        chunk_rows: int | None,
+        own: ObjectOptions,
     ) -> BlobOptions:
         """Return the options of an object: its own, and the writer's for those that are None."""
-        options = self._options.with_own(compress, checksum, chunk_rows)
+        options = self._options.with_own(
+            own.get("compress"), own.get("checksum"), own.get("chunk_rows")
+        )
         if self._canonical is not None:
             require_canonical(self.draft.version, options)
         return options
@@ -272,37 +260,15 @@ class Writer(Output, Hinted):
             self._crew,
         )
 
-    def write_numpy(
-        self,
-        name: str,
-        data: npt.ArrayLike,
-        *,
-        compress: bool | int | str | None = None,
-        checksum: str | bool | None = None,
-        chunk_rows: int | None = None,
-    ) -> None:
+    def write_numpy(self, name: str, data: npt.ArrayLike, **options: Unpack[ObjectOptions]) -> None:
         """Write a dense object from an array; see `write`."""
-        self.write(name, data, compress=compress, checksum=checksum, chunk_rows=chunk_rows)
+        require_options("write_numpy", options, ObjectOptions)
+        self.write(name, data, **options)
 
-    def write_torch(
-        self,
-        name: str,
-        data: TorchTensor,
-        *,
-        attributes: Mapping[str, object] | None = None,
-        compress: bool | int | str | None = None,
-        checksum: str | bool | None = None,
-        chunk_rows: int | None = None,
-    ) -> None:
+    def write_torch(self, name: str, data: TorchTensor, **options: Unpack[ObjectOptions]) -> None:
         """Write a torch tensor, dense or sparse, from any device; see `write`."""
-        self.write(
-            name,
-            data,
-            attributes=attributes,
-            compress=compress,
-            checksum=checksum,
-            chunk_rows=chunk_rows,
-        )
+        require_options("write_torch", options, ObjectOptions)
+        self.write(name, data, **options)
 
     def add(
         self,
@@ -352,7 +318,7 @@ class Writer(Output, Hinted):
         try:
             objects = reader.objects if isinstance(reader, ObjectReader) else reader
             file = objects.part(source_name)
-            options = None if compress is None else self._own_options(compress, None, None)
+            options = None if compress is None else self._own_options({"compress": compress})
             self.copier.narrow(file)
             plan, is_stored = self.copier.plan(file, source_name, is_decoded=is_canonical)
             self.draft.emitter.require_object(plan)
@@ -411,11 +377,7 @@ class Writer(Output, Hinted):
         name: str,
         shape: Sequence[int],
         dtype: ElementType,
-        *,
-        attributes: Mapping[str, object] | None = None,
-        compress: bool | int | str | None = None,
-        checksum: str | bool | None = None,
-        chunk_rows: int | None = None,
+        **options: Unpack[ObjectOptions],
     ) -> ObjectSink:
         """Return a sink for one dense object that takes its elements in pieces.
 
@@ -428,17 +390,14 @@ class Writer(Output, Hinted):
             shape: its shape.
             dtype: element type: a long or short name, a logical type's name, a NumPy type or a
                 `torch.dtype`.
-            attributes: key-value pairs of the object.
-            compress: as the writer's `compression`, for this object; None takes the writer's. An
-                object of more than 4 MiB stays compressed where that saves nothing: only its end
-                would tell.
-            checksum: as the writer's `checksum`, for this object; False or "none" for no digest.
-            chunk_rows: as the writer's, for this object; None takes the writer's.
+            options: see `ztensor.typing.ObjectOptions`. An object of more than 4 MiB stays
+                compressed where that saves nothing: only its end would tell.
 
         Raises:
             NotRepresentableError: the version cannot hold it.
             UsageError: the name was written before, or the writer is finished.
         """
+        require_options("stream", options, ObjectOptions)
         self._require_ready(name)
         try:
             if self._canonical is not None:
@@ -446,15 +405,15 @@ class Writer(Output, Hinted):
                     "a canonical file has equal bytes once, which the end of a stream would tell",
                     expected="objects written as a whole",
                 )
-            plan, element = plan_of_stream(shape, dtype, attributes)
+            plan, element = plan_of_stream(shape, dtype, options.get("attributes"))
             self.draft.emitter.require_object(plan)
-            options = self._own_options(compress, checksum, chunk_rows)
+            how = self._own_options(options)
         except ZTensorError as error:
             error.locate(file=self._sink.name, object_name=name)
             raise
         # Attributes are written at the end; the caller may change its dict before.
         plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
-        blob = blob_of_stream(self._sink, plan, options, self._crew)
+        blob = blob_of_stream(self._sink, plan, how, self._crew)
         self._stream = ObjectSink(self, name, plan, element, blob, self._end_stream)
         return self._stream
 

@@ -78,8 +78,6 @@ class FakeTerminal(io.TextIOWrapper):
 @pytest.fixture
 def run_on_terminal(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run the command in this process, as if on a terminal of `width` columns."""
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.delenv("NO_COLOR", raising=False)
 
     def run(*arguments: object, width: int = 80) -> Ended:
         out, err = FakeTerminal(), FakeTerminal()

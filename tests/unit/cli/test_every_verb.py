@@ -232,25 +232,16 @@ def looking(verb: str, kind: str, file: Path) -> tuple[list[str], str]:
 @pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("verb", LOOKING)
 def test_a_verb_that_looks(run: Run, made: Made, verb: str, kind: str) -> None:
+    """As text, as JSON, and quiet."""
     arguments, words = looking(verb, kind, made(kind))
     ended = run(*arguments)
     assert (ended.code, ended.err) == (0, "")
     assert words in ended.out
-
-
-@pytest.mark.parametrize("kind", MAKERS)
-@pytest.mark.parametrize("verb", LOOKING)
-def test_a_verb_that_looks_as_json(run: Run, made: Made, verb: str, kind: str) -> None:
-    ended = run(*looking(verb, kind, made(kind))[0], "--json")
+    ended = run(*arguments, "--json")
     assert (ended.code, ended.err) == (0, "")
     assert ended.json
     assert ended.out.isascii()
-
-
-@pytest.mark.parametrize("kind", MAKERS)
-@pytest.mark.parametrize("verb", LOOKING)
-def test_a_verb_that_looks_is_quiet(run: Run, made: Made, verb: str, kind: str) -> None:
-    ended = run(*looking(verb, kind, made(kind))[0], "--quiet")
+    ended = run(*arguments, "--quiet")
     assert (ended.code, ended.out, ended.err) == (0, "", "")
 
 

@@ -203,14 +203,6 @@ def test_with_several_files_the_highest_code_counts(run: Run, model: Path, verb:
     assert "scalar" in ended.out if verb == "ls" else "model.zt: ok" in ended.out
 
 
-def test_an_interrupt_ends_with_130(run: Run, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_arguments: object, **_options: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("ztensor.open", interrupted)
-    assert run("ls", model).code == 130
-
-
 def test_too_little_memory_is_an_error(
     run: Run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -251,11 +243,6 @@ def test_quiet_prints_nothing_but_errors(run: Run, model: Path, verb: str) -> No
     assert ended.err.startswith("error: ")
 
 
-def test_quiet_show(run: Run, model: Path) -> None:
-    ended = run("show", model, "scalar", "-q")
-    assert (ended.code, ended.out, ended.err) == (0, "", "")
-
-
 @pytest.mark.parametrize("verb", ["info", "ls", "verify"])
 def test_json_of_an_error(run: Run, verb: str) -> None:
     ended = run(verb, CORPUS / "reject" / "cbor_trailing.zt", "--json")
@@ -266,15 +253,6 @@ def test_json_of_an_error(run: Run, verb: str) -> None:
     assert error["type"] == "ManifestError"
     assert error["reason"] == "cbor_trailing"
     assert error["message"] in ended.err
-
-
-def test_nothing_but_json_on_standard_output(run: Run, model: Path) -> None:
-    for arguments in (("ls", model), ("info", model), ("show", model, "bias"), ("verify", model)):
-        ended = run(*arguments, "--json")
-        assert ended.code == 0
-        assert ended.json
-        assert ended.err == ""
-        assert ended.out.isascii()
 
 
 @pytest.mark.slow
@@ -299,17 +277,6 @@ def test_a_reader_that_goes_away_ends_it_quietly(model: Path, arguments: tuple[s
         process.stdout.close()  # long before anything is printed
         assert process.stderr.read() == b""
         assert process.wait() == ExitCode.BROKEN_PIPE
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
-def test_output_that_cannot_be_stored_is_an_error(model: Path) -> None:
-    command = [sys.executable, "-m", "ztensor", "ls", str(model)]
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
-    assert done.returncode == 1
-    assert os.strerror(errno.ENOSPC).encode() in done.stderr
-    assert b"Traceback" not in done.stderr
 
 
 def closed(*numbers: int) -> Any:

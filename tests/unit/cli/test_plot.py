@@ -25,7 +25,7 @@ def test_few_objects_are_drawn_large(run_on_terminal: Run, triangle: Path) -> No
     lines = run_on_terminal("plot", triangle, width=41).out.splitlines()
     assert len(lines) == 9
     assert "█" in lines[1]
-    assert max(map(len, lines[1:8])) <= 60  # with the escapes of colours
+    assert max(map(len, lines[1:8])) <= 41
     assert lines[7].startswith("-20")
     assert lines[7].endswith("20")
 

@@ -25,7 +25,6 @@ from ztensor.source.stream import StreamSink
 from ztensor.testing.builder import draft
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
-REJECT = json.loads((CORPUS / "reject/hdf5/expected.json").read_text("utf-8"))
 GOLDEN = [CORPUS / f"accept/hdf5/{name}.h5" for name in ("earliest", "latest", "user_block")]
 WITHOUT = "h5py, which reads HDF5, is not installed"
 
@@ -61,15 +60,6 @@ def test_without_h5py_files_are_read_and_not_written(monkeypatch: pytest.MonkeyP
     assert reader["chunked/lzf"].sum() == np.arange(40).sum()
     with pytest.raises(ztensor.MissingDependencyError, match=r"pyztensor\[foreign\]"):
         export(reader)
-
-
-@pytest.mark.parametrize(("name", "reason"), REJECT.items(), ids=list(REJECT))
-def test_a_damaged_file_is_refused(name: str, reason: str) -> None:
-    with pytest.raises(ztensor.ZTensorError) as caught:
-        ztensor.open(CORPUS / "reject/hdf5" / name)
-    assert caught.value.reason in {reason, Reason.OUT_OF_BOUNDS}
-    assert isinstance(caught.value, (ztensor.FormatError, ztensor.LimitError))
-    assert name in str(caught.value)
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import ml_dtypes
@@ -14,44 +12,17 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.corpus.foreign import make_onnx as make
 from ztensor.errors import Reason
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
-REJECT = json.loads((CORPUS / "reject/onnx/expected.json").read_text("utf-8"))
 ACCEPT = json.loads((CORPUS / "accept/onnx/expected.json").read_text("utf-8"))
 WITHOUT = "onnx, the library these are compared with, is not installed"
-
-
-def _made() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_onnx", CORPUS / "make_onnx.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-make = _made()
 
 
 @pytest.fixture
 def onnx() -> Any:
     return pytest.importorskip("onnx", reason=WITHOUT)
-
-
-@pytest.mark.parametrize(("name", "reason"), REJECT.items(), ids=list(REJECT))
-def test_a_damaged_file_is_refused(name: str, reason: str) -> None:
-    with pytest.raises((ztensor.FormatError, ztensor.LimitError)) as caught:
-        ztensor.open(CORPUS / "reject/onnx" / name)
-    assert caught.value.reason == reason
-    assert name in str(caught.value)
-
-
-def test_the_corpus_is_what_its_script_writes() -> None:
-    made = make.files()
-    assert {path: (CORPUS / path).read_bytes() for path in made} == made
-    there = {path.relative_to(CORPUS) for path in (CORPUS / "reject/onnx").iterdir()}
-    assert there <= set(made)
 
 
 @pytest.mark.parametrize("name", ACCEPT)

@@ -1,0 +1,62 @@
+"""The hostile files of every format: each is refused for its reason, and costs little memory."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ztensor
+from tests.corpus.foreign import make_npz, make_onnx, make_safetensors
+from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError
+from ztensor.testing.promise import exercise
+
+CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
+
+
+def hostile() -> Iterator[Any]:
+    """Give each file with where it is refused, and why."""
+    for listing in sorted((CORPUS / "reject").glob("*/expected.json")):
+        kind = listing.parent.name
+        for name, said in json.loads(listing.read_text("utf-8")).items():
+            path = listing.with_name(name if "." in name else f"{name}.{kind}")
+            stage, reason = said if isinstance(said, list) else ("open", said)
+            yield pytest.param(path, "read" if kind == "pt" else stage, reason, id=path.name)
+
+
+def open_and_read(path: Path, stage: str) -> None:
+    with ztensor.open(path) as reader:
+        assert stage == "read"
+        reader.read(next(iter(reader)))
+
+
+@pytest.mark.parametrize(("path", "stage", "reason"), list(hostile()))
+def test_a_hostile_file_is_refused_for_its_reason(
+    path: Path, stage: str, reason: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises((FormatError, UnsupportedError, LimitError)) as caught:
+            open_and_read(path, stage)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    others = {Reason.OUT_OF_BOUNDS} if path.suffix == ".h5" else set()
+    assert caught.value.reason in {reason, *others}
+    assert caught.value.file == str(path)
+    assert capfd.readouterr().out == ""
+    if path.suffix in {".npz", ".npy"}:
+        exercise(path.read_bytes())
+
+
+@pytest.mark.parametrize("maker", [make_npz, make_onnx, make_safetensors])
+def test_the_corpus_is_what_its_script_writes(maker: Any) -> None:
+    made = maker.files()
+    assert {path: (CORPUS / path).read_bytes() for path in made} == made
+    format_ = maker.__name__.rpartition("_")[2]
+    there = {path.relative_to(CORPUS) for path in (CORPUS / "reject" / format_).iterdir()}
+    assert there <= set(made)
