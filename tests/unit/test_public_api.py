@@ -21,6 +21,7 @@ import pytest
 import ztensor
 import ztensor.typing
 from ztensor.numpy import save, save_file
+from ztensor.options import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -230,6 +231,22 @@ def test_every_typed_dict_of_options_is_taken_by_a_function() -> None:
     taken = {kind.__name__ for _, kind in TAKERS.values()}
     kinds = {name for name in ztensor.typing.__all__ if name.endswith("Options")}
     assert kinds == taken
+
+
+def has_text(option: str, kind: Any) -> bool:
+    with contextlib.suppress(KeyError):
+        return bool(text_of(option, kind))
+    return False
+
+
+@pytest.mark.parametrize(
+    "kind", {kind for _, kind in TAKERS.values()}, ids=lambda kind: kind.__name__
+)
+def test_every_option_has_its_text_where_it_is_declared(kind: Any) -> None:
+    names = set(kind.__annotations__)
+    kinds = [one for _, one in TAKERS.values() if set(one.__annotations__) <= names]
+    for name in names:
+        assert any(has_text(name, one) for one in kinds), name
 
 
 # Values that are refused, which shows that they arrive; `durable` is seen by the disk alone.

@@ -736,6 +736,15 @@ def test_what_save_returns_and_reports(tmp_path: Path) -> None:
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
+def test_a_shard_is_as_long_as_was_said_and_no_longer(tmp_path: Path) -> None:
+    tensors = {name: np.zeros(1000) for name in "abc"}
+    for size, count in ((16_000, 2), (15_999, 3)):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        save_file(tensors, folder / "m.zt", max_shard_size=size)
+        assert len(list(folder.glob("*.zt"))) == count
+
+
 def test_one_object_larger_than_the_size(tmp_path: Path) -> None:
     save_file({"a": np.zeros(10_000), "b": np.ones(1)}, tmp_path / "m.zt", max_shard_size=100)
     assert len(load_file(tmp_path / "m.zt")) == 2

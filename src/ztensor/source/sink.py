@@ -20,6 +20,7 @@ from ztensor.source.descriptor import Descriptor, OpenFile
 from ztensor.source.flushing import flush_folder
 from ztensor.source.gathering import MOST_PIECES, Gatherer
 from ztensor.source.paths import path_text
+from ztensor.source.reserving import LEAST_BYTES, reserve
 from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
 from ztensor.source.stream import StreamSink
 from ztensor.source.table import remote_of
@@ -138,6 +139,7 @@ class FileSink(OpenFile, Gatherer):
         self._made = made
         self._sources: set[Rights] = set()
         self._mode: int | None = None
+        self._is_reserving = True
         self._folder = os.path.dirname(path)
         note_write(self)
         try:
@@ -286,13 +288,18 @@ class FileSink(OpenFile, Gatherer):
     def _write_some(self, data: memoryview) -> int:
         return self._ask(lambda number: os.write(number, data), "cannot write")
 
+    def _write_through(self, data: memoryview, at: int) -> None:
+        self._reserve(at, data.nbytes)
+        super()._write_through(data, at)
+
+    def _reserve(self, at: int, nbytes: int) -> None:
+        if self._is_reserving and nbytes >= LEAST_BYTES:
+            self._is_reserving = self._ask(lambda number: reserve(number, at, nbytes))
+
     def skip(self, count: int) -> None:
         """Go on so many bytes further; between is a hole, which reads as zeros.
 
         What follows must not be empty: a file ends with its last byte.
-
-        Raises:
-            SourceError: what was gathered could not be stored.
         """
         self._flush()
         self._ask(lambda number: os.lseek(number, count, os.SEEK_CUR), "cannot write")
@@ -302,6 +309,7 @@ class FileSink(OpenFile, Gatherer):
         if not hasattr(os, "writev") or len(pieces) > MOST_PIECES:
             super()._write_pieces(pieces, at, nbytes)
             return
+        self._reserve(self.position, nbytes)
         written = self._ask(lambda number: os.writev(number, pieces), "cannot write")
         if written < nbytes:  # a disk that is nearly full
             self._write_through(memoryview(b"".join(pieces))[written:], at + written)
@@ -414,9 +422,6 @@ class FileSink(OpenFile, Gatherer):
 
         Args:
             failure: what the error says where that fails.
-
-        Raises:
-            SourceError: they could not be.
         """
         try:
             flush_folder(self._folder)
