@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.encoding.base import Encoding
 from ztensor.errors import (
     ArgumentValueError,
     EncodingError,
@@ -21,7 +22,6 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.foreign.base import ForeignEncoding
 from ztensor.layout import View
 from ztensor.layout.elements import numpy_dtype, spell, storage_dtype, typed_array, whole_elements
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
@@ -298,7 +298,7 @@ def _require_digests(file: FileObjects, name: str, tensor_object: TensorObject) 
 # --- What they become --------------------------------------------------------------------------
 
 
-class _Cast(ForeignEncoding):
+class _Cast(Encoding):
     """An encoding whose decoded bytes are an object's elements as another type.
 
     Args:
@@ -324,7 +324,7 @@ class _Cast(ForeignEncoding):
         *,
         has_sum: bool,
     ) -> None:
-        super().__init__(name)
+        self.name = name
         self.target = target
         self.largest_error = 0.0
         self.decoded_length: int | None = None

@@ -189,17 +189,12 @@ class Algorithm:
     def whole(self) -> Callable[[Buffer], str]:
         """Return what makes the manifest's text for one C-contiguous buffer, cheaply."""
         if self.name == "crc32c":
-            return _whole_crc32c()
+            crc = crc32c()
+            return lambda data: f"crc32c:0x{crc(data, 0):08X}"
         if self.name == "xxh3":
             function = xxh3_function()
             return lambda data: f"xxh3:{function(data):016x}"
         return lambda data: digest_of(self, (memoryview(data).cast("B"),))
-
-
-@functools.cache  # one object that the garbage collector looks at, not one for each tensor
-def _whole_crc32c() -> Callable[[Buffer], str]:
-    function = crc32c()
-    return lambda data: f"crc32c:0x{function(data, 0):08X}"
 
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -284,12 +279,16 @@ def parse_digest(text: str) -> Digest:
         if free and free[1].lower() not in ALGORITHMS:
             return Digest(free[1].lower(), free[2])
         expected = "'algorithm:hex', such as 'crc32c:0x1234ABCD'"
-    raise FormatError(
+    raise _malformed(text, expected, SECTION)
+
+
+def _malformed(text: str, expected: str, section: str) -> FormatError:
+    return FormatError(
         "the digest is malformed",
         reason=Reason.DIGEST_MALFORMED,
         expected=expected,
         found=describe(text),
-        section=SECTION,
+        section=section,
     )
 
 
@@ -305,13 +304,8 @@ def parse_strict_digest(text: str) -> Digest:
     match = _STRICT_TEXT.match(text)
     if match:
         return Digest(match[1], match[2], any_width=True)
-    raise FormatError(
-        "the digest is malformed",
-        reason=Reason.DIGEST_MALFORMED,
-        expected="'algorithm:hex' in lower case, such as 'xxh3:0123456789abcdef'",
-        found=describe(text),
-        section="2.1 section 3.4",
-    )
+    expected = "'algorithm:hex' in lower case, such as 'xxh3:0123456789abcdef'"
+    raise _malformed(text, expected, "2.1 section 3.4")
 
 
 def xxh3(data: bytes) -> int:
@@ -329,13 +323,11 @@ def xxh3_128(pieces: Iterable[bytes | memoryview]) -> bytes:
     Raises:
         MissingDependencyError: the library is not installed.
     """
-    _xxh3()
-    import xxhash
-
-    hasher = xxhash.xxh3_128()
+    hasher = _xxhash().xxh3_128()
     for piece in pieces:
         hasher.update(piece)
-    return hasher.digest()
+    digest: bytes = hasher.digest()
+    return digest
 
 
 def check_digest(text: str, *, strict: bool = False) -> list[Problem]:

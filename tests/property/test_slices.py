@@ -17,7 +17,6 @@ from hypothesis.extra import numpy as npst
 
 import ztensor
 from ztensor import Tensor
-from ztensor.encoding.zstd import codec
 from ztensor.errors import ArgumentValueError, FormatError, LimitError, UnsupportedError, UsageError
 from ztensor.layout.elements import spell, stored_form
 from ztensor.numpy import save
@@ -87,7 +86,7 @@ def sizes(gap: int, piece: int, run: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "GAP_BYTES", gap)
         patch.setattr(selection, "PIECE_BYTES", piece)
-        patch.setattr(codec, "RUN_BYTES", run)
+        patch.setattr("ztensor.encoding.base.RUN_BYTES", run)
         yield
 
 

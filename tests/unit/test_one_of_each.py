@@ -25,10 +25,11 @@ from ztensor.encoding.raw import Raw
 from ztensor.errors import UsageError
 from ztensor.foreign import FORMATS
 from ztensor.layout import LAYOUTS, elements
-from ztensor.layout.base import PlainParts, check_components
+from ztensor.layout.base import Layout, check_components
 from ztensor.layout.quantization import quantize
 from ztensor.layout.quantization.recipes import RECIPES
 from ztensor.model.dtype import (
+    BY_LONG_NAME,
     LOGICAL_TYPES,
     STORAGE_TYPES,
     LogicalType,
@@ -113,7 +114,7 @@ def test_an_encoding(
 # --- A layout -------------------------------------------------------------------------------
 
 
-class Diagonal(PlainParts):
+class Diagonal(Layout):
     """A square matrix of which only the diagonal is not zero."""
 
     name = "diagonal"
@@ -168,7 +169,9 @@ def _round_trip(path: Path, run: command.Run, expected: dict[str, Any]) -> None:
 
 def test_a_storage_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
     monkeypatch.setattr(elements, "_SPELLED", {})
-    monkeypatch.setitem(STORAGE_TYPES, "f8", StorageType("f8", "float8_e3m4", 1, "f"))
+    storage = StorageType("f8", "float8_e3m4", 1, "f")
+    monkeypatch.setitem(STORAGE_TYPES, "f8", storage)
+    monkeypatch.setitem(BY_LONG_NAME, "float8_e3m4", storage)
     _round_trip(tmp_path / "w.zt", run, {"dtype": "float8_e3m4"})
 
 
@@ -185,12 +188,15 @@ LINES = '''
 
 import numpy as np
 
-from ztensor.foreign.base import ForeignEncoding, Projection
+from ztensor.encoding.base import Encoding
+from ztensor.foreign.base import Projection
 from ztensor.foreign.parts import ahead_of, parts_of
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 
-class Lines(ForeignEncoding):
+class Lines(Encoding):
+    name = "lines"
+
     def decode_into(self, stored, destination, limits):
         text = bytes(stored.read(0, stored.length))
         destination[:] = np.array(text.split(), np.float32).tobytes()
@@ -200,7 +206,7 @@ def project(source, budget):
     count = (source.size - 6) // 16
     data = Component("f32", 6, source.size - 6, encoding="lines", decoded_length=4 * count)
     objects = {"array": TensorObject((count,), "dense", {"data": data})}
-    return Projection(Manifest("", objects), {"lines": Lines("lines")}, tuple)
+    return Projection(Manifest("", objects), {"lines": Lines()}, tuple)
 
 
 def export(reader, sink, *, lose, progress=None, threads=None):

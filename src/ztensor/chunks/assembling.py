@@ -19,13 +19,12 @@ from ztensor.chunks.staging import BLOCK_BYTES, pieces_of
 from ztensor.chunks.sums import Sums
 from ztensor.chunks.table import WHOLE_OBJECT
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import Runs, require_decodable, require_equal_length
+from ztensor.encoding.base import Encoding, Runs, require_decodable, require_equal_length
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     Reason,
     UnsupportedError,
-    UsageError,
     ZTensorError,
     describe,
 )
@@ -442,7 +441,7 @@ def _blocks(target: Array) -> Iterator[tuple[slice, ...]]:
         yield blocks.place(start, stop)
 
 
-class DividedEncoding:
+class DividedEncoding(Encoding):
     """How components are stored that lie in several chunks: see `ztensor.encoding.base.Encoding`.
 
     Args:
@@ -450,7 +449,6 @@ class DividedEncoding:
     """
 
     name = WORD
-    is_written = False
     has_sum = True  # decoding all of a component compares the digests of its chunks
 
     def __init__(self, assembler: Assembler) -> None:
@@ -518,16 +516,10 @@ class DividedEncoding:
 
     def read_box(
         self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Array
-    ) -> None:
+    ) -> bool:
         """Fill an array of the tensor's element type with a box of it."""
-        number = self._number(stored)
-        self._assembler.fill(number, offsets, sizes, target)
-
-    def encode(
-        self, data: memoryview, *, level: int, frame_bytes: int | None = None
-    ) -> Iterator[bytes | memoryview]:
-        """Refuse: no file of ours is written so."""
-        raise UsageError("this encoding is only read", found=describe(WORD))
+        self._assembler.fill(self._number(stored), offsets, sizes, target)
+        return True
 
     def _number(self, stored: Stored) -> int:
         return self._assembler.number_at(stored.offset)  # type: ignore[attr-defined]

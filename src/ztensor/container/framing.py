@@ -106,13 +106,14 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
         return _locate_2(tail, file_size, limits)
     if file_size == 0:
         raise ContainerError("the file is empty", reason=Reason.TRUNCATED)
-    cut = any(magic.startswith(head) for magic in (MAGIC_1, MAGIC_0_1, MAGIC_2))
-    broken = not cut and head[:4] in (MAGIC_1[:4], MAGIC_2[:4])
+    message, reason = "not a zTensor file", Reason.NOT_ZTENSOR
+    if any(magic.startswith(head) for magic in (MAGIC_1, MAGIC_0_1, MAGIC_2)):
+        message, reason = "the header magic is cut", Reason.TRUNCATED
+    elif head[:4] in (MAGIC_1[:4], MAGIC_2[:4]):
+        message, reason = "the header magic is damaged", Reason.HEADER_MAGIC
     raise NotZTensorError(
-        "not a zTensor file" if not (cut or broken) else "the header magic is damaged",
-        reason=Reason.NOT_ZTENSOR
-        if not (cut or broken)
-        else (Reason.TRUNCATED if cut else Reason.HEADER_MAGIC),
+        message,
+        reason=reason,
         expected=f"{MAGIC_1!r}, {MAGIC_0_1!r} or {MAGIC_2!r} at offset 0",
         found=describe(head),
         section="1.2 section 4, File structure",
@@ -147,13 +148,8 @@ def _locate_0_1(tail: bytes, file_size: int, limits: Limits) -> Frame:
     # the one byte of an empty array (0.1 section 7). No release writes that, and a file cut down
     # to its first padding looks so: it must not pass for an empty one.
     if length == 0:
-        raise ContainerError(
-            "the index's size field is zero; the file is cut or damaged",
-            reason=Reason.MANIFEST_SIZE,
-            expected="at least 1 byte",
-            found="0",
-            section=_SECTION_0_1,
-        )
+        message = "the index's size field is zero; the file is cut or damaged"
+        raise _broken(message, Reason.MANIFEST_SIZE, "at least 1 byte", "0", _SECTION_0_1)
     return _frame(Container.V0_1, length, _SIZE.size, file_size, limits, _SECTION_0_1)
 
 
@@ -175,13 +171,7 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
     footer = _FOOTER_2.unpack_from(tail, len(tail) - FOOTER_2_BYTES)
     offset, length, digest, version, _, magic = footer
     if magic != MAGIC_2:
-        raise ContainerError(
-            "the footer magic is missing; the file is cut, or writing it was interrupted",
-            reason=Reason.FOOTER_MAGIC,
-            expected=f"{MAGIC_2!r} as the last 8 bytes",
-            found=describe(magic),
-            section=_SECTION_2,
-        )
+        raise footer_missing(magic, MAGIC_2, _SECTION_2)
     if version != 2:
         raise UnsupportedVersionError(
             "the container is of another version; a newer reader is needed",
@@ -197,45 +187,44 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
         raise _no_manifest_there(f"a multiple of {PAGE_2}, at least {PAGE_2}", footer)
     if offset + length > file_size - FOOTER_2_BYTES:
         raise _no_manifest_there("the manifest to end before the footer", footer)
-    if length > min(limits.manifest_bytes, MANIFEST_2_MOST):
-        raise LimitError(
-            "the manifest is larger than Limits.manifest_bytes, or than 1 GiB",
-            reason=Reason.LIMIT_MANIFEST,
-            expected=f"at most {min(limits.manifest_bytes, MANIFEST_2_MOST)} bytes",
-            found=f"{length}",
-            section=_SECTION_2,
-        )
+    _require_cap(length, min(limits.manifest_bytes, MANIFEST_2_MOST), _SECTION_2)
     return Frame(Container.V2, offset, length, file_size, digest)
 
 
 def _no_manifest_there(expected: str, footer: tuple[int, ...]) -> ContainerError:
-    return ContainerError(
-        "the footer does not say where the manifest is; the file is damaged",
-        reason=Reason.MANIFEST_SIZE,
-        expected=expected,
-        found=f"offset {footer[0]}, length {footer[1]}",
-        section=_SECTION_2,
-    )
+    message = "the footer does not say where the manifest is; the file is damaged"
+    found = f"offset {footer[0]}, length {footer[1]}"
+    return _broken(message, Reason.MANIFEST_SIZE, expected, found, _SECTION_2)
 
 
-def footer_missing(found: bytes) -> ContainerError:
-    """Return the error for a 1.x file that does not end with its footer magic."""
-    return ContainerError(
-        "the footer magic is missing; the file is cut, or writing it was interrupted",
-        reason=Reason.FOOTER_MAGIC,
-        expected=f"{MAGIC_1!r} as the last 8 bytes",
-        found=describe(found),
-        section="1.2 section 5, step 2",
-    )
+def _broken(
+    message: str, reason: Reason, expected: str, found: str, section: str
+) -> ContainerError:
+    return ContainerError(message, reason=reason, expected=expected, found=found, section=section)
+
+
+def footer_missing(
+    found: bytes, magic: bytes = MAGIC_1, section: str = "1.2 section 5, step 2"
+) -> ContainerError:
+    """Return the error for a file that does not end with its footer magic."""
+    message = "the footer magic is missing; the file is cut, or writing it was interrupted"
+    expected = f"{magic!r} as the last 8 bytes"
+    return _broken(message, Reason.FOOTER_MAGIC, expected, describe(found), section)
 
 
 def _require_size(file_size: int, least: int, section: str) -> None:
     if file_size < least:
-        raise ContainerError(
-            "the file is cut",
-            reason=Reason.TRUNCATED,
-            expected=f"at least {least} bytes",
-            found=f"{file_size}",
+        expected = f"at least {least} bytes"
+        raise _broken("the file is cut", Reason.TRUNCATED, expected, f"{file_size}", section)
+
+
+def _require_cap(length: int, most: int, section: str) -> None:
+    if length > most:
+        raise LimitError(
+            "the manifest is larger than Limits.manifest_bytes, or than its version allows",
+            reason=Reason.LIMIT_MANIFEST,
+            expected=f"at most {most} bytes",
+            found=f"{length}",
             section=section,
         )
 
@@ -250,19 +239,7 @@ def _frame(
 ) -> Frame:
     room = file_size - HEAD_BYTES - tail_bytes
     if length > room:
-        raise ContainerError(
-            "the manifest's size field does not fit the file; the file is cut or damaged",
-            reason=Reason.MANIFEST_SIZE,
-            expected=f"at most {room} bytes",
-            found=f"{length}",
-            section=section,
-        )
-    if length > limits.manifest_bytes:
-        raise LimitError(
-            "the manifest is larger than Limits.manifest_bytes",
-            reason=Reason.LIMIT_MANIFEST,
-            expected=f"at most {limits.manifest_bytes} bytes",
-            found=f"{length}",
-            section=section,
-        )
+        message = "the manifest's size field does not fit the file; the file is cut or damaged"
+        raise _broken(message, Reason.MANIFEST_SIZE, f"at most {room} bytes", f"{length}", section)
+    _require_cap(length, limits.manifest_bytes, section)
     return Frame(container, file_size - tail_bytes - length, length, file_size)

@@ -61,6 +61,11 @@ class _OtherwiseError(Exception):
     """The general reader reads all."""
 
 
+def _require(condition: bool) -> None:  # noqa: FBT001  # as `assert` has it
+    if not condition:
+        raise _OtherwiseError
+
+
 class _Kind(NamedTuple):
     """The first of a kind, and how long the parts behind its length are.
 
@@ -138,8 +143,7 @@ class _Reading:
         """Return the objects, and where they end."""
         form = self._form
         starts = self._find(form.start, pos, 2 * self._count)
-        if not self._count - self._few <= len(starts) > 0:
-            raise _OtherwiseError
+        _require(self._count - self._few <= len(starts) > 0)
         places = self._next(form.place, pos, starts)
         offsets, after, good = self._number(places + len(form.place))
         good &= self._same_as(after, form.between)
@@ -147,12 +151,10 @@ class _Reading:
         good &= is_number & (offsets >= form.alignment) & (offsets % form.alignment == 0)
         good &= (offsets + lengths <= blobs_end) & (places - starts <= _LONGEST)
         rows = np.flatnonzero(good)
-        if not len(rows):
-            raise _OtherwiseError
+        _require(len(rows) > 0)
         kinds, kind_of = self._kinds(starts[rows], places[rows], after[rows])
         rows, kind_of = rows[kind_of >= 0], kind_of[kind_of >= 0]
-        if not len(rows):
-            raise _OtherwiseError
+        _require(len(rows) > 0)
         sizes = np.array([kind[1:] for kind in kinds])[kind_of]
         digits = after[rows] + sizes[:, 0]
         ends = digits + sizes[:, 1] + sizes[:, 2]
@@ -160,8 +162,7 @@ class _Reading:
         same_length = np.array([kind.component.length for kind in kinds])[kind_of] == lengths[rows]
         good = (same_length | ~is_raw) & self._are_digits(digits, sizes[:, 1])
         rows, kind_of, ends, digits = rows[good], kind_of[good], ends[good], digits[good]
-        if self._count - len(rows) > self._few:
-            raise _OtherwiseError
+        _require(self._count - len(rows) <= self._few)
         names, order, others, end = self._names(pos, starts[rows], ends)
         table = Table(
             names,
@@ -184,8 +185,7 @@ class _Reading:
             at = np.flatnonzero(self._octets[low : min(low + _STRIDE, stop)] == text[0]) + low
             found.append(at[self._words[at] & mask == word])
             most -= len(found[-1])
-            if most < 0:
-                raise _OtherwiseError
+            _require(most >= 0)
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
     def _next(self, text: bytes, pos: int, starts: Ints) -> Ints:
@@ -246,8 +246,7 @@ class _Reading:
             if not len(rows):
                 break
             _, firsts, groups = np.unique(guesses[rows], return_index=True, return_inverse=True)
-            if len(kinds) + len(firsts) > _FEW + self._count // _MANY_KINDS:
-                raise _OtherwiseError
+            _require(len(kinds) + len(firsts) <= _FEW + self._count // _MANY_KINDS)
             firsts = rows[firsts]
             codes = np.full(len(firsts), -1, np.int64)
             for group, row in enumerate(firsts.tolist()):
@@ -346,8 +345,7 @@ class _Reading:
         end = int(ends[-1])
         while len(order) < self._count:
             end = self._other(*self._name(end), order, others)
-        if len(order) != self._count or not self._form.are_names(order):
-            raise _OtherwiseError
+        _require(len(order) == self._count and self._form.are_names(order))
         return names, order, others, end
 
     def _walk(self, pos: int, stop: int, order: list[str], others: dict[str, TensorObject]) -> str:
@@ -356,8 +354,7 @@ class _Reading:
             name, pos = self._name(pos)
             if pos == stop:
                 return name
-            if pos > stop:
-                raise _OtherwiseError
+            _require(pos < stop)
             pos = self._other(name, pos, order, others)
 
     def _name(self, pos: int) -> tuple[str, int]:

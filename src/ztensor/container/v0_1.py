@@ -150,7 +150,8 @@ class Emitter:
         Raises:
             NotRepresentableError: names what cannot be said and the version that can.
         """
-        if tensor_object.format != "dense" or set(tensor_object.components) != {"data"}:
+        component = tensor_object.components.get("data")
+        if tensor_object.format != "dense" or len(tensor_object.components) != 1 or not component:
             raise NotRepresentableError(
                 "version 0.1.0 holds dense tensors of one component only; write version 1.2.0",
                 expected="format 'dense' with the component 'data'",
@@ -158,20 +159,22 @@ class Emitter:
                 f"{', '.join(map(describe, tensor_object.components))}",
                 section=SECTION,
             )
-        component = tensor_object.components["data"]
+        found = None
         if component.storage is None:
-            raise NotRepresentableError(
-                "the storage type is unknown; exclude the object to write the others",
-                expected=f"one of {', '.join(BY_LONG_NAME)}",
-                found=describe(component.dtype),
-                section="0.1 section 5.1",
+            found, message = component.dtype, "the storage type is unknown; exclude the object"
+        elif component.type is not None:
+            found, message = (
+                component.type,
+                (
+                    "version 0.1.0 has no logical types; write version 1.2.0, or pass the "
+                    f"{component.storage.long_name} elements"
+                ),
             )
-        if component.type is not None:
+        if found is not None:
             raise NotRepresentableError(
-                f"version 0.1.0 has no logical types; write version 1.2.0, or pass the "
-                f"{STORAGE_TYPES[component.dtype].long_name} elements",
+                message,
                 expected=f"one of {', '.join(BY_LONG_NAME)}",
-                found=describe(component.type),
+                found=describe(found),
                 section="0.1 section 5.1",
             )
         taken = ENTRY.fields.keys() & (tensor_object.attributes or ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.encoding.base import require_equal_length
+from ztensor.encoding.base import Encoding, require_equal_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 PIECE_BYTES = 1 << 20  # one read: it stays in the cache until the caller has looked at it
 
 
-class Raw:
+class Raw(Encoding):
     """Stored as it is; no cap applies, since every byte is in the file."""
 
     name = "raw"

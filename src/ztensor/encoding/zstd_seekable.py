@@ -13,13 +13,12 @@ to decode to exactly what it says.
 
 from __future__ import annotations
 
-import array
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.encoding.base import Runs, require_decodable
-from ztensor.encoding.zstd import RUN_BYTES, ZSTD, Held, Zstd, walk_frames
+from ztensor.encoding.base import Encoding, Runs, require_decodable, wrong_length
+from ztensor.encoding.zstd import ZSTD, Held, Zstd, walk_frames
 from ztensor.errors import EncodingError, Reason, describe
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class Table(NamedTuple):
     decoded: Uints
 
 
-class ZstdSeekable:
+class ZstdSeekable(Encoding):
     """Seekable zstd frames; thread-safe.
 
     Args:
@@ -66,7 +65,8 @@ class ZstdSeekable:
     name = "zt.zstd-seekable/1"
     is_written = False  # by this name: who asks for zstd gets it in files of 2.x
     must_shrink = True  # what it makes no smaller is stored raw
-    runs_tell_length = False  # the table is believed
+    decodes_many = True
+    has_table = True
 
     def __init__(self, zstd: Zstd) -> None:
         self._zstd = zstd
@@ -127,7 +127,7 @@ class ZstdSeekable:
             for frame in walk_frames(stored, limits)
         )
         if most < expected_length:
-            raise _short(expected_length, f"at most {most} in the frames")
+            raise wrong_length(expected_length, f"at most {most} in the frames")
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill `destination` (flat, bytes, writable) exactly, frame after frame."""
@@ -162,7 +162,7 @@ class ZstdSeekable:
         targets: Sequence[memoryview],
         limits: Limits,
     ) -> Bools:
-        """Decode many frames of one block each, with tables of one entry; see `EncodingOfSmall`."""
+        """Decode many frames of one block each, with tables of one entry; see `Encoding`."""
         at = np.arange(_ONE_ENTRY_BYTES)
         stored = lengths - _ONE_ENTRY_BYTES
         data = np.frombuffer(memory, np.uint8)
@@ -182,23 +182,14 @@ class ZstdSeekable:
         """Return which frames decode to which bytes; only the table is read."""
         table = self.table(stored, limits)
         _require_length(table, expected_length)
-        runs = Runs(array.array("Q", [0]), array.array("Q", [0]))
-        for start, decoded in zip(
-            table.stored[1:].tolist(), table.decoded[1:].tolist(), strict=True
-        ):
-            if decoded - runs.decoded[-1] >= RUN_BYTES:
-                runs.stored.append(start)
-                runs.decoded.append(decoded)
-        if runs.stored[-1] < int(table.stored[-1]):
-            runs.stored.append(int(table.stored[-1]))
-            runs.decoded.append(int(table.decoded[-1]))
-        return runs
+        ends = zip(table.stored[1:].tolist(), table.decoded[1:].tolist(), strict=True)
+        return Runs.joined(ends)
 
-    def told_runs(
-        self, stored: Stored, told: Mapping[str, object], expected_length: int, limits: Limits
+    def listed_runs(
+        self, stored: Stored, extra: Mapping[str, object], expected_length: int, limits: Limits
     ) -> Runs:
         """Return `find_runs`: the table is behind the frames."""
-        del told
+        del extra
         return self.find_runs(stored, expected_length, limits)
 
     def decode_run(
@@ -254,7 +245,7 @@ class ZstdSeekable:
         for entry in range(first, last):
             if stops[entry] == stops[entry + 1]:
                 if begins[entry] != begins[entry + 1]:
-                    raise _short(begins[entry + 1] - begins[entry], "no stored bytes")
+                    raise wrong_length(begins[entry + 1] - begins[entry], "no stored bytes")
                 continue
             part = destination[begins[entry] - base : begins[entry + 1] - base]
             self.decode_run(stored, stops[entry], stops[entry + 1], part, limits)
@@ -272,25 +263,8 @@ def _sums(sizes: np.ndarray[Any, np.dtype[np.uint32]]) -> Uints:
 
 def _require_length(table: Table, expected: int) -> None:
     found = int(table.decoded[-1])
-    if found == expected:
-        return
-    raise EncodingError(
-        "the table gives another decoded length",
-        reason=Reason.DECODED_SHORT if found < expected else Reason.DECODED_LONG,
-        expected=str(expected),
-        found=str(found),
-        section=SECTION,
-    )
-
-
-def _short(expected: int, found: str) -> EncodingError:
-    return EncodingError(
-        "zstd data decodes to too few bytes",
-        reason=Reason.DECODED_SHORT,
-        expected=str(expected),
-        found=found,
-        section=SECTION,
-    )
+    if found != expected:
+        raise wrong_length(expected, f"{found} by the table", is_long=found > expected)
 
 
 def _broken(expected: str, found: str) -> EncodingError:

@@ -79,7 +79,7 @@ def _whole_account(found: Projection) -> list[Unrepresented]:
     for name, tensor_object in found.manifest.objects.items():
         for component in tensor_object.components.values():
             encoding = found.encodings.get(component.encoding)
-            is_absent = encoding is None or getattr(encoding, "is_absent", False)
+            is_absent = encoding is None or encoding.is_absent
             if is_absent or component.dtype not in STORAGE_TYPES:
                 tally.add(f"{UNREAD} {component.dtype}", name, nbytes=component.length or None)
     return tally()

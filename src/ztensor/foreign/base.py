@@ -13,22 +13,19 @@ import numpy as np
 from ztensor.buffers import new_bytes
 from ztensor.chunks.blocks import Blocks
 from ztensor.digest import Sum
-from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import Runs, require_decodable
+from ztensor.encoding import ENCODINGS, Encoding
+from ztensor.encoding.base import Runs
 from ztensor.errors import (
-    EncodingError,
     Reason,
     UnsupportedError,
-    UsageError,
     ZTensorError,
-    describe,
 )
 from ztensor.model.account import Unrepresented
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ztensor.encoding import Encoding, Stored
+    from ztensor.encoding import Stored
     from ztensor.layout.base import Array
     from ztensor.limits import Budget, Limits
     from ztensor.model.manifest import Manifest
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
 # Worked out when it is asked for: what is asked for most is a list of names.
 Account = Callable[[], Sequence[Unrepresented]]
 RAW: Mapping[str, Encoding] = {"raw": ENCODINGS["raw"]}
-_PIECE_BYTES = 8 << 20
 # Gathered at a time. Each block of a transposed array touches every page of it, so that small
 # ones would walk a large file very often.
 GATHERED_BYTES = 32 << 20
@@ -121,65 +117,7 @@ class Exporting(Protocol):
         ...
 
 
-class ForeignEncoding(abc.ABC):
-    """Bytes that another format stores in its own way: deflated, in another order, by a library.
-
-    A subclass says how to fill a destination; the rest follows.
-
-    Args:
-        name: the word components have for it.
-
-    Attributes:
-        has_sum: whether decoding all of a component compares a checksum the format has over it.
-        is_absent: whether it refuses all: what has it is listed only.
-    """
-
-    is_written = False
-    has_sum = False
-    is_absent = False
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @abc.abstractmethod
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly."""
-
-    def require_length(  # noqa: B027  # many have nothing to refuse
-        self, stored: Stored, expected_length: int, limits: Limits
-    ) -> None:
-        """Refuse what cannot decode to `expected_length` bytes, before they are allocated."""
-
-    def decode_chunks(
-        self, stored: Stored, expected_length: int | None, limits: Limits
-    ) -> Iterator[memoryview]:
-        """Decode the whole, and yield it in pieces."""
-        if expected_length is None:
-            raise EncodingError(
-                "the file does not say how many bytes the component decodes to",
-                reason=Reason.SIZE_MISMATCH,
-                found=describe(self.name),
-            )
-        require_decodable(expected_length, limits)
-        self.require_length(stored, expected_length, limits)
-        whole = new_bytes(expected_length)
-        self.decode_into(stored, whole, limits)
-        for start in range(0, expected_length, _PIECE_BYTES):
-            yield whole[start : start + _PIECE_BYTES]
-
-    def is_streamed(self, stored: Stored) -> bool:
-        """Return whether `decode_chunks` holds little more than the piece it gives: not here."""
-        del stored
-        return False
-
-    def encode(
-        self, data: memoryview, *, level: int, frame_bytes: int | None = None
-    ) -> Iterator[bytes | memoryview]:
-        """Refuse: no file of ours is written so."""
-        raise UsageError("this encoding is only read", found=describe(self.name))
-
-
-class Absent(ForeignEncoding):
+class Absent(Encoding):
     """What cannot be read here.
 
     Args:
@@ -192,7 +130,7 @@ class Absent(ForeignEncoding):
     def __init__(
         self, name: str, message: str, *, is_absent: bool = True, has_sum: bool = False
     ) -> None:
-        super().__init__(name)
+        self.name = name
         self.has_sum = has_sum
         self._message = message
         self.is_absent = is_absent
@@ -207,7 +145,7 @@ class Absent(ForeignEncoding):
         self.require_length(stored, destination.nbytes, limits)
 
 
-class InBlocks(ForeignEncoding):
+class InBlocks(Encoding):
     """An array that is decoded block by block, each without the others.
 
     Args:
@@ -216,7 +154,7 @@ class InBlocks(ForeignEncoding):
     """
 
     def __init__(self, name: str, blocks: Blocks) -> None:
-        super().__init__(name)
+        self.name = name
         self._blocks = blocks
 
     @abc.abstractmethod

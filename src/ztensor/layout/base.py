@@ -63,33 +63,26 @@ class Watch(Protocol):
         ...
 
 
-class Layout(Protocol):
-    """What one `format` means."""
+class Layout(abc.ABC):
+    """What one `format` means.
 
-    @property
-    def name(self) -> str:
-        """Return the manifest's word."""
-        ...
+    Attributes:
+        name: the manifest's word.
+        main_role: the role whose elements are the object's own: it carries the logical type.
+        read_order: the required roles, those first whose content tells how long others are.
+        index_roles: the roles that hold indices: integers, written as u64.
+    """
 
-    @property
-    def main_role(self) -> str:
-        """Return the role whose elements are the object's own: it carries the logical type."""
-        ...
+    name: str
+    main_role: str
+    read_order: tuple[str, ...]
+    index_roles: tuple[str, ...] = ()
 
-    @property
-    def read_order(self) -> tuple[str, ...]:
-        """Return the required roles, those first whose content tells how long others are."""
-        ...
-
-    @property
-    def index_roles(self) -> tuple[str, ...]:
-        """Return the roles that hold indices: integers, written as u64."""
-        ...
-
+    @abc.abstractmethod
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return what the manifest alone shows to be wrong; paths start at the object."""
-        ...
 
+    @abc.abstractmethod
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
     ) -> int | None:
@@ -100,7 +93,6 @@ class Layout(Protocol):
             role: one of its components.
             entries: what `entries_told` gave for a component before it in `read_order`.
         """
-        ...
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
         """Return the entry count that this component reveals for the later ones, or None.
@@ -110,20 +102,23 @@ class Layout(Protocol):
             count: how many elements it has.
             last: its last element, 0 where it has none.
         """
-        ...
+        del role, count, last
+        return None
 
     def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
         """Return a check over a component's elements; None where any values are good."""
-        ...
+        del tensor_object, role, entries
+        return None
 
+    @abc.abstractmethod
     def require_valid(self, view: View) -> None:
         """Raise where the arrays do not make what the layout promises.
 
         Raises:
             LayoutError: a structural rule is broken.
         """
-        ...
 
+    @abc.abstractmethod
     def to_dense(self, view: View) -> Array:
         """Return the logical array, C-contiguous, native byte order.
 
@@ -131,27 +126,10 @@ class Layout(Protocol):
             LayoutError: a structural rule is broken.
             LimitError: the array does not fit into memory.
         """
-        ...
 
 
-class PlainParts:
-    """The part of the contract a layout has whose components do not speak of one another."""
-
-    index_roles: tuple[str, ...] = ()
-
-    def entries_told(self, role: str, count: int, last: int) -> int | None:
-        """Return None: no component tells how long another is."""
-        del role, count, last
-        return None
-
-    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
-        """Return None: any elements are good."""
-        del tensor_object, role, entries
-        return None
-
-
-class Quantized(PlainParts, abc.ABC):
-    """The part of the contract a layout has whose dense value is computed of codes."""
+class Quantized(Layout):
+    """A layout whose dense value is computed of codes."""
 
     @abc.abstractmethod
     def dequantize(
@@ -176,6 +154,13 @@ class Quantized(PlainParts, abc.ABC):
         return self.dequantize(view)
 
 
+def component_problem(
+    reason: Reason, role: str, message: str, section: str, *field: str
+) -> Problem:
+    """Return a problem with a component, or with a field of it."""
+    return Problem(reason, message, ("components", role, *field), section, component=role)
+
+
 def width_of(component: Component) -> int | None:
     """Return bytes per storage element, or None where the storage type is unknown."""
     storage = component.storage
@@ -187,14 +172,10 @@ def check_components(
 ) -> list[Problem]:
     """Return problems of missing roles, and of byte lengths that are no whole elements."""
     components = tensor_object.components
+    found = ", ".join(map(describe, islice(components, _MOST_NAMED))) or "none"
     problems = [
-        Problem(
-            Reason.COMPONENT_MISSING,
-            f"expected a component {role!r}, found "
-            + (", ".join(map(describe, islice(components, _MOST_NAMED))) or "none"),
-            ("components", role),
-            section,
-            component=role,
+        component_problem(
+            Reason.COMPONENT_MISSING, role, f"expected a component {role!r}, found {found}", section
         )
         for role in required
         if role not in components
@@ -207,16 +188,9 @@ def check_components(
         if width is not None and logical is not None and logical.dtype == component.dtype:
             width *= logical.storage_per_element
         if width is not None and length is not None and length % width:
-            word = component.type or component.dtype
-            problems.append(
-                Problem(
-                    Reason.SIZE_MISMATCH,
-                    f"expected a multiple of {width} bytes for {describe(word)}, found {length}",
-                    ("components", role),
-                    section,
-                    component=role,
-                )
-            )
+            word = describe(component.type or component.dtype)
+            message = f"expected a multiple of {width} bytes for {word}, found {length}"
+            problems.append(component_problem(Reason.SIZE_MISMATCH, role, message, section))
         problems.extend(check_decoded_length(role, component))
     return problems
 
@@ -226,15 +200,9 @@ def check_decoded_length(role: str, component: Component) -> list[Problem]:
     declared = component.decoded_length
     if component.encoding != "raw" or declared is None or declared == component.length:
         return []
-    return [
-        Problem(
-            Reason.SIZE_MISMATCH,
-            f"expected {component.length}, the raw length, found {declared}",
-            ("components", role, "uncompressed_length"),
-            "1.2 section 1, Component",
-            component=role,
-        )
-    ]
+    message = f"expected {component.length}, the raw length, found {declared}"
+    section, field = "1.2 section 1, Component", "uncompressed_length"
+    return [component_problem(Reason.SIZE_MISMATCH, role, message, section, field)]
 
 
 def check_length(
@@ -244,15 +212,8 @@ def check_length(
     length = component.known_decoded_length
     if length is None or length == expected:
         return []
-    return [
-        Problem(
-            Reason.SIZE_MISMATCH,
-            f"expected {expected} bytes for {why}, found {length}",
-            ("components", role),
-            section,
-            component=role,
-        )
-    ]
+    message = f"expected {expected} bytes for {why}, found {length}"
+    return [component_problem(Reason.SIZE_MISMATCH, role, message, section)]
 
 
 def known_count(tensor_object: TensorObject, role: str, per_entry: int = 1) -> int | None:

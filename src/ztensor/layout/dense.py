@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.buffers import too_large
 from ztensor.errors import LayoutError, LimitError, Reason, describe
-from ztensor.layout.base import Array, PlainParts, View, check_components, check_length
+from ztensor.layout.base import Array, Layout, View, check_components, check_length
 from ztensor.model.dtype import decoded_size, element_count
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ SECTION = "1.2 section 2, Computing data size"
 MAX_RANK = 64  # NumPy's own
 
 
-class Dense(PlainParts):
+class Dense(Layout):
     """The layout `dense`; further components beside `data` are kept and listed."""
 
     name = "dense"

@@ -149,13 +149,7 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
     storage, logical = storage_dtype(component), component.logical
     width = storage.itemsize * (1 if logical is None else logical.storage_per_element)
     if data.nbytes % width:
-        raise LayoutError(
-            "the decoded bytes end inside an element",
-            reason=Reason.SIZE_MISMATCH,
-            expected=f"a multiple of {width} bytes",
-            found=str(data.nbytes),
-            section=_SECTION,
-        )
+        raise _cut_element(width, str(data.nbytes))
     array: Array = np.frombuffer(data, storage)
     if component.byte_order != HOST_ORDER and array.itemsize > 1:
         array = _swapped(array)
@@ -261,13 +255,17 @@ def whole_elements(component: Component, chunks: Iterable[memoryview]) -> Iterat
             yield data[:whole]
         rest = bytes(data[whole:])
     if rest:
-        raise LayoutError(
-            "the decoded bytes end inside an element",
-            reason=Reason.SIZE_MISMATCH,
-            expected=f"a multiple of {width} bytes",
-            found=f"{len(rest)} left over",
-            section=_SECTION,
-        )
+        raise _cut_element(width, f"{len(rest)} left over")
+
+
+def _cut_element(width: int, found: str) -> LayoutError:
+    return LayoutError(
+        "the decoded bytes end inside an element",
+        reason=Reason.SIZE_MISMATCH,
+        expected=f"a multiple of {width} bytes",
+        found=found,
+        section=_SECTION,
+    )
 
 
 def _unpack(packed: Array, per_byte: int) -> Array:

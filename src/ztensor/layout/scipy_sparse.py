@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason, describe
-from ztensor.layout.base import check_components, known_count, width_of
+from ztensor.layout.base import Layout, check_components, known_count, width_of
 from ztensor.layout.sparse import (
-    ColumnWatch,
+    ANY_NUMBER,
+    IndexWatch,
     PointerWatch,
     check_index_dtype,
     scatter,
@@ -139,9 +140,10 @@ def scipy_parts(kind: str, view: View) -> tuple[Array, ...]:
         _DiagonalWatch(shape).feed(parts["offsets"])
     else:
         counts = {role: len(part) for role, part in parts.items()}
+        bound = (_bound(kind, shape, values_shape),)
         watches: dict[str, Watch] = {
             "indptr": PointerWatch(_lines(kind, shape, values_shape), _SECTION),
-            "indices": ColumnWatch(_bound(kind, shape, values_shape), _SECTION),
+            "indices": IndexWatch("indices", bound, ANY_NUMBER, _SECTION),
         }
         for role, watch in watches.items():
             watch.feed(parts[role])
@@ -204,7 +206,7 @@ class _Fitting:
         self._watch.finish({**counts, "values": values_shape[0]})
 
 
-class ScipySparse:
+class ScipySparse(Layout):
     """A layout `scipy.sparse_*`.
 
     Args:
@@ -289,7 +291,7 @@ class ScipySparse:
         elif role == "indptr":
             watch = PointerWatch(_lines(self.kind, shape, block), _SECTION)
         else:
-            watch = ColumnWatch(_bound(self.kind, shape, block), _SECTION)
+            watch = IndexWatch("indices", (_bound(self.kind, shape, block),), ANY_NUMBER, _SECTION)
         return _Fitting(self.kind, tensor_object, watch)
 
     def require_valid(self, view: View) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ztensor.buffers import too_large, zeros_array
 from ztensor.errors import LayoutError, Reason, describe
-from ztensor.layout.base import Array, width_of
+from ztensor.layout.base import Array, component_problem, width_of
 from ztensor.model.problem import Problem
 
 if TYPE_CHECKING:
@@ -22,48 +22,41 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 20
 
 
-class ColumnWatch:
-    """Every column lies in `[0, columns)`, and there is one for each value."""
-
-    def __init__(self, columns: int, section: str) -> None:
-        self._columns = columns
-        self._section = section
-        self._position = 0
-
-    def feed(self, block: Array) -> None:
-        """Check the next columns."""
-        require_in_range(block, self._columns, "indices", self._section, self._position)
-        self._position += block.size
-
-    def finish(self, counts: Mapping[str, int]) -> None:
-        """Check that there are as many columns as values."""
-        require_count("indices", counts["indices"], counts["values"], self._section)
+ANY_NUMBER = 1 << 63  # of indices of one axis: the values tell how many there are
 
 
-class CoordinateWatch:
-    """Coordinates lie axis after axis, `entries` of each, all inside the shape."""
+class IndexWatch:
+    """Indices of one axis after another, `entries` of each, all inside the shape.
 
-    def __init__(self, shape: tuple[int, ...], entries: int, section: str) -> None:
+    Args:
+        role: their component.
+        shape: the dimensions they count along.
+        entries: how many there are along each.
+        section: the specification's section.
+    """
+
+    def __init__(self, role: str, shape: tuple[int, ...], entries: int, section: str) -> None:
+        self._role = role
         self._shape = shape
         self._entries = entries
         self._section = section
         self._position = 0
 
     def feed(self, block: Array) -> None:
-        """Check the next coordinates, which may run from one axis into the next."""
+        """Check the next indices, which may run from one axis into the next."""
         while block.size and self._entries:
             axis, within = divmod(self._position, self._entries)
             if axis >= len(self._shape):
                 return  # too many: finish() says so
             part = block[: self._entries - within]
-            require_in_range(part, self._shape[axis], "coords", self._section, self._position)
+            require_in_range(part, self._shape[axis], self._role, self._section, self._position)
             self._position += part.size
             block = block[part.size :]
 
     def finish(self, counts: Mapping[str, int]) -> None:
-        """Check that every value has a coordinate in each dimension."""
+        """Check that every value has an index along each axis."""
         expected = len(self._shape) * counts["values"]
-        require_count("coords", counts["coords"], expected, self._section)
+        require_count(self._role, counts[self._role], expected, self._section)
 
 
 class PointerWatch:
@@ -178,16 +171,9 @@ def check_index_dtype(
         if component is not None and (
             component.type is not None or (storage is not None and storage.kind not in "iu")
         ):
-            problems.append(
-                Problem(
-                    Reason.INDEX_DTYPE,
-                    f"expected an integer dtype for indices, found "
-                    f"{describe(component.type or component.dtype)}",
-                    ("components", role, "dtype"),
-                    section,
-                    component=role,
-                )
-            )
+            word = describe(component.type or component.dtype)
+            message = f"expected an integer dtype for indices, found {word}"
+            problems.append(component_problem(Reason.INDEX_DTYPE, role, message, section, "dtype"))
     return problems
 
 

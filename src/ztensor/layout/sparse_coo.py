@@ -11,9 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.errors import Reason
-from ztensor.layout.base import Array, View, check_components, known_count
+from ztensor.layout.base import (
+    Array,
+    Layout,
+    View,
+    check_components,
+    component_problem,
+    known_count,
+)
 from ztensor.layout.sparse import (
-    CoordinateWatch,
+    IndexWatch,
     check_counts,
     check_index_dtype,
     require_roles,
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
 SECTION = "1.2 section 3, sparse_coo"
 
 
-class SparseCoo:
+class SparseCoo(Layout):
     """The layout `sparse_coo`."""
 
     name = "sparse_coo"
@@ -47,15 +54,8 @@ class SparseCoo:
         rank = len(tensor_object.shape)
         coordinates = known_count(tensor_object, "coords")
         if coordinates is not None and rank and coordinates % rank:
-            return [
-                Problem(
-                    Reason.LAYOUT_COUNT,
-                    f"expected a multiple of {rank} coordinates, found {coordinates}",
-                    ("components", "coords"),
-                    SECTION,
-                    component="coords",
-                )
-            ]
+            message = f"expected a multiple of {rank} coordinates, found {coordinates}"
+            return [component_problem(Reason.LAYOUT_COUNT, "coords", message, SECTION)]
         counts = {"values": known_count(tensor_object, "values")}
         if rank:
             counts["coords"] = known_count(tensor_object, "coords", rank)
@@ -86,7 +86,7 @@ class SparseCoo:
         """Return the range check of coordinates, axis after axis."""
         if role != "coords" or entries is None:
             return None
-        return CoordinateWatch(tensor_object.shape, entries, SECTION)
+        return IndexWatch("coords", tensor_object.shape, entries, SECTION)
 
     def require_valid(self, view: View) -> None:
         """Raise unless every value has coordinates inside the shape."""
@@ -100,7 +100,7 @@ class SparseCoo:
 def _coordinates(view: View) -> tuple[Array, ...]:
     require_roles(view, SparseCoo.read_order, SECTION)
     values, coords = view.arrays["values"], view.arrays["coords"].reshape(-1)
-    watch = CoordinateWatch(view.shape, values.size, SECTION)
+    watch = IndexWatch("coords", view.shape, values.size, SECTION)
     watch.feed(coords)
     watch.finish({"values": values.size, "coords": coords.size})
     return tuple(coords.reshape(len(view.shape), values.size)) if view.shape else ()

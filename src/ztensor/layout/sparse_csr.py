@@ -16,6 +16,7 @@ import numpy as np
 from ztensor.errors import LayoutError, Reason, describe
 from ztensor.layout.base import (
     Array,
+    Layout,
     View,
     check_components,
     check_length,
@@ -23,7 +24,8 @@ from ztensor.layout.base import (
     width_of,
 )
 from ztensor.layout.sparse import (
-    ColumnWatch,
+    ANY_NUMBER,
+    IndexWatch,
     PointerWatch,
     check_counts,
     check_index_dtype,
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 SECTION = "1.2 section 3, sparse_csr"
 
 
-class SparseCsr:
+class SparseCsr(Layout):
     """The layout `sparse_csr`."""
 
     name = "sparse_csr"
@@ -54,14 +56,8 @@ class SparseCsr:
         problems = check_components(tensor_object, self.read_order, SECTION)
         problems += check_index_dtype(tensor_object, self.index_roles, SECTION)
         if len(tensor_object.shape) != 2:
-            problems.append(
-                Problem(
-                    Reason.LAYOUT_RANK,
-                    f"expected 2 dimensions, found {len(tensor_object.shape)}",
-                    ("shape",),
-                    SECTION,
-                )
-            )
+            message = f"expected 2 dimensions, found {len(tensor_object.shape)}"
+            problems.append(Problem(Reason.LAYOUT_RANK, message, ("shape",), SECTION))
         if problems:
             return problems
         pointers = tensor_object.components["indptr"]
@@ -97,7 +93,7 @@ class SparseCsr:
         if role == "indptr":
             return PointerWatch(tensor_object.shape[0], SECTION)
         if role == "indices":
-            return ColumnWatch(tensor_object.shape[1], SECTION)
+            return IndexWatch("indices", tensor_object.shape[1:], ANY_NUMBER, SECTION)
         return None
 
     def require_valid(self, view: View) -> None:
@@ -114,7 +110,7 @@ class SparseCsr:
         counts = {role: array.size for role, array in view.arrays.items()}
         for role, watch in (
             ("indptr", PointerWatch(view.shape[0], SECTION)),
-            ("indices", ColumnWatch(view.shape[1], SECTION)),
+            ("indices", IndexWatch("indices", view.shape[1:], ANY_NUMBER, SECTION)),
         ):
             watch.feed(view.arrays[role].reshape(-1))
             watch.finish(counts)

@@ -8,14 +8,13 @@ open registry: `register_logical_type` adds one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ztensor.arguments import require_kind
 from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,23 +56,7 @@ STORAGE_TYPES: dict[str, StorageType] = {
 _BEYOND = 1 << 80  # elements; offsets and lengths in a file have 64 bits
 
 
-class _ByLongName(Mapping[str, StorageType]):
-    """The table above by the other name; no copy, so that one line adds a type."""
-
-    def __getitem__(self, name: str) -> StorageType:
-        for storage in STORAGE_TYPES.values():
-            if storage.long_name == name:
-                return storage
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (storage.long_name for storage in STORAGE_TYPES.values())
-
-    def __len__(self) -> int:
-        return len(STORAGE_TYPES)
-
-
-BY_LONG_NAME = _ByLongName()
+BY_LONG_NAME = {storage.long_name: storage for storage in STORAGE_TYPES.values()}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

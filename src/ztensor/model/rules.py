@@ -78,32 +78,20 @@ def check_place(component: Component, blobs_end: int) -> list[Problem]:
     if component.offset % ALIGNMENT == 0 < component.offset and end <= blobs_end:
         return []
     problems = []
+
+    def wrong(reason: Reason, message: str, section: str) -> None:
+        problems.append(Problem(reason, message, ("offset",), f"1.2 section {section}"))
+
     if component.offset % ALIGNMENT:
-        problems.append(
-            Problem(
-                Reason.OFFSET_ALIGNMENT,
-                f"expected a multiple of {ALIGNMENT}, found {component.offset}",
-                ("offset",),
-                "1.2 section 4, Alignment and padding",
-            )
-        )
-    if component.offset < ALIGNMENT and not component.offset % ALIGNMENT:
-        problems.append(
-            Problem(
-                Reason.OUT_OF_BOUNDS,
-                f"expected an offset behind the header magic, found {component.offset}",
-                ("offset",),
-                "1.2 section 4, File structure",
-            )
-        )
+        message = f"expected a multiple of {ALIGNMENT}, found {component.offset}"
+        wrong(Reason.OFFSET_ALIGNMENT, message, "4, Alignment and padding")
+    elif component.offset < ALIGNMENT:
+        message = f"expected an offset behind the header magic, found {component.offset}"
+        wrong(Reason.OUT_OF_BOUNDS, message, "4, File structure")
     if end > blobs_end:
-        problems.append(
-            Problem(
-                Reason.OUT_OF_BOUNDS,
-                f"expected the blob to end before the manifest at {blobs_end}, found it at "
-                f"[{component.offset}, {end})",
-                ("offset",),
-                "1.2 section 5, Bounds checking",
-            )
+        message = (
+            f"expected the blob to end before the manifest at {blobs_end}, found it at "
+            f"[{component.offset}, {end})"
         )
+        wrong(Reason.OUT_OF_BOUNDS, message, "5, Bounds checking")
     return problems

@@ -13,7 +13,6 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Self
 
-from ztensor.encoding.base import EncodingWithWindow
 from ztensor.errors import ZTensorError
 from ztensor.layout.lengths import known_length
 from ztensor.reading.portable import portable_chunks
@@ -183,7 +182,7 @@ class Ahead:
             nbytes = _MOST_BYTES + 1
         if not stream.is_whole:
             nbytes = min(nbytes, _PIECE_BYTES)
-        if isinstance(encoding, EncodingWithWindow):
+        if encoding is not None:
             with contextlib.suppress(ZTensorError):  # decoding says so, after the digest
                 nbytes += encoding.window_bytes(stored, file.limits)
         return self._may_hold(stream, nbytes)

@@ -16,7 +16,6 @@ import numpy as np
 
 from ztensor.buffers import new_bytes
 from ztensor.digest import ALGORITHMS
-from ztensor.encoding.base import EncodingOfSmall
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from ztensor.encoding import Encoding
     from ztensor.model.table import Bools
     from ztensor.reading.file import FileObjects
     from ztensor.reading.places import Place
@@ -184,7 +184,7 @@ def packed_jobs(
 
 def _packed(
     file: FileObjects, places: Iterable[tuple[str, Place | None]]
-) -> Iterator[tuple[EncodingOfSmall, Rows]]:
+) -> Iterator[tuple[Encoding, Rows]]:
     """Yield the small encoded tensors of each encoding that decodes many at once."""
     found: dict[str, list[tuple[str, Place]]] = {}
     most = min(_SMALL_BYTES, file.limits.decoded_bytes)
@@ -195,21 +195,17 @@ def _packed(
             found.setdefault(place.encoding, []).append((name, place))
     for word, some in found.items():
         encoding = file.encodings.get(word)
-        if isinstance(encoding, EncodingOfSmall) and len(some) >= _LEAST_PACKED:
+        if encoding is not None and encoding.decodes_many and len(some) >= _LEAST_PACKED:
             yield encoding, Rows.of(some)
 
 
-def _decode_run(
-    file: FileObjects, encoding: EncodingOfSmall, run: Rows, result: dict[str, Any]
-) -> None:
+def _decode_run(file: FileObjects, encoding: Encoding, run: Rows, result: dict[str, Any]) -> None:
     targets, right = _decoded(file, encoding, run)
     for number in np.flatnonzero(right).tolist():
         result[run.names[number]] = run.places[number].array(targets[number], 0)
 
 
-def _decoded(
-    file: FileObjects, encoding: EncodingOfSmall, run: Rows
-) -> tuple[list[memoryview], Bools]:
+def _decoded(file: FileObjects, encoding: Encoding, run: Rows) -> tuple[list[memoryview], Bools]:
     """Decode a run; return memory of each and which passed, that of the others is undefined."""
     memory = _read(file, run)
     targets = [new_bytes(place.nbytes) for place in run.places]
@@ -265,7 +261,7 @@ def right_names(
     def check(run: Rows) -> None:
         note(run, _are_right(file, run, run.stored(_read(file, run))))
 
-    def check_packed(encoding: EncodingOfSmall, run: Rows) -> None:
+    def check_packed(encoding: Encoding, run: Rows) -> None:
         note(run, _decoded(file, encoding, run)[1])
 
     def note(run: Rows, found: Bools) -> None:

@@ -16,9 +16,6 @@ from ztensor.buffers import empty_array
 from ztensor.digest import Digest, parse_digest, parse_strict_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.base import (
-    EncodingInBoxes,
-    EncodingInRuns,
-    EncodingWithTable,
     require_decodable,
 )
 from ztensor.errors import (
@@ -221,10 +218,7 @@ class StoredComponent:
     def has_sum(self) -> bool:
         """Return whether decoding all of it compares a checksum that its format has."""
         encoding = self._shared.encodings.get(self.component.encoding)
-        is_summed = getattr(encoding, "is_summed", None)
-        if is_summed is not None:  # an encoding that has a sum of some components
-            return bool(is_summed(self.component))
-        return bool(getattr(encoding, "has_sum", False))
+        return encoding is not None and encoding.is_summed(self.component)
 
     # --- Raw bytes --------------------------------------------------------------------------
 
@@ -327,13 +321,11 @@ class StoredComponent:
             require_decodable(expected, limits)
         require_declared(self.component, expected)
         runs = None
-        is_large = expected >= LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads
-        if is_large and isinstance(encoding, EncodingInRuns):
+        encoding.require_length(stored, expected, limits)
+        if expected >= LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads:
             runs = encoding.find_runs(stored, expected, limits)
-        if runs is None or not getattr(encoding, "runs_tell_length", False):
-            encoding.require_length(stored, expected, limits)
         buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
-        if runs is not None and len(runs.decoded) > 2 and isinstance(encoding, EncodingInRuns):
+        if runs is not None and len(runs.decoded) > 2:
             hasher = None if covers_stored else self.hasher()
             run_jobs(
                 decoding_jobs(encoding, stored, runs, buffer.data, limits, hasher, self.require),
@@ -408,14 +400,13 @@ class StoredComponent:
             ZTensorError: what `decoded` raises.
         """
         encoding = self._shared.encodings.get(self.component.encoding)
-        if self.component.encoding in ENCODINGS or not isinstance(encoding, EncodingInBoxes):
+        if encoding is None or self.component.encoding in ENCODINGS:
             return False
         boxes = [one for one in wanted if isinstance(one, range) and one.step == 1]
         if len(boxes) < len(wanted):
             return False
         offsets = [one.start for one in boxes]
-        encoding.read_box(self.stored(), offsets, list(map(len, boxes)), target)
-        return True
+        return encoding.read_box(self.stored(), offsets, list(map(len, boxes)), target)
 
     def reading(self, needed: int, key: Hashable) -> PartReader | RunReader | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read.
@@ -438,15 +429,13 @@ class StoredComponent:
         if component.encoding == "raw":
             return PartReader(alone)
         encoding = self.encoding()
-        if not isinstance(encoding, EncodingInRuns):
-            return None
         place: Hashable = component.encoding, component.offset, component.length, needed
         if component.encoding not in ENCODINGS:  # another format's may have no place of their own
             place = component.encoding, key, needed
         runs = None
-        if shared.source.prefers_long_reads and isinstance(encoding, EncodingWithTable):
-            tells, told = encoding.told_runs, component.extra or {}
-            runs = shared.runs.table(place, lambda: tells(alone, told, needed, shared.limits))
+        if shared.source.prefers_long_reads:
+            extra, listed = component.extra or {}, encoding.listed_runs
+            runs = shared.runs.table(place, lambda: listed(alone, extra, needed, shared.limits))
         if runs is not None:
             stored = alone  # else runs are looked for from the first to the last: all is read
         else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ztensor.digest import Hasher
-    from ztensor.encoding.base import EncodingInRuns, Runs, Stored
+    from ztensor.encoding.base import Encoding, Runs, Stored
     from ztensor.limits import Limits
 
     Job = Callable[[], None]
@@ -79,7 +79,7 @@ def cut(runs: Runs) -> Iterator[range]:
 
 
 def decoding_jobs(
-    encoding: EncodingInRuns,
+    encoding: Encoding,
     stored: Stored,
     runs: Runs,
     memory: memoryview,

@@ -154,9 +154,7 @@ class OpenedFile:
         """Return the rights of the file, and of those its bytes lie in beside it."""
         found = {file.rights() for file in files_of(self.source)}
         for encoding in self.encodings.values():
-            # Only encodings of other formats have bytes in other files: ONNX.
-            rights_beside = getattr(encoding, "rights", None)
-            if rights_beside is not None and (rights := rights_beside()) is not None:
+            if (rights := encoding.rights()) is not None:
                 found.add(rights)
         return found
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from ztensor.encoding.base import EncodingInRuns, Runs
+    from ztensor.encoding.base import Encoding, Runs
     from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.source.at_once import AtOnce
@@ -166,7 +166,7 @@ class RunReader:
 
     def __init__(
         self,
-        encoding: EncodingInRuns,
+        encoding: Encoding,
         stored: Range,
         runs: Runs,
         limits: Limits,

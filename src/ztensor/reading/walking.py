@@ -8,7 +8,6 @@ import numpy as np
 
 from ztensor.digest import Hasher, require_match
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import EncodingInRuns
 from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError, describe
 from ztensor.layout.elements import require_known, storage_dtype, typed_array, whole_elements
 from ztensor.reading.component import digest_of
@@ -177,7 +176,7 @@ def require_listed(file: FileObjects, component: Component, expected: int | None
     from ztensor.encoding.zstd.listing import FRAME_FIELD, runs_of_field
 
     listed = (component.extra or {}).get(FRAME_FIELD)
-    if listed is None or not isinstance(encoding, EncodingInRuns):
+    if listed is None or encoding is None:
         return
     stored = file.stored(component).stored()
     told = runs_of_field(listed, stored.length, expected)

@@ -7,7 +7,6 @@ import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import EncodingWithEnd
 from ztensor.writing.frames import Frames, batches
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class Compression(NamedTuple):
     @property
     def must_shrink(self) -> bool:
         """Return whether what does not become smaller by it is stored raw."""
-        return getattr(ENCODINGS[self.encoding], "must_shrink", False)
+        return ENCODINGS[self.encoding].must_shrink
 
 
 class Frame(NamedTuple):
@@ -76,8 +75,7 @@ class Compressor:
         is_lent: bool = False,
     ) -> None:
         encoding = ENCODINGS[compression.encoding]
-        self._encode = encoding.encode
-        self._end = encoding if isinstance(encoding, EncodingWithEnd) else None
+        self._encoding = encoding
         self._made: list[tuple[int, int]] = []  # for encodings that end with a table
         self._level = compression.level
         self._frames = frames
@@ -119,8 +117,8 @@ class Compressor:
         if self._pending or not self._encoded_to:
             yield from self._compressed(memoryview(self._pending))
         yield from self._ready(0)
-        if self._end is not None:
-            yield Frame(0, self._end.end(self._made))
+        if self._encoding.has_table:
+            yield Frame(0, self._encoding.end(self._made))
 
     def cancel(self) -> None:
         """Drop what was not compressed yet."""
@@ -162,12 +160,12 @@ class Compressor:
             yield from self._noted(future.result())
 
     def _noted(self, frames: list[Frame]) -> list[Frame]:
-        if self._end is not None:
+        if self._encoding.has_table:
             self._made += [(len(frame.data), frame.decoded) for frame in frames]
         return frames
 
     def _encoded(self, parts: Iterable[memoryview]) -> list[Frame]:
-        encode, level = self._encode, self._level
+        encode, level = self._encoding.encode, self._level
         return [
             Frame(part.nbytes, frame)
             for part in parts

@@ -8,7 +8,6 @@ import zstandard
 
 import ztensor
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import EncodingOfSmall, EncodingWithEnd
 from ztensor.errors import EncodingError, LimitError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.testing.builder_2 import File2, dense, seekable
@@ -87,10 +86,11 @@ def test_a_slice_reads_the_table_and_its_own_frames() -> None:
         )
         assert reader.verify().outcome == "ok"
     stored = Counting(packed(data.tobytes(), 1 << 14))
-    runs = ENCODING.find_runs(stored, len(data), DEFAULT_LIMITS)  # type: ignore[attr-defined]
+    runs = ENCODING.find_runs(stored, len(data), DEFAULT_LIMITS)
+    assert runs is not None
     assert stored.taken < 1 << 10
     target = memoryview(bytearray(1 << 14))
-    ENCODING.decode_run(stored, *runs.stored[3:5], target, DEFAULT_LIMITS)  # type: ignore[attr-defined]
+    ENCODING.decode_run(stored, runs.stored[3], runs.stored[4], target, DEFAULT_LIMITS)
     assert target == data[3 << 14 : 4 << 14].tobytes()
     assert stored.taken < 40 << 10
 
@@ -118,7 +118,6 @@ def test_what_is_written_is_read(length: int) -> None:
     assert len(frames) == len(sizes)
     for frame in frames:
         assert zstandard.get_frame_parameters(frame).has_checksum
-    assert isinstance(ENCODING, EncodingWithEnd)
     table = ENCODING.end(zip(map(len, frames), sizes, strict=True))
     stored = b"".join(map(bytes, frames)) + table
     assert stored == seekable(map(bytes, frames), sizes)
@@ -133,11 +132,13 @@ def test_it_streams() -> None:
 def test_every_frame_of_4_kib_can_be_entered() -> None:
     data = DATA[: 5 * 4096]
     stored = packed(data, 4096)
-    runs = ENCODING.find_runs(Counting(stored), len(data), DEFAULT_LIMITS)  # type: ignore[attr-defined]
+    runs = ENCODING.find_runs(Counting(stored), len(data), DEFAULT_LIMITS)
+    assert runs is not None
     assert list(runs.decoded) == [0, 4096, 8192, 12288, 16384, 20480]
     assert len(runs.stored) == 6
     short = packed(data, 2048)
-    runs = ENCODING.find_runs(Counting(short), len(data), DEFAULT_LIMITS)  # type: ignore[attr-defined]
+    runs = ENCODING.find_runs(Counting(short), len(data), DEFAULT_LIMITS)
+    assert runs is not None
     assert list(runs.decoded) == [0, 4096, 8192, 12288, 16384, 20480]
 
 
@@ -204,7 +205,6 @@ def test_small_data_is_decoded_many_at_a_time() -> None:
     starts = np.cumsum(lengths) - lengths
     sizes = [len(text) for text in texts] + [90, 3, 90, 91, 90, 5]
     targets = [memoryview(bytearray(size)) for size in sizes]
-    assert isinstance(ENCODING, EncodingOfSmall)
     found = ENCODING.decode_small(
         memoryview(b"".join(stored)), starts, lengths, targets, DEFAULT_LIMITS
     )

@@ -10,7 +10,7 @@ import pytest
 from ztensor.errors import LayoutError, LimitError, Reason
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.sparse import (
-    CoordinateWatch,
+    IndexWatch,
     PointerWatch,
     require_in_range,
     scatter,
@@ -230,7 +230,7 @@ def test_coordinates_may_come_in_pieces_that_run_over_an_axis(step: int, wrong: 
     coords = np.array([0, 1, 1, 4, 3, 0], np.uint64)
     if wrong is not None:
         coords[wrong] = 2 if wrong < 3 else 5
-    watch = CoordinateWatch((2, 5), 3, "s")
+    watch = IndexWatch("coords", (2, 5), 3, "s")
 
     def run() -> None:
         for start in itertools.count(0, step):

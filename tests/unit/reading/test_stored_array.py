@@ -120,9 +120,10 @@ class Boxes(Raw):
 
     def read_box(
         self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Any
-    ) -> None:
+    ) -> bool:
         first, second = (slice(at, at + size) for at, size in zip(offsets, sizes, strict=True))
         target[...] = np.arange(stored.length, dtype=np.uint8).reshape(5, 20)[first, second]
+        return True
 
 
 def test_where_an_encoding_reads_boxes_no_more_is_read() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ztensor.encoding import ENCODINGS
+from ztensor.encoding import ENCODINGS, Encoding
 from ztensor.threads.pool import Crew
 from ztensor.writing.compressing import Compression, Compressor, compressed, smaller
 from ztensor.writing.frames import Frames
@@ -23,7 +23,7 @@ FRAMES = Frames(MIB, MIB)
 
 
 @dataclasses.dataclass
-class Shortening:
+class Shortening(Encoding):
     """An encoding that leaves out the last bytes of every frame."""
 
     saved: int
@@ -31,18 +31,7 @@ class Shortening:
     is_written = True
     must_shrink = True
 
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        raise NotImplementedError
-
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        raise NotImplementedError
-
-    def decode_chunks(
-        self, stored: Stored, expected_length: int | None, limits: Limits
-    ) -> Iterator[memoryview]:
-        raise NotImplementedError
-
-    def is_streamed(self, stored: Stored) -> bool:
         raise NotImplementedError
 
     def encode(

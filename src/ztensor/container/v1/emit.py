@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.container.entries import Around, emit_entries
+from ztensor.container.entries import ObjectsEmitter
 from ztensor.container.framing import MAGIC_1
 from ztensor.container.v1.commit import with_commit
 from ztensor.container.v1.object import WORDS_OF_1_1
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.model.dtype import STORAGE_TYPES
-from ztensor.model.manifest import TensorObject
 from ztensor.model.rules import FORM_1
 from ztensor.wire import cbor
 from ztensor.wire.record import kind_of
@@ -19,7 +17,7 @@ from ztensor.wire.record import kind_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.model.manifest import Component, Manifest
+    from ztensor.model.manifest import Component, Manifest, TensorObject
 
 _SPELLED_IN_1_1 = {pair: word for word, pair in WORDS_OF_1_1.items()}
 
@@ -33,7 +31,7 @@ class Emitter12:
     writes_decoded_length = True
 
     def __init__(self) -> None:
-        self._arounds: dict[tuple[object, ...], Around] = {}
+        self._objects = ObjectsEmitter(self._emit_object, cbor.encode_text("offset"))
 
     def require_name(self, name: str) -> None:
         """Raise where no object can be called so: where it is no text in UTF-8."""
@@ -71,49 +69,12 @@ class Emitter12:
         ]
         if manifest.attributes is not None:
             fields.append(("attributes", _encode_attributes(manifest.attributes, levels=1)))
-        fields.append(("objects", self._emit_objects(manifest.objects)))
+        names = sorted(manifest.objects)  # by code points, which is by UTF-8 bytes
+        fields.append(("objects", [*self._objects.emit(manifest.objects, names)]))
         fields.extend(_unknown(manifest.extra))
         return with_commit(fields, manifest_offset, prev)
 
-    def _emit_objects(self, objects: Mapping[str, TensorObject]) -> list[bytes]:
-        names = sorted(objects)  # by code points, which is by UTF-8 bytes
-        return [*emit_entries(objects, names, self._around, self._emit_object)]
-
     def _emit_object(self, tensor_object: TensorObject) -> bytes:
-        if tensor_object.format == "dense" and len(tensor_object.components) == 1:
-            component = tensor_object.components.get("data")
-            if (
-                component is not None
-                and component.encoding == "raw"
-                and component.extra is None
-                and tensor_object.attributes is None
-                and tensor_object.extra is None
-            ):
-                return self._around(tensor_object).entry(component.offset, component.digest)
-        return self._emit_any(tensor_object)
-
-    def _around(self, plain: TensorObject) -> Around:
-        """Return what is around offset and digest of a plain object, made once for its kind.
-
-        Checkpoints hold many tensors of few shapes (1 us an object instead of 15).
-        """
-        component = plain.components["data"]
-        shown = None if component.digest is None else len(component.digest.encode())
-        key = (plain.shape, component.dtype, component.type, component.length, shown)
-        around = self._arounds.get(key)
-        if around is None:
-            mark = (1 << 64) - 1 - component.length  # an offset no real object can have
-            sample = dataclasses.replace(component, offset=mark)
-            whole = self._emit_any(TensorObject(plain.shape, "dense", {"data": sample}))
-            # The last one: the numbers of a shape can spell the same bytes.
-            before, _, behind = whole.rpartition(
-                cbor.encode_text("offset") + cbor.encode_uint(mark)
-            )
-            between = behind[: len(behind) - (shown or 0)]
-            around = self._arounds[key] = Around(before + cbor.encode_text("offset"), between)
-        return around
-
-    def _emit_any(self, tensor_object: TensorObject) -> bytes:
         fields = [
             ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
             ("format", cbor.encode_text(tensor_object.format)),

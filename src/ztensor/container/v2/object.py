@@ -12,7 +12,7 @@ from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.model.problem import Problem
 from ztensor.wire.cbor import UINT64_MAX
-from ztensor.wire.record import MAP, SHAPE, TEXT, UINT, Record, read_fields
+from ztensor.wire.record import ANYTHING, MAP, SHAPE, TEXT, UINT, Record, read_fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,6 +20,20 @@ if TYPE_CHECKING:
     from ztensor.container.v2.places import Places
     from ztensor.container.walk import Path
 
+ROOT = Record(
+    "a map as the manifest's root",
+    "2.1 section 3.2",
+    {"objects": MAP, "attributes": MAP.optional(), "shards": ANYTHING},
+    has_nulls=False,
+    drops_keys=True,
+)
+SHARD = Record(
+    "a map describing one shard",
+    "2.1 section 7.1",
+    {"size": UINT, "digest": TEXT},
+    has_nulls=False,
+    drops_keys=True,
+)
 OBJECT = Record(
     "a map describing one object",
     "2.1 section 3.3",
@@ -43,7 +57,6 @@ PART = Record(
     drops_keys=True,
 )
 SECTION_NAMES = "2.1 section 3.5"
-SECTION_TYPES = "2.1 appendix A"
 MOST_RANK = 64
 MOST_NAME = 1024  # bytes
 

@@ -12,6 +12,8 @@ import numpy as np
 from ztensor.container.framing import FOOTER_2_BYTES, PAGE_2
 from ztensor.container.v2.object import (
     MOST_NAME,
+    ROOT,
+    SHARD,
     check_names,
     is_name,
     name_problem,
@@ -25,7 +27,7 @@ from ztensor.model.manifest import Manifest, Shard
 from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
 from ztensor.model.table import TableObjects
 from ztensor.wire import cbor
-from ztensor.wire.record import ANYTHING, MAP, TEXT, UINT, Record, kind_of, read_fields
+from ztensor.wire.record import kind_of, read_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,20 +38,6 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import TensorObject
 
 VERSION = "2"  # what the footer says; the texts 2.0 and 2.1 describe the same bytes
-ROOT = Record(
-    "a map as the manifest's root",
-    "2.1 section 3.2",
-    {"objects": MAP, "attributes": MAP.optional(), "shards": ANYTHING},
-    has_nulls=False,
-    drops_keys=True,
-)
-SHARD = Record(
-    "a map describing one shard",
-    "2.1 section 7.1",
-    {"size": UINT, "digest": TEXT},
-    has_nulls=False,
-    drops_keys=True,
-)
 DEPTH = 32  # levels of nesting, the root among them
 LEAST_SHARD = 48  # bytes
 

@@ -10,7 +10,6 @@ joins them to the encoding.
 from ztensor.encoding.zstd.codec import (
     FASTEST_LEVEL,
     FRAME_BYTES,
-    RUN_BYTES,
     STRONGEST_LEVEL,
     ZSTD,
     Zstd,
@@ -24,7 +23,6 @@ __all__ = [
     "FASTEST_LEVEL",
     "FRAME_BYTES",
     "FRAME_FIELD",
-    "RUN_BYTES",
     "STRONGEST_LEVEL",
     "ZSTD",
     "Held",

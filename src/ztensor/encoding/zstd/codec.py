@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import array
 import collections
 import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ztensor.encoding.base import Runs, require_decodable
+from ztensor.encoding.base import Encoding, Runs, require_decodable, wrong_length
 from ztensor.encoding.zstd.frames import (
     Frame,
     are_small_frames,
@@ -41,8 +40,7 @@ if TYPE_CHECKING:
 # measured on weights, tables and tokens, longer frames save under 1 % and make every row dear.
 FRAME_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20  # largest piece `decode_chunks` yields, and one read of a streamed frame
-ONE_PASS_BYTES = 8 << 20  # a frame up to here, stored, is read whole: see `_is_one_pass`
-RUN_BYTES = 4 << 10  # frames that decode to less than this are found together: see `find_runs`
+ONE_PASS_BYTES = 8 << 20  # a frame up to here, stored, is read whole: see `_span`
 
 FASTEST_LEVEL = -(1 << 17)
 STRONGEST_LEVEL = 22
@@ -51,7 +49,7 @@ KEPT_WINDOW = 8 << 20  # a context that streamed with a larger window is not kep
 KEPT_CONTEXTS = 16
 
 
-class Zstd:
+class Zstd(Encoding):
     """Zstandard frames; thread-safe.
 
     Contexts are lent for the time of one call and kept for the next, because making one costs as
@@ -62,7 +60,7 @@ class Zstd:
     name = "zstd"
     is_written = True
     must_shrink = True  # what it makes no smaller is stored raw
-    runs_tell_length = True
+    decodes_many = True
 
     def __init__(self, binding: Binding | None = None) -> None:
         """Take the library to use; without it, the installed one is looked for at first use."""
@@ -82,9 +80,9 @@ class Zstd:
             least += declared or 0
             most += frame.most_length if declared is None else min(declared, frame.most_length)
         if expected_length > most:
-            raise _short(expected_length, f"at most {most} in the frames")
+            raise wrong_length(expected_length, f"at most {most} in the frames")
         if expected_length < least:
-            raise _long(expected_length, f"{least} declared by the frames")
+            raise wrong_length(expected_length, f"{least} declared by the frames", is_long=True)
         require_decodable(expected_length, limits)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
@@ -102,7 +100,7 @@ class Zstd:
         targets: Sequence[memoryview],
         limits: Limits,
     ) -> Bools:
-        """Decode many frames of one block each; see `EncodingOfSmall`."""
+        """Decode many frames of one block each; see `Encoding.decode_small`."""
         binding = self._bound()
         decompress, error = binding.small(), binding.error
         sizes = np.fromiter(map(len, targets), np.int64, len(targets))
@@ -126,36 +124,22 @@ class Zstd:
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return which frames decode to which bytes, or None where not all of them tell.
 
-        Only headers are read. A run is a frame, or several small ones: so the runs stay few
-        whatever a file claims.
+        Only headers are read.
         """
         require_decodable(expected_length, limits)
-        runs = Runs(array.array("Q", [0]), array.array("Q", [0]))
-        decoded = 0
-        for frame in walk_frames(stored, limits):
-            if frame.content_length is None:
-                return None
-            if frame.content_length > frame.most_length:
-                raise _short(frame.content_length, f"at most {frame.most_length} in its blocks")
-            decoded += frame.content_length
-            if decoded > expected_length:
-                raise _long(expected_length, f"{decoded} or more")
-            if decoded - runs.decoded[-1] >= RUN_BYTES:
-                runs.stored.append(frame.stop)
-                runs.decoded.append(decoded)
-        if decoded != expected_length:
-            raise _short(expected_length, str(decoded))
+        runs = Runs.joined(_declared_ends(stored, expected_length, limits))
         if runs.stored[-1] < stored.length:
-            runs.stored.append(stored.length)
-            runs.decoded.append(decoded)
+            return None
+        if runs.decoded[-1] < expected_length:
+            raise wrong_length(expected_length, str(runs.decoded[-1]))
         return runs
 
-    def told_runs(
-        self, stored: Stored, told: Mapping[str, object], expected_length: int, limits: Limits
+    def listed_runs(
+        self, stored: Stored, extra: Mapping[str, object], expected_length: int, limits: Limits
     ) -> Runs | None:
         """Return the frames that the field `frames` of a component lists; see `listing.py`."""
         require_decodable(expected_length, limits)
-        return runs_of_field(told.get(FRAME_FIELD), stored.length, expected_length)
+        return runs_of_field(extra.get(FRAME_FIELD), stored.length, expected_length)
 
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
@@ -179,8 +163,7 @@ class Zstd:
         Only those that declare their length, all of it together: each is decoded in one pass
         then, and held to what it declares. Who decodes one after the other says what is wrong.
         """
-        binding = self._bound()
-        if not binding.crosses_frames:
+        if not self._bound().crosses_frames:
             return False
         total = 0
         try:
@@ -192,12 +175,17 @@ class Zstd:
             return False
         if not total or total != len(destination):
             return False
+        span = Span(stored, start, stop, stop - start, is_several=True)
+        return self._decode_pass(span, destination)
+
+    def _decode_pass(self, span: Span, destination: memoryview) -> bool:
+        """Decode a span in one pass; say whether it filled `destination` and had no more."""
         decoder = self._take_decoder()
         try:
-            reader = decoder(Span(stored, start, stop, stop - start, is_several=True))
-            if reader.readinto(destination) != total or reader.readinto(_SCRATCH):
+            reader = decoder(span)
+            if reader.readinto(destination) != len(destination) or reader.readinto(_SCRATCH):
                 return False
-        except binding.error:
+        except self._bound().error:
             return False
         self._decoders.append(decoder)
         return True
@@ -238,31 +226,22 @@ class Zstd:
             is_exact: they must decode to as many; else `most` is the cap.
             is_whole: `chunk` takes all of them.
         """
-        binding, decoder, largest = self._bound(), self._take_decoder(), 0
-        held_whole = stored if isinstance(stored, Held) else None
+        error, decoder, largest = self._bound().error, self._take_decoder(), 0
         filled = 0  # of this chunk
         left = most  # decoded bytes still allowed, this chunk's included
         for frame in walk_frames(stored, limits, start=start, stop=stop):
             if frame.is_skippable:
                 continue
             if frame.content_length is not None and frame.content_length > left - filled:
-                raise _long(most, "more") if is_exact else _over(most)
-            if is_whole and frame.stop == stop and held_whole is not None:
-                told = telling_frame(held_whole, frame, left - filled)
-                if told is not None:
-                    if _decode_told(binding, decoder, told, chunk[filled:]):
-                        filled = len(chunk)
-                        continue
-                    decoder = self._take_decoder()
-            if is_whole and _is_one_pass(frame, is_held=held_whole is not None):
-                held, piece_bytes = 0, frame.stop - frame.start
-            else:
-                window, piece_bytes = _streaming_window(frame, limits), CHUNK_BYTES
-                largest, held = max(largest, window), min(window, frame.most_length)
+                raise _too_long(most, is_exact=is_exact)
+            if is_whole and frame.stop == stop and self._decode_last(stored, frame, chunk[filled:]):
+                filled = len(chunk)
+                continue
+            span, window, held = _span(stored, frame, limits, is_whole=is_whole)
+            largest = max(largest, window)
             try:
                 with _room(held, is_whole=is_whole):
-                    reader = decoder(Span(stored, frame.start, frame.stop, piece_bytes))
-                    count = 0
+                    reader, count = decoder(span), 0
                     while room := min(len(chunk), left) - filled:
                         got = reader.readinto(chunk[filled : filled + room])
                         count += got
@@ -276,21 +255,33 @@ class Zstd:
                             chunk = memoryview(bytearray(len(chunk))) if left else _NOTHING
                     else:  # no room is left: the frame must end here
                         if reader.readinto(_SCRATCH):
-                            raise _long(most, "more") if is_exact else _over(most)
+                            raise _too_long(most, is_exact=is_exact)
                     if held > KEPT_WINDOW:
                         del reader, decoder  # and with them what they hold
                         decoder = self._take_decoder()
-            except binding.error as error:
-                raise _damaged(frame, error) from error
+            except error as found:
+                raise _damaged(frame, found) from found
             _require_declared(frame, count)
         left -= filled
         if is_exact and left:
-            raise _short(most, str(most - left))
+            raise wrong_length(most, str(most - left))
         if filled:
             yield chunk[:filled]
         # Reached after success only: what an error leaves behind in a context is not reused.
         if largest <= KEPT_WINDOW:
             self._decoders.append(decoder)
+
+    def _decode_last(self, stored: Stored, frame: Frame, destination: memoryview) -> bool:
+        """Decode a frame that declares no length in one pass; say whether it filled `destination`.
+
+        If it does not, decoding it as it is says what is wrong.
+        """
+        told = None
+        if isinstance(stored, Held):
+            told = telling_frame(stored, frame, len(destination))
+        if told is None:
+            return False
+        return self._decode_pass(Span(Held(told), 0, len(told), len(told)), destination)
 
     def window_bytes(self, stored: Stored, limits: Limits) -> int:
         """Return what the largest window holds, 0 where that is little; only headers are read."""
@@ -355,16 +346,20 @@ _SCRATCH = memoryview(bytearray(1))  # what is beyond the end; written, never re
 _NOTHING = memoryview(b"")
 
 
-def _decode_told(
-    binding: Binding, decoder: Decoder, stored: memoryview, destination: memoryview
-) -> bool:
-    """Decode one frame in one pass, which is faster; say whether it filled `destination`."""
-    try:
-        reader = decoder(Span(Held(stored), 0, len(stored), len(stored)))
-        is_filled = reader.readinto(destination) == len(destination)
-        return is_filled and not reader.readinto(_SCRATCH)
-    except binding.error:
-        return False  # who decodes it as it is says what is wrong
+def _declared_ends(
+    stored: Stored, expected_length: int, limits: Limits
+) -> Iterator[tuple[int, int]]:
+    """Yield where frames end, stored and decoded, up to the first that does not tell."""
+    decoded = 0
+    for frame in walk_frames(stored, limits):
+        if frame.content_length is None:
+            return
+        if frame.content_length > frame.most_length:
+            raise wrong_length(frame.content_length, f"at most {frame.most_length} in its blocks")
+        decoded += frame.content_length
+        if decoded > expected_length:
+            raise wrong_length(expected_length, f"{decoded} or more", is_long=True)
+        yield frame.stop, decoded
 
 
 _Context = TypeVar("_Context")
@@ -378,17 +373,6 @@ def _pop(idle: collections.deque[_Context] | None) -> _Context | None:
         return None
 
 
-def _is_one_pass(frame: Frame, *, is_held: bool) -> bool:
-    """Return whether to hand the frame over whole, which decodes it without a window buffer.
-
-    It must declare its content size. Bytes that are not held yet may be, up to a fixed size, or
-    up to the window that streaming would allocate in their place.
-    """
-    if frame.content_length is None:
-        return False
-    return is_held or frame.stop - frame.start <= ONE_PASS_BYTES + frame.window
-
-
 _FREELY = contextlib.nullcontext()
 
 
@@ -399,15 +383,24 @@ def _room(held: int, *, is_whole: bool = False) -> contextlib.AbstractContextMan
     return WINDOWS.lent(held, is_whole=is_whole)
 
 
-def _streaming_window(frame: Frame, limits: Limits) -> int:
-    """Return the window that decoding the frame piece by piece takes.
+def _span(stored: Stored, frame: Frame, limits: Limits, *, is_whole: bool) -> tuple[Span, int, int]:
+    """Return a frame for a library, the window it is streamed through, and memory held by that.
+
+    A frame that is handed over whole is decoded without a window. It must declare its content
+    size. Bytes that are not held yet may be, up to a fixed size, or up to the window that streaming
+    would allocate in their place.
 
     Raises:
-        LimitError: it is over the cap; only single-segment frames come here unchecked.
+        LimitError: the window is over the cap; only single-segment frames come here unchecked.
     """
+    length = frame.stop - frame.start
+    is_short = isinstance(stored, Held) or length <= ONE_PASS_BYTES + frame.window
+    if is_whole and frame.content_length is not None and is_short:
+        return Span(stored, frame.start, frame.stop, length), 0, 0
     if frame.is_single_segment:
         require_window(frame.window, frame.start, limits)
-    return frame.window
+    span = Span(stored, frame.start, frame.stop, CHUNK_BYTES)
+    return span, frame.window, min(frame.window, frame.most_length)
 
 
 def _require_declared(frame: Frame, count: int) -> None:
@@ -431,27 +424,11 @@ def _require_level(level: object) -> None:
         raise ArgumentValueError("no such zstd level", expected=expected, found=describe(level))
 
 
-def _short(expected: int, found: str) -> EncodingError:
-    return EncodingError(
-        "zstd data decodes to too few bytes",
-        reason=Reason.DECODED_SHORT,
-        expected=str(expected),
-        found=found,
-    )
-
-
-def _long(expected: int, found: str) -> EncodingError:
-    return EncodingError(
-        "zstd data decodes to too many bytes",
-        reason=Reason.DECODED_LONG,
-        expected=str(expected),
-        found=found,
-    )
-
-
-def _over(cap: int) -> LimitError:
+def _too_long(most: int, *, is_exact: bool) -> EncodingError | LimitError:
+    if is_exact:
+        return wrong_length(most, "more", is_long=True)
     return LimitError(
-        f"a zstd component decodes to more than {cap} bytes, more than Limits.decoded_bytes allows",
+        f"a zstd component decodes to more than Limits.decoded_bytes, {most}",
         reason=Reason.LIMIT_DECODED,
     )
 

@@ -8,7 +8,6 @@ of them; `lengths` are the stored bytes of each frame, little-endian numbers of 
 
 from __future__ import annotations
 
-import array
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +21,6 @@ FRAME_FIELD = "frames"
 # Below it a component is read at once: one request, and no field.
 LEAST_LISTED_BYTES = 1 << 20
 _LEAST_FRAME_BYTES = 1 << 10  # on average: the field takes 0.4 % at most
-_RUN_BYTES = 4 << 10  # frames that decode to less are entered together
 
 
 def listed_frames(period: int, piece: int, lengths: Sequence[int]) -> dict[str, object] | None:
@@ -67,11 +65,4 @@ def runs_of_field(field: object, stored_length: int, decoded_length: int) -> Run
     numbers = np.arange(1, len(stored) + 1, dtype=np.uint64)
     periods, within = numbers // per_period, numbers % per_period
     decoded = np.minimum(periods * np.uint64(period) + within * np.uint64(piece), decoded_length)
-    if piece < _RUN_BYTES:  # as many together as a walk would take
-        step = -(-_RUN_BYTES // piece)
-        chosen = np.append(np.arange(step - 1, len(stored) - 1, step), len(stored) - 1)
-        stored, decoded = stored[chosen], decoded[chosen]
-    return Runs(
-        array.array("Q", [0, *stored.tolist()]),
-        array.array("Q", [0, *decoded.tolist()]),
-    )
+    return Runs.joined(zip(stored.tolist(), decoded.tolist(), strict=True))

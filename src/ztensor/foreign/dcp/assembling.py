@@ -17,9 +17,9 @@ import numpy as np
 from ztensor.buffers import empty_array, new_bytes
 from ztensor.chunks.blocks import Blocks
 from ztensor.chunks.boxes import find_misfit, is_in_order, is_run, overlap, touching
-from ztensor.encoding.base import require_equal_length
+from ztensor.encoding.base import Encoding, require_equal_length
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
-from ztensor.foreign.base import ForeignEncoding, InBlocks, gather_stored
+from ztensor.foreign.base import InBlocks, gather_stored
 from ztensor.model.showing import counted
 from ztensor.source.base import Range
 
@@ -71,7 +71,7 @@ class Boxes(NamedTuple):
     name: Callable[[int], str]
 
 
-class Divided(ForeignEncoding):
+class Divided(Encoding):
     """The tensors of a checkpoint that are put together; a component's offset tells which it is.
 
     Args:
@@ -80,7 +80,7 @@ class Divided(ForeignEncoding):
     """
 
     def __init__(self, first: int, make: Callable[[int], InBoxes]) -> None:
-        super().__init__(WORD)
+        self.name = WORD
         self._first = first
         self._make = make
         self._made: dict[int, InBoxes] = {}

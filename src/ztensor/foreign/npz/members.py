@@ -6,10 +6,9 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ztensor.buffers import new_bytes
-from ztensor.encoding.base import require_equal_length
+from ztensor.encoding.base import Encoding, require_equal_length
 from ztensor.errors import EncodingError, Reason
 from ztensor.foreign import deflate, npy
-from ztensor.foreign.base import ForeignEncoding
 from ztensor.foreign.deflate import PIECE_BYTES, Stream
 from ztensor.foreign.npy import Header, parse_header, transpose
 from ztensor.foreign.zip import DEFLATED, STORED, Entry, Member, place
@@ -65,7 +64,7 @@ def _head(stored: Stored, member: Member, length: int) -> bytes:
     return deflate.head(stored, min(member.size, length))
 
 
-class Whole(ForeignEncoding):
+class Whole(Encoding):
     """A member that has to be read as a whole: deflated, in Fortran's order, or both.
 
     Args:
@@ -75,7 +74,7 @@ class Whole(ForeignEncoding):
     """
 
     def __init__(self, name: str, member: Member, header: Header) -> None:
-        super().__init__(name)
+        self.name = name
         self.has_sum = True  # the archive's CRC-32, compared whenever all is read
         self._member = member
         self._header = header

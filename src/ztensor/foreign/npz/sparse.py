@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ztensor.encoding.base import Encoding
 from ztensor.errors import FormatError
-from ztensor.foreign.base import ForeignEncoding
 from ztensor.foreign.npz.members import SUFFIX, Whole, header_of
 from ztensor.layout import LAYOUTS
 from ztensor.layout.scipy_sparse import CLASS, PREFIX, ROLES, VALUES_SHAPE, do_fit
@@ -238,7 +238,7 @@ class _Within:
         return self._stored.read(self._offset + offset, length)
 
 
-class _Joined(ForeignEncoding):
+class _Joined(Encoding):
     """Coordinates of which each axis is a member of its own, as `sparse_coo` has them.
 
     Args:
@@ -249,7 +249,7 @@ class _Joined(ForeignEncoding):
     has_sum = True  # the archive's CRC-32 of each member
 
     def __init__(self, name: str, axes: list[_Axis]) -> None:
-        super().__init__(name)
+        self.name = name
         self._axes = axes
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.buffers import empty_array
-from ztensor.encoding.base import Runs, require_equal_length
+from ztensor.encoding.base import Encoding, Runs, require_equal_length
 from ztensor.errors import (
     EncodingError,
     Reason,
     describe,
 )
-from ztensor.foreign.base import ForeignEncoding
 from ztensor.foreign.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
 from ztensor.foreign.onnx.tensors import Type
 from ztensor.locks import Lock
@@ -79,13 +78,13 @@ class Neighbours:
         return None if isinstance(self._beside, Remote) else open_beneath(self._beside, parts)
 
 
-class External(ForeignEncoding):
+class External(Encoding):
     """Bytes of another file, which is opened when they are asked for."""
 
     def __init__(
         self, name: str, beside: Neighbours, parts: tuple[str, ...], offset: int, length: int
     ) -> None:
-        super().__init__(name)
+        self.name = name
         self._beside = beside
         self._parts = parts
         self._offset = offset
@@ -158,7 +157,7 @@ class External(ForeignEncoding):
             source.read_into(self._offset + start, destination)
 
 
-class Elements(ForeignEncoding):
+class Elements(Encoding):
     """Elements as varints, or several in a byte.
 
     Args:
@@ -178,7 +177,7 @@ class Elements(ForeignEncoding):
         is_varints: bool,
         within: External | None = None,
     ) -> None:
-        super().__init__(name)
+        self.name = name
         self._kind = kind
         self._width = width
         self._is_varints = is_varints
@@ -306,13 +305,13 @@ def _unpacked(packed: Array, bits: int, dtype: str, count: int) -> Array:
     return flat
 
 
-class Coordinates(ForeignEncoding):
+class Coordinates(Encoding):
     """Indices of a sparse initializer, as `sparse_coo` has them: axis after axis."""
 
     def __init__(
         self, name: str, within: Encoding, shape: tuple[int, ...], *, is_linear: bool
     ) -> None:
-        super().__init__(name)
+        self.name = name
         self._within = within
         self._shape = shape
         self._is_linear = is_linear

@@ -9,7 +9,7 @@ import numpy as np
 
 from ztensor.buffers import new_bytes
 from ztensor.chunks.blocks import Blocks
-from ztensor.encoding.base import require_equal_length
+from ztensor.encoding.base import Encoding, require_equal_length
 from ztensor.errors import (
     LimitError,
     Reason,
@@ -17,7 +17,6 @@ from ztensor.errors import (
 )
 from ztensor.foreign.base import (
     GATHERED_BYTES,
-    ForeignEncoding,
     InBlocks,
     gather,
     gather_stored,
@@ -200,13 +199,13 @@ def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield bytes(rest)
 
 
-class Held(ForeignEncoding):
+class Held(Encoding):
     """Numbers that came out of the pickle and are no run of the file; one may stand for many."""
 
     def __init__(
         self, name: str, array: NumpyArray | Array, times: int = 1, *, has_sum: bool = False
     ) -> None:
-        super().__init__(name)
+        self.name = name
         self.has_sum = has_sum  # the pickle's
         self._array = array
         self._times = times

@@ -18,7 +18,6 @@ from ztensor.wire.cbor.decoding import (
     unsorted,
 )
 from ztensor.wire.cbor.encoding import (
-    ENCODE_DEPTH,
     array_of,
     encode,
     encode_text,
@@ -34,13 +33,11 @@ from ztensor.wire.cbor.values import (
     Pairs,
     Simple,
     Tag,
-    Undefined,
     with_dicts,
 )
 
 __all__ = [
     "ARRAY",
-    "ENCODE_DEPTH",
     "MAP",
     "TAG",
     "UINT64_MAX",
@@ -49,7 +46,6 @@ __all__ = [
     "Pairs",
     "Simple",
     "Tag",
-    "Undefined",
     "array_of",
     "decode",
     "duplicate_key",

@@ -33,15 +33,9 @@ _KEYS = "RFC 8949 section 5.6"
 
 UINT, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, OTHER = range(8)
 _KINDS = (
-    "an unsigned integer",
-    "a negative integer",
-    "a byte string",
-    "a text",
-    "an array",
-    "a map",
-    "a tag",
-    "a simple value",
-)
+    "an unsigned integer", "a negative integer", "a byte string", "a text",
+    "an array", "a map", "a tag", "a simple value",
+)  # fmt: skip
 _BREAK = 0xFF
 _ENDLESS = -1
 # By the five low bits of a head: what reads its argument, its bytes, and the least that needs it.
