@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 
     Pieces = Callable[[], Iterable[memoryview]]
 
-# From here on another thread hashes while this one writes; to start it costs 20 us. Of bytes that
-# have to be hashed before they change, a fast digest is computed here, just before they are
-# written: in the processor's cache that costs less than to wait for another thread.
+# From here on another thread hashes while this one writes; to start it costs 20 us.
 _BESIDE_BYTES = 1 << 20
 _HOLE = 4096  # from here on zeros are not written
 _ZEROS = bytes(1 << 16)
@@ -160,8 +158,7 @@ class Blob:
         self._sink = sink
         self._algorithm = algorithm = options.algorithm
         self._hasher = None if algorithm is None else algorithm.hasher()
-        is_beside = algorithm is not None and algorithm.is_slow
-        self._crew = crew if crew is not None and crew.count > 1 and is_beside else None
+        self._crew = crew if crew is not None and crew.count > 1 else None
         self._offset = align(sink.position, options.form.alignment)
         pad(sink, self._offset - sink.position)
 
