@@ -32,7 +32,7 @@ from ztensor.reading.opened import OpenedFile
 from ztensor.reading.places import Places
 from ztensor.source.joined import JoinedSource
 from ztensor.tensor import Tensor, tensor_of
-from ztensor.threads import thread_count
+from ztensor.threads.sharing import thread_count
 from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class FileObjects(OpenedFile):
         return {}
 
     def thread_count(self, threads: int | None) -> int:
-        """Return how many threads to use to go through objects; see `threads.thread_count`.
+        """Return how many threads to use to go through objects; see `threads.sharing.thread_count`.
 
         One where bytes come over a network, which brings them in order by threads of its own.
         """
