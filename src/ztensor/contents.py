@@ -36,7 +36,6 @@ from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.source import locking
 from ztensor.source.base import read_bytes
-from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
 from ztensor.source.pieces import extents_of
@@ -127,6 +126,8 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
         from ztensor.foreign.dcp.folders import is_checkpoint
 
         if isinstance(path, (str, os.PathLike)) and is_checkpoint(path_text(path)):
+            from ztensor.source.directory import FolderSource
+
             return FolderSource(path_text(path))
         raise
 
@@ -151,18 +152,16 @@ def _is_footer(end: bytes) -> bool:
 
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:
     """Return what a file holds, and how the reader has to take it where the format is another."""
-    not_ours: NotZTensorError | None = None
-    if not isinstance(source, FolderSource):
-        try:
-            return *read_manifest(source, limits), {}
-        except NotZTensorError as error:
-            # Only then is another format thought of. Its traceback leads to this frame: a circle.
-            not_ours = error.with_traceback(None)
+    try:
+        return *read_manifest(source, limits), {}
+    except NotZTensorError as error:
+        # Only then is another format thought of. Its traceback leads to this frame: a circle.
+        not_ours = error.with_traceback(None)
     from ztensor.foreign import project
 
     projection = project(source, limits)
     if projection is None:
-        if not_ours is None or not_ours.reason is Reason.NOT_ZTENSOR:
+        if not_ours.reason is Reason.NOT_ZTENSOR:
             raise _of_no_format(source) from not_ours
         raise not_ours
     how = {

@@ -18,8 +18,8 @@ from ztensor.options import OpenOptions, require_options
 from ztensor.reading.names import keeps
 from ztensor.sharded.naming import parse_size
 from ztensor.tensor import Tensor
-from ztensor.threads import thread_count
 from ztensor.threads.pool import Crew
+from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

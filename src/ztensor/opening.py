@@ -17,7 +17,6 @@ from ztensor.errors import (
 from ztensor.frameworks import read_values
 from ztensor.model.showing import counted
 from ztensor.options import OpenOptions, require_options
-from ztensor.reading.loading import load_files
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import DIVIDED, ROOT, is_set
 from ztensor.source.paths import path_text
@@ -322,6 +321,8 @@ def load_whole(
     **options: Unpack[OpenOptions],
 ) -> dict[str, Any]:
     """Open a file or a set and load all of its objects; see `load_files` and `LoadOptions`."""
+    from ztensor.reading.loading import load_files  # not for a program that takes single tensors
+
     with open(filename, **options) as reader:
         return load_files(reader.objects, load, progress, threads=threads, **how)
 

@@ -12,7 +12,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
-from ztensor.threads import thread_count
+from ztensor.threads.sharing import thread_count
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from ztensor.locks import Lock
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object
-from ztensor.threads import WINDOWS, thread_count, worth
 from ztensor.threads.pool import Pool
+from ztensor.threads.sharing import WINDOWS, thread_count, worth
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_reader
 from ztensor.reading.reader import ObjectReader
 from ztensor.reading.row_slices import QuantizedSlice, slice_of
-from ztensor.threads import WINDOWS, thread_count, worth
 from ztensor.threads.pool import Pool
+from ztensor.threads.sharing import WINDOWS, thread_count, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -10,7 +10,8 @@ import numpy as np
 
 from ztensor.frameworks import adapter_of
 from ztensor.tensor import Tensor
-from ztensor.threads import run_jobs, thread_count, worth
+from ztensor.threads import run_jobs
+from ztensor.threads.sharing import thread_count, worth
 from ztensor.tree.encode import Encoded
 
 if TYPE_CHECKING:

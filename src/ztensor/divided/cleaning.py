@@ -29,8 +29,9 @@ from ztensor.errors import (
 from ztensor.source import locking
 from ztensor.source.reference import Remote
 from ztensor.source.removal import OpenFolder, remove_object
-from ztensor.threads import run_jobs, thread_count
+from ztensor.threads import run_jobs
 from ztensor.threads.pool import Pool
+from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -34,7 +34,8 @@ from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.row_slices import slice_of
 from ztensor.sharded.saving import save_files
 from ztensor.tensor import Tensor
-from ztensor.threads import run_jobs, worth
+from ztensor.threads import run_jobs
+from ztensor.threads.sharing import worth
 from ztensor.writing.saving import saved_bytes
 
 try:

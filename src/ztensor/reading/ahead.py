@@ -17,8 +17,8 @@ from ztensor.errors import ZTensorError
 from ztensor.layout.lengths import known_length
 from ztensor.reading.portable import portable_chunks
 from ztensor.source.base import Range
-from ztensor.threads import thread_count
 from ztensor.threads.pool import Crew
+from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -30,7 +30,8 @@ from ztensor.reading.decoding import LEAST_SHARED_BYTES, InOrder, decoding_jobs
 from ztensor.reading.runs import PartReader, RunCache, RunReader
 from ztensor.source.base import Range, fill_arriving
 from ztensor.source.pieces import PART_BYTES
-from ztensor.threads import WINDOWS, run_jobs, thread_count
+from ztensor.threads import run_jobs
+from ztensor.threads.sharing import WINDOWS, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence

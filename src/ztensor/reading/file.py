@@ -24,17 +24,15 @@ from ztensor.guard import foreign_bytes
 from ztensor.layout import LAYOUTS, View
 from ztensor.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.layout.lengths import known_entries, known_length, roles_in_order
-from ztensor.layout.sparse_once import require_entries_once
 from ztensor.model.dtype import element_count
 from ztensor.model.later import LaterObjects
 from ztensor.reading.component import Fetching
-from ztensor.reading.locating import Located
-from ztensor.reading.objects import not_found
+from ztensor.reading.objects import Located, not_found
 from ztensor.reading.opened import OpenedFile
 from ztensor.reading.places import Places
 from ztensor.source.joined import JoinedSource
 from ztensor.tensor import Tensor, tensor_of
-from ztensor.threads import thread_count
+from ztensor.threads.sharing import thread_count
 from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
@@ -171,7 +169,7 @@ class FileObjects(OpenedFile):
         return {}
 
     def thread_count(self, threads: int | None) -> int:
-        """Return how many threads to use to go through objects; see `threads.thread_count`.
+        """Return how many threads to use to go through objects; see `threads.sharing.thread_count`.
 
         One where bytes come over a network, which brings them in order by threads of its own.
         """
@@ -342,6 +340,8 @@ class FileObjects(OpenedFile):
             )
             tensor.require_valid()
             if tensor_object.entries_once:
+                from ztensor.layout.sparse_once import require_entries_once
+
                 require_entries_once(tensor_object.format, View(tensor.shape, arrays, {}))
         return tensor
 

@@ -18,7 +18,8 @@ from ztensor.model.later import LaterObjects
 from ztensor.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.reading.component import lengths_of
 from ztensor.source.base import fill_arriving
-from ztensor.threads import at_most, run_jobs, thread_count, worth
+from ztensor.threads import run_jobs
+from ztensor.threads.sharing import at_most, thread_count, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping

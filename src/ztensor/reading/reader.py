@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from ztensor.collecting import no_collection
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.interactive import Hinted, Keyed, Shown
 from ztensor.model.showing import counted
 from ztensor.model.table import TableObjects
-from ztensor.reading.filling import fill
 from ztensor.reading.objects import several
 
 if TYPE_CHECKING:
@@ -199,6 +197,8 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
         part = self.objects.part
         if isinstance(name, str):
             return _described(part(name), name)
+        from ztensor.collecting import no_collection
+
         with no_collection():
             return [_described(part(one), one) for one in several(name, self.name)]
 
@@ -290,6 +290,8 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
                 file=self.name,
                 found=describe(name, 40),
             )
+        from ztensor.reading.filling import fill
+
         for one, target in targets.items():
             fill(self.objects.part(one), one, target)
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
 from ztensor.locks import Lock
-from ztensor.threads import run_jobs, thread_count
+from ztensor.threads import run_jobs
+from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from array import array

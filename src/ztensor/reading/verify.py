@@ -39,8 +39,8 @@ from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.sums import Sums, is_unheld
 from ztensor.reading.walking import ComponentWalk, require_listed
 from ztensor.source.base import PIECE_BYTES
-from ztensor.threads import WINDOWS, worth
 from ztensor.threads.pool import Pool
+from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -13,7 +13,6 @@ from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.locks import Lock
 from ztensor.source.base import Source
 from ztensor.source.local import FileSource
-from ztensor.source.rights import rights_of
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
@@ -251,6 +250,8 @@ class LazyFile(Source):
         Raises:
             SourceError: it is not there.
         """
+        from ztensor.source.rights import rights_of
+
         try:
             return rights_of(self.path or "")
         except OSError as error:

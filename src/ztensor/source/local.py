@@ -20,12 +20,13 @@ from ztensor.source import locking
 from ztensor.source.base import Source, read_bytes, shrunk
 from ztensor.source.descriptor import Descriptor, OpenFile
 from ztensor.source.paths import absolute_path, is_url
-from ztensor.source.rights import Rights, rights_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import Buffer
+
+    from ztensor.source.rights import Rights
 
 _T = TypeVar("_T")
 
@@ -150,6 +151,8 @@ class FileSource(OpenFile, Source):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
+        from ztensor.source.rights import rights_of  # not for a file that is only read
+
         return self._ask(rights_of)
 
     def view(self) -> memoryview | None:

@@ -13,7 +13,6 @@ from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, de
 from ztensor.source.base import Opening
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
-from ztensor.source.memory import MemorySource
 from ztensor.source.paths import absolute_path, is_url, path_text
 from ztensor.source.reference import Remote, is_option_store, path_of_file_url
 
@@ -60,6 +59,8 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         module, _, function = SCHEMES[_scheme(path)].partition(":")
         source: Source = getattr(importlib.import_module(module), function)(path, **more)
         return source
+    from ztensor.source.memory import MemorySource
+
     try:  # before asking for read(), which an mmap has as well
         return MemorySource(given)
     except (TypeError, BufferError, ValueError) as error:
@@ -104,8 +105,8 @@ def opened_by(source: Source) -> Any:
         return first.files.folder
     if is_remote(first.name):
         return first.name
-    if first.path is None and isinstance(first, MemorySource):
-        return bytes(first.view() or b"")
+    if first.path is None and first.held() is not None:
+        return bytes(first.held() or b"")
     return first.path
 
 

@@ -1,156 +1,22 @@
-"""How many threads work is shared out to, and the threads themselves.
+"""Threads: how many there are, the threads themselves, and jobs that they share.
 
 Every thread of the package that reads, computes or writes is made in this package: so work that was
-begun ends, also where the interpreter is about to end and starts no more threads. Here is how many
-there are, and what is done by one alone; `pool.py` has the threads, and is loaded for the first;
-`background.py` has writes that end although the program does.
+begun ends, also where the interpreter is about to end and starts no more threads. `sharing.py` says
+how many there are; `pool.py` has the threads, and is loaded for the first; `background.py` has
+writes that end although the program does.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
-import threading
 from typing import TYPE_CHECKING
-
-from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
-# More than four readers of one file gain nothing on any disk measured, and cost other processes.
-_MOST = 4
 # Jobs that are handed over before one is waited for, by the thread: what they hold is bounded.
 _AHEAD = 4
-
-_own = threading.local()
-
-
-@contextlib.contextmanager
-def at_most(count: int) -> Iterator[None]:
-    """Have what this thread does within it share its work out to so many threads by default."""
-    before = getattr(_own, "most", None)
-    _own.most = count
-    try:
-        yield
-    finally:
-        _own.most = before
-
-
-def work_alone() -> None:
-    """Have this thread share its work out to no other."""
-    _own.most = 1
-
-
-def thread_count(threads: int | None = None, *, processes: int = 1) -> int:
-    """Return how many threads to use: what was asked for, `ZTENSOR_NUM_THREADS`, or the cores.
-
-    Args:
-        threads: what the caller asked for; None for the default, at most four, or what `at_most`
-            says.
-        processes: how many of this machine do the same at the same time, and so share its cores.
-
-    Raises:
-        ArgumentValueError: the number, or the variable's text, is no positive integer.
-    """
-    if threads is not None:
-        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise ArgumentValueError(
-                "threads must be a positive integer", found=describe(threads, 40)
-            )
-        return threads
-    most: int | None = getattr(_own, "most", None)
-    if most is not None:
-        return most
-    text = os.environ.get("ZTENSOR_NUM_THREADS")
-    if text:
-        if not text.isascii() or not text.isdigit() or int(text) < 1:
-            raise ArgumentValueError(
-                "ZTENSOR_NUM_THREADS must be a positive integer", found=describe(text, 40)
-            )
-        return int(text)
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return max(1, min(_MOST, cores // processes))
-
-
-# Bytes that are worth another thread: to start one takes as long as to hash a few hundred KiB.
-_SHARE_BYTES = 1 << 20
-
-
-def worth(workers: int, lengths: Iterable[int]) -> int:
-    """Return how many of some threads are worth their start for so many bytes; one at least."""
-    most, total = workers * _SHARE_BYTES, 0
-    for length in lengths:
-        total += length
-        if total >= most:
-            return workers
-    return max(1, min(workers, total // _SHARE_BYTES))
-
-
-class Turns:
-    """Memory that all threads share: who needs much of it waits until others have given it back.
-
-    Only those take part who are sure to come to an end by themselves. Who decodes piece by piece
-    may be left alone between two pieces, and others would wait for ever: it counts only inside of
-    `whole()`.
-
-    Args:
-        most: bytes that are lent at a time. A larger demand is met when nothing is lent.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.renew()
-
-    def renew(self) -> None:
-        """Have nothing lent, as in a forked child, which has none of the threads that wait."""
-        self._lent = 0
-        self._changed = threading.Condition()
-        self._own = threading.local()
-
-    @contextlib.contextmanager
-    def whole(self) -> Iterator[None]:
-        """Say that this thread ends inside of it whatever it begins to decode."""
-        before = getattr(self._own, "is_whole", False)
-        self._own.is_whole = True
-        try:
-            yield
-        finally:
-            self._own.is_whole = before
-
-    @contextlib.contextmanager
-    def lent(self, nbytes: int, *, is_whole: bool = False) -> Iterator[None]:
-        """Wait for memory, and give it back behind.
-
-        A thread that has some does not wait for more: others might wait for what it has.
-
-        Args:
-            nbytes: how much.
-            is_whole: whether this is ended without waiting for anybody, as inside of `whole()`.
-        """
-        own = self._own
-        has_some = getattr(own, "has_some", False)
-        if has_some or not (is_whole or getattr(own, "is_whole", False)):
-            yield
-            return
-        with self._changed:
-            self._changed.wait_for(lambda: not self._lent or self._lent + nbytes <= self._most)
-            self._lent += nbytes
-        own.has_some = True
-        try:
-            yield
-        finally:
-            own.has_some = False
-            with self._changed:
-                self._lent = max(0, self._lent - nbytes)  # renewed since
-                self._changed.notify_all()
-
-
-# What decoding has to look back on, where that is much: one window of zstd's level 22 at a time.
-WINDOWS = Turns(128 << 20)
 
 
 def run_jobs(jobs: Iterable[Callable[[], None]], workers: int) -> None:
@@ -183,7 +49,3 @@ def run_jobs(jobs: Iterable[Callable[[], None]], workers: int) -> None:
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
-
-
-if hasattr(os, "register_at_fork"):  # a child has none of the threads that wait
-    os.register_at_fork(after_in_child=WINDOWS.renew)

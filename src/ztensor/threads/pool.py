@@ -7,7 +7,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from ztensor.threads import at_most, work_alone
+from ztensor.threads.sharing import at_most, work_alone
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from ztensor.layout.group_profiles import PROFILES
 from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all
 from ztensor.reading.objects import several
-from ztensor.threads import thread_count
+from ztensor.threads.sharing import thread_count
 from ztensor.torch.devices import device_of, read_meta, read_onto
 from ztensor.torch.values import SPARSE, array_to_torch, to_torch, view_in_torch
 

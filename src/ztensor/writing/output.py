@@ -12,8 +12,8 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.threads import thread_count
 from ztensor.threads.pool import Crew
+from ztensor.threads.sharing import thread_count
 from ztensor.writing.blob import BlobOptions
 from ztensor.writing.canonical import CanonicalBlobs, require_canonical, require_nfc
 from ztensor.writing.copying import Copier

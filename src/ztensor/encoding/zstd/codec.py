@@ -28,7 +28,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.threads import WINDOWS
+from ztensor.threads.sharing import WINDOWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -15,8 +15,8 @@ import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.layout.elements import numpy_dtype
-from ztensor.threads import thread_count
 from ztensor.threads.pool import Crew
+from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

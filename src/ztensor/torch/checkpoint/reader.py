@@ -34,7 +34,8 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.layout.elements import result_dtype
-from ztensor.threads import run_jobs, thread_count
+from ztensor.threads import run_jobs
+from ztensor.threads.sharing import thread_count
 from ztensor.torch.checkpoint.opened import Apart, Opened, opened_at
 from ztensor.torch.checkpoint.place import DCP_VERSION, AtPlace
 from ztensor.torch.checkpoint.planner import asking, elements, require_shape
