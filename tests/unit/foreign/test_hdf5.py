@@ -82,7 +82,7 @@ def test_a_golden_file(path: Path, how: str) -> None:
         for name in ("chunked/gzip", "chunked/lzf", "chunked/plain"):
             assert np.array_equal(reader[name], np.arange(40).reshape(8, 5))
         assert reader["alias"].tolist() == expected["layers/dense/vars/0"]
-        assert len(reader) == 11
+        assert len(reader) == 10
         assert not reader.verify().problems
 
 
