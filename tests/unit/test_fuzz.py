@@ -75,58 +75,6 @@ def test_an_error_that_no_bytes_may_cause_breaks_the_promise(error: ztensor.ZTen
 
 # --- The judge, in a process of its own, since it bounds the one it is in ---------------------
 
-JUDGED = """
-import dataclasses, sys, warnings
-sys.path.insert(0, {folder!r})
-from judging import Judge
-from targets import TARGETS
-
-kept = []
-
-def listed(data):
-    {body}
-    return True
-
-target = dataclasses.replace(TARGETS["cbor"], listed=listed)
-judge = Judge()
-judge.begin_block()
-try:
-    print(judge.judge(target, b'12345678', whole=False))
-except Exception as error:
-    print(type(error).__name__)
-judge.end()
-"""
-BODIES = {
-    "nothing": ("pass", "opened"),
-    "little memory": ("bytearray(10 << 20)", "opened"),
-    "much memory": ("bytearray(100 << 20)", "OverBudget"),
-    "memory that there is not": ("bytearray(1 << 45)", "MemoryError"),
-    "memory that is never touched": ("import numpy; numpy.zeros(200 << 20, 'u1')", "OverBudget"),
-    "memory in steps": ("[bytes(1000) for _ in range(80_000)]", "OverBudget"),
-    "time": (
-        "import time; end = time.process_time() + 0.7\n    while time.process_time() < end: pass",
-        "OverBudget",
-    ),
-    "another exception": ("{}[1]", "KeyError"),
-    "a warning": ("warnings.warn('x')", "UserWarning"),
-    "our own, for lack of memory": (
-        "import ztensor\n    try: bytearray(100 << 20)\n"
-        "    except MemoryError as e: raise ztensor.LimitError('x', reason='limit_cost') from e",
-        "OverBudget",
-    ),
-}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="address space is bounded on Linux only")
-@pytest.mark.parametrize("body", BODIES)
-def test_the_judge_sees(body: str) -> None:
-    code, expected = BODIES[body]
-    program = JUDGED.format(folder=str(FUZZ), body=code)
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert result.stdout.strip() == expected, result.stderr
-
 
 @pytest.mark.parametrize(("body", "what"), [("os._exit(3)", "died"), ("{}[1]", "KeyError")])
 def test_an_escape_is_saved_and_ends_the_run_with_one(tmp_path: Path, body: str, what: str) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from ztensor.encoding.zstd.frames import are_small_frames, telling_frame, walk_frames, window_of
 from ztensor.encoding.zstd.held import Held
-from ztensor.errors import EncodingError, Reason
 from ztensor.limits import DEFAULT_LIMITS
 
 RAW, REPEATED, COMPRESSED, RESERVED = range(4)
@@ -163,23 +162,3 @@ def test_a_frame_without_a_size_is_made_to_tell_it(bits: int) -> None:
         assert telling_frame(held, frame, most + 1) is None
     assert telling_frame(held, frame, min(frame.window, frame.most_length)) is not None
     assert telling_frame(Held(made), telling, 900) is None
-
-
-@pytest.mark.parametrize(("size", "is_right"), [(0, False), (1, False), (2, True), (3, True)])
-def test_a_walk_takes_compressed_blocks_of_two_bytes(size: int, is_right: bool) -> None:
-    held = Held(memoryview(told(200, block(COMPRESSED, size, size))))
-    if is_right:
-        (frame,) = walk_frames(held, DEFAULT_LIMITS)
-        assert frame.stop == held.length
-        return
-    with pytest.raises(EncodingError, match="no block has") as caught:
-        list(walk_frames(held, DEFAULT_LIMITS))
-    assert caught.value.reason is Reason.ENCODING_MALFORMED
-
-
-@pytest.mark.parametrize("length", range(17))
-def test_a_header_that_is_cut_goes_on_behind_the_end(length: int) -> None:
-    whole = told(200, block(RAW, 200, 200), width=8)
-    with pytest.raises(EncodingError) as caught:
-        list(walk_frames(Held(memoryview(whole[:length])), DEFAULT_LIMITS))
-    assert caught.value.reason is Reason.ENCODING_TRUNCATED

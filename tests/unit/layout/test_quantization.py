@@ -31,10 +31,8 @@ from ztensor.layout.quantization import (
     GroupScheme,
     Packing,
     dequantize,
-    dequantizing,
     integers,
     quantize,
-    quantizing,
     require_sizes,
 )
 from ztensor.layout.quantization.namespace import NumpyNamespace
@@ -299,161 +297,29 @@ def test_every_order_sign_and_offset(
     assert_like_the_slow_formula(components, attributes, (6, 21))
 
 
-@pytest.mark.parametrize("signed", [False, True])
-@pytest.mark.parametrize("packing", ["32_per_3_i32", "8_per_3_u8"])
-def test_signed_integers_may_cross_words(packing: str, signed: bool) -> None:
-    attributes = {"bits": 3, "packing": packing, "group_size": 7, "signed": signed}
-    components = random_components(np.random.default_rng(0), attributes, (70, 3), zeros="packed")
-    assert_like_the_slow_formula(components, attributes, (70, 3))
-
-
-@pytest.mark.parametrize("group_size", [1, 2, 5, 8, 13, 14, 2**70, -1])
-@pytest.mark.parametrize("group_axis", [0, 1])
-def test_any_group_size(group_size: int, group_axis: int) -> None:
-    attributes = {
-        "bits": 4,
-        "packing": "8_per_i32",
-        "group_size": group_size,
-        "group_axis": group_axis,
-    }
-    components = random_components(np.random.default_rng(1), attributes, (13, 9))
-    assert_like_the_slow_formula(components, attributes, (13, 9))
-
-
-@pytest.mark.parametrize("scale_dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
-def test_any_float_type_of_scales(scale_dtype: Any) -> None:
-    attributes = {"bits": 4, "packing": "8_per_i32", "group_size": 4}
-    rng = np.random.default_rng(2)
-    components = random_components(rng, attributes, (9, 5), scale_dtype=scale_dtype)
-    assert_like_the_slow_formula(components, attributes, (9, 5))
-
-
-def test_fp8_scales() -> None:
-    attributes = {"bits": 4, "packing": "8_per_i32", "group_size": 4}
-    components = random_components(np.random.default_rng(3), attributes, (8, 2))
-    components["scales"] = components["scales"].astype(ml_dtypes.float8_e4m3fn)
-    assert_like_the_slow_formula(components, attributes, (8, 2))
+@pytest.mark.parametrize(
+    ("more", "scale_dtype"),
+    [
+        *(({"group_size": size, "group_axis": axis}, np.float16)
+          for size in (1, 2, 5, 8, 13, 14, 2**70, -1) for axis in (0, 1)),
+        *(({"group_size": 4}, dtype) for dtype in (np.float32, np.float64, ml_dtypes.bfloat16)),
+        ({"group_size": 4}, ml_dtypes.float8_e4m3fn),
+        *(({"bits": 3, "packing": packing, "group_size": 7, "signed": signed}, np.float16)
+          for packing in ("32_per_3_i32", "8_per_3_u8") for signed in (False, True)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_any_group_size_type_of_scales_and_integer_across_words(
+    more: dict[str, Any], scale_dtype: Any
+) -> None:
+    attributes = {"bits": 4, "packing": "8_per_i32", **more}
+    rng = np.random.default_rng(1)
+    zeros = "packed" if "signed" in more else "float"
+    components = random_components(rng, attributes, (70, 9), zeros=zeros, scale_dtype=scale_dtype)
+    assert_like_the_slow_formula(components, attributes, (70, 9))
 
 
 # --- The conventions of published checkpoints ---------------------------------------------------
-
-
-@pytest.mark.parametrize("zero_offset", [0, 1], ids=["gptq_v2", "gptq"])
-def test_gptq(zero_offset: int) -> None:
-    """qweight [in/8, out], qzeros [groups, out/8], scales [groups, out], g_idx [in]; low first."""
-    rng = np.random.default_rng(4)
-    inputs, outputs, group = 64, 24, 16
-    qweight = rng.integers(0, 2**32, (inputs // 8, outputs), np.uint32).view(np.int32)
-    zero_points = rng.integers(1, 16, (inputs // group, outputs))
-    scales = rng.random((inputs // group, outputs)).astype(np.float16)
-    g_idx = rng.permutation(np.arange(inputs) // group).astype(np.int32)
-    qzeros = np.zeros((inputs // group, outputs // 8), np.uint32)
-    for j in range(8):
-        qzeros |= (zero_points[:, j::8] - zero_offset).astype(np.uint32) << np.uint32(4 * j)
-
-    expected = np.empty((inputs, outputs), np.float32)
-    for k in range(inputs):
-        q = (qweight[k // 8] >> (4 * (k % 8))) & 15
-        zero = zero_points[g_idx[k]]
-        expected[k] = (q - zero).astype(np.float32) * scales[g_idx[k]].astype(np.float32)
-
-    attributes = {
-        "bits": 4,
-        "group_size": group,
-        "packing": "8_per_i32",
-        "desc_act": True,
-        "zero_offset": zero_offset,
-    }
-    parts: dict[str, Array] = {
-        "packed_weight": qweight,
-        "scales": scales,
-        "zeros": qzeros.view(np.int32),
-    }
-    result = restore(parts, attributes, (inputs, outputs), g_idx=g_idx)
-    np.testing.assert_array_equal(result, expected)
-
-
-def test_gptq_with_three_bits() -> None:
-    """32 integers in three words: 10 whole ones, one cut 2 + 1, 10, one cut 1 + 2, 10."""
-    rng = np.random.default_rng(5)
-    q = rng.integers(0, 8, (64, 3)).astype(np.uint32)
-    qweight = np.zeros((6, 3), np.uint32)
-    for block in range(2):
-        one = q[block * 32 : block * 32 + 32]
-        first, second, third = qweight[block * 3 : block * 3 + 3]
-        for i in range(10):
-            first |= one[i] << np.uint32(3 * i)
-            second |= one[11 + i] << np.uint32(3 * i + 1)
-            third |= one[22 + i] << np.uint32(3 * i + 2)
-        first |= one[10] << np.uint32(30)
-        second |= one[10] >> np.uint32(2)
-        second |= one[21] << np.uint32(31)
-        third |= one[21] >> np.uint32(1)
-    parts: dict[str, Array] = {
-        "packed_weight": qweight.view(np.int32),
-        "scales": np.ones((2, 3), np.float16),
-        "zeros": np.zeros((2, 3), np.float16),
-    }
-    attributes = {"bits": 3, "group_size": 32, "packing": "32_per_3_i32"}
-    np.testing.assert_array_equal(restore(parts, attributes, (64, 3)), q)
-
-
-def test_awq() -> None:
-    """qweight [in, out/8], qzeros [groups, out/8]; the nibbles hold 0 2 4 6 1 3 5 7."""
-    rng = np.random.default_rng(6)
-    inputs, outputs, group = 32, 48, 16
-    q = rng.integers(0, 16, (inputs, outputs))
-    zero_points = rng.integers(0, 16, (inputs // group, outputs))
-    scales = rng.random((inputs // group, outputs)).astype(np.float16)
-
-    def pack(integers: Array) -> Array:
-        words = np.zeros((integers.shape[0], outputs // 8), np.uint32)
-        for column in range(outputs // 8):
-            for nibble, element in enumerate([0, 2, 4, 6, 1, 3, 5, 7]):
-                value = integers[:, column * 8 + element].astype(np.uint32)
-                words[:, column] |= value << np.uint32(4 * nibble)
-        return words.view(np.int32)
-
-    groups = np.arange(inputs) // group
-    expected = (q - zero_points[groups]).astype(np.float32) * scales[groups].astype(np.float32)
-    attributes = {
-        "bits": 4,
-        "group_size": group,
-        "packing": "8_per_i32",
-        "pack_axis": 1,
-        "order": "awq",
-    }
-    parts: dict[str, Array] = {
-        "packed_weight": pack(q),
-        "scales": scales,
-        "zeros": pack(zero_points),
-    }
-    np.testing.assert_array_equal(restore(parts, attributes, (inputs, outputs)), expected)
-
-
-def test_rows_of_a_linear_layer() -> None:
-    """Weights [out, in], packed and grouped along the inputs; zero points packed along outputs."""
-    rng = np.random.default_rng(7)
-    q = rng.integers(0, 16, (8, 32))
-    zero_points = rng.integers(0, 16, (8, 2))
-    shifts = (4 * np.arange(8)).astype(np.uint32)
-    packed = (q.reshape(8, 4, 8).astype(np.uint32) << shifts).sum(axis=2, dtype=np.uint32)
-    zeros = (zero_points.astype(np.uint32) << shifts[:, None]).sum(axis=0, dtype=np.uint32)
-    scales = rng.random((8, 2)).astype(np.float32)
-    expected = (q - zero_points.repeat(16, 1)).astype(np.float32) * scales.repeat(16, 1)
-    attributes = {
-        "bits": 4,
-        "group_size": 16,
-        "packing": "8_per_i32",
-        "pack_axis": 1,
-        "group_axis": 1,
-    }
-    parts: dict[str, Array] = {
-        "packed_weight": packed.view(np.int32),
-        "scales": scales,
-        "zeros": zeros,
-    }
-    np.testing.assert_array_equal(restore(parts, attributes, (8, 32)), expected)
 
 
 def corpus_objects() -> list[Any]:
@@ -596,91 +462,27 @@ def test_a_shape_no_array_can_have_is_refused(shape: tuple[int, ...]) -> None:
 # --- Tiles --------------------------------------------------------------------------------------
 
 
-def set_tiles(
-    patch: pytest.MonkeyPatch, tile: int = 1 << 18, line: int = 1 << 15, whole: int = 1 << 20
-) -> None:
-    patch.setattr(NumpyNamespace, "tile", tile)
-    patch.setattr(quantizing, "_TILE", tile)
-    patch.setattr(quantizing, "_LINE", line)
-    patch.setattr(dequantizing, "_LINE", line)
-    patch.setattr(dequantizing, "_WHOLE", whole)
-
-
-@pytest.fixture(params=[(1 << 6, 1 << 4), (1 << 5, 1 << 5), (1 << 8, 3)], ids=str)
-def small_tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make arrays of some hundred elements cross the edges of tiles."""
-    tile, line = request.param
-    set_tiles(monkeypatch, tile, line, 4)
-
-
-@pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("g_idx", [False, True], ids=["runs", "g_idx"])
-@pytest.mark.parametrize("group_size", [1, 3, 20, -1])
+@pytest.mark.parametrize("shape", [(1030, 1000), (3, 300_001), (300_001, 3)], ids=str)
 @pytest.mark.parametrize(("pack_axis", "group_axis"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 @pytest.mark.parametrize("packing", ["8_per_i32", "2_per_u8"])
-def test_tiles_leave_no_seam(
-    monkeypatch: pytest.MonkeyPatch,
-    packing: str,
-    pack_axis: int,
-    group_axis: int,
-    group_size: int,
-    g_idx: bool,
+def test_arrays_of_more_than_one_tile_have_no_seam(
+    packing: str, pack_axis: int, group_axis: int, shape: tuple[int, int]
 ) -> None:
-    attributes = {
-        "bits": 4,
-        "packing": packing,
-        "group_size": group_size,
-        "pack_axis": pack_axis,
-        "group_axis": group_axis,
-    }
-    rng = np.random.default_rng(12)
-    for shape, dtype in (((37, 41), "float32"), ((1, 300), "bfloat16"), ((300, 1), "float64")):
-        parts = random_components(rng, attributes, shape, zeros="packed", g_idx=g_idx)
-        pieces = restore(parts, attributes, shape, g_idx=parts.get("g_idx"), dtype=dtype)
-        with monkeypatch.context() as patch:
-            set_tiles(patch)
-            whole = restore(parts, attributes, shape, g_idx=parts.get("g_idx"), dtype=dtype)
-        np.testing.assert_array_equal(pieces, whole)
-
-
-@pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("packing", ["8_per_i32", "2_per_u8", "16_per_u64"])
-@pytest.mark.parametrize(("pack_axis", "group_axis"), [(0, 0), (0, 1), (1, 0), (1, 1)])
-def test_quantizing_leaves_no_seam(
-    monkeypatch: pytest.MonkeyPatch, packing: str, pack_axis: int, group_axis: int
-) -> None:
-    array = np.random.default_rng(13).standard_normal((70, 130)).astype(np.float32)
-    how: dict[str, Any] = {
-        "packing": packing,
-        "group_size": 20,
-        "pack_axis": pack_axis,
-        "group_axis": group_axis,
-        "zeros": "packed",
-    }
-    pieces, _ = quantize(array, **how)
-    set_tiles(monkeypatch)
-    whole, _ = quantize(array, **how)
-    for role, array in whole.items():
-        np.testing.assert_array_equal(pieces[role], array)
-
-
-@pytest.mark.parametrize("shape", [(1030, 1000), (3, 300_001), (300_001, 3), (40_000, 20)], ids=str)
-def test_arrays_of_more_than_one_tile(shape: tuple[int, int]) -> None:
-    rng = np.random.default_rng(14)
-    q = rng.integers(0, 16, shape).astype(np.uint8)
-    rows, columns = shape
-    padded = np.zeros((-(-rows // 2) * 2, columns), np.uint8)
-    padded[:rows] = q
-    groups = -(-rows // 100)
-    parts: dict[str, Array] = {
-        "packed_weight": padded[0::2] | padded[1::2] << 4,
-        "scales": rng.random((groups, columns)).astype(np.float32),
-        "zeros": rng.integers(0, 16, (groups, columns)).astype(np.float32),
-    }
-    which = np.arange(rows) // 100
-    expected = (q - parts["zeros"][which]) * parts["scales"][which]
-    result = restore(parts, {"bits": 4, "packing": "2_per_u8", "group_size": 100}, shape)
-    np.testing.assert_array_equal(result, expected)
+    """Neither quantized nor restored, by however many threads, nor by the number of a group."""
+    array = np.random.default_rng(13).standard_normal(shape).astype(np.float32)
+    axes: dict[str, Any] = {"pack_axis": pack_axis, "group_axis": group_axis}
+    parts, attributes = quantize(array, packing=packing, group_size=20, zeros="packed", **axes)
+    assert_within_half_a_step(array, parts, attributes)
+    expected = restore(parts, attributes, shape)
+    g_idx = np.arange(shape[group_axis]) // 20
+    np.testing.assert_array_equal(restore(parts, attributes, shape, g_idx=g_idx), expected)
+    for threads in (1, 5):
+        found = restore(parts, attributes, shape, xp=NumpyNamespace(threads))
+        np.testing.assert_array_equal(found, expected)
+    whole = integers(scheme_of(attributes, shape), shape, parts["packed_weight"])
+    ones = np.ones_like(parts["scales"])
+    plain = {"packed_weight": parts["packed_weight"], "scales": ones, "zeros": 0 * ones}
+    np.testing.assert_array_equal(restore(plain, attributes, shape), whole)
 
 
 @pytest.mark.parametrize("group_size", [1, 128, -1])
@@ -1097,22 +899,6 @@ def test_integers_are_the_packed_ones(
         assert found[row, column] == with_sign(stored, attributes)
 
 
-@pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("pack_axis", [0, 1])
-@pytest.mark.parametrize("packing", ["8_per_i32", "2_per_u8", "16_per_u64"])
-def test_integers_leave_no_seam(
-    monkeypatch: pytest.MonkeyPatch, packing: str, pack_axis: int
-) -> None:
-    for shape in ((133, 41), (3, 1001), (1001, 3)):
-        scheme = scheme_of({"bits": 4, "packing": packing, "pack_axis": pack_axis}, shape)
-        parts = random_components(np.random.default_rng(21), scheme.to_attributes(), shape)
-        pieces = integers(scheme, shape, parts["packed_weight"])
-        with monkeypatch.context() as patch:
-            set_tiles(patch)
-            whole = integers(scheme, shape, parts["packed_weight"])
-        np.testing.assert_array_equal(pieces, whole)
-
-
 def test_integers_need_their_words() -> None:
     scheme = scheme_of({"bits": 4}, SHAPE)
     for words in (np.zeros(127, np.int32), np.zeros(128, np.int16), np.zeros(128, np.float32)):
@@ -1120,23 +906,6 @@ def test_integers_need_their_words() -> None:
             integers(scheme, SHAPE, words)
         assert caught.value.component == "packed_weight"
     assert integers(scheme, (0, 16), np.zeros(0, np.int32)).shape == (0, 16)
-
-
-@pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_threads_change_nothing(threads: int) -> None:
-    parts = random_components(np.random.default_rng(22), ATTRIBUTES, (200, 50), zeros="packed")
-    expected = restore(parts, ATTRIBUTES, (200, 50), xp=NumpyNamespace(1))
-    found = restore(parts, ATTRIBUTES, (200, 50), xp=NumpyNamespace(threads))
-    np.testing.assert_array_equal(found, expected)
-
-
-def test_what_goes_wrong_in_a_thread_is_raised() -> None:
-    def work(along: slice, across: slice) -> None:
-        raise ArgumentValueError(f"{along} {across}")
-
-    with pytest.raises(ArgumentValueError):
-        NumpyNamespace(3).each(work, [(slice(i, i + 1), slice(0, 1)) for i in range(30)])
 
 
 @pytest.mark.parametrize("zeros", ["float", "packed", "integer"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import threading
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,6 @@ from ztensor.reading import ahead
 from ztensor.reading.ahead import Ahead
 from ztensor.reading.file import FileObjects
 from ztensor.source.memory import MemorySource
-from ztensor.testing.builder import draft, stored, zstd_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -291,62 +289,12 @@ def test_what_waits_is_bounded(sizes: tuple[int, ...]) -> None:
     assert encoding.alive == 0
 
 
-def test_what_is_decoded_as_a_whole_is_begun_where_it_fits() -> None:
-    encoding, _, keys = counted(*(40,) * 4)
-    encoding.is_whole = True
-    with Ahead(keys, THREADS) as decoding:
-        for key in keys:
-            settle(encoding)
-            assert read(decoding.chunks(*key)) == 40
-    # What is asked for is decoded in any case.
-    assert encoding.most <= 40 + ahead._MOST_BYTES // MIB
-
-
-@pytest.mark.parametrize(
-    ("source", "is_streamed"),
-    [
-        ("deflated.npz", True),
-        ("fortran.npz", False),
-        ("chunked.h5", True),
-        ("zstd.zt", True),
-        ("strided.pt", True),
-        ("deflated.pt", False),  # inflated, and only then put in order
-    ],
-)
-def test_encodings_say_whether_they_hold_the_whole(
-    tmp_path: Path, source: str, is_streamed: Any
-) -> None:
-    SOURCES[source](tmp_path / source, some(1, 1 << 13))
-    with ztensor.open(tmp_path / source) as reader:
-        file = reader.objects.part("w000")
-        component = file.object("w000").components["data"]
-        stored = file.stored(component)
-        assert stored.encoding().is_streamed(stored.stored()) == is_streamed
-
-
 def settle(encoding: Counted) -> None:
     """Let the threads go as far as they go."""
     made = -1
     while made != encoding.made:
         made = encoding.made
         threading.Event().wait(0.001)
-
-
-def test_several_are_decoded_at_once_and_none_by_who_asks() -> None:
-    encoding, _, keys = counted(*(4,) * 10)
-    encoding.meet = threading.Barrier(THREADS)  # breaks where they do not all come
-    with Ahead(keys, THREADS) as decoding:
-        assert sum(read(decoding.chunks(*key)) for key in keys) == 40
-    assert threading.get_ident() not in encoding.threads
-    assert len(encoding.threads) == THREADS
-
-
-def test_one_thread_decodes_when_it_is_asked() -> None:
-    encoding, _, keys = counted(4, 4)
-    with Ahead(keys, 1) as decoding:
-        assert read(decoding.chunks(*keys[0])) == 4
-        assert encoding.made == 4
-    assert encoding.threads == {threading.get_ident()}
 
 
 @pytest.mark.parametrize(
@@ -369,41 +317,3 @@ def test_a_component_that_is_not_read_to_its_end_holds_nobody_up() -> None:
         assert read(decoding.chunks(*keys[1])) == 5
         next(decoding.chunks(*keys[2]))
     assert encoding.alive == 0
-
-
-def test_nothing_is_begun_before_the_first_is_asked_for() -> None:
-    encoding, _, keys = counted(4, 4)
-    with Ahead(keys, THREADS):
-        settle(encoding)
-    assert encoding.made == 0
-
-
-def test_what_lies_as_it_is_needed_is_not_handed_over() -> None:
-    file = io.BytesIO()
-    with ztensor.Writer(file, compression=False) as writer:
-        writer.write("w", noise(MIB, 0))
-    with (
-        ztensor.open(file.getvalue()) as reader,
-        Ahead([(reader.objects.part("w"), "w", "data")], THREADS) as decoding,
-    ):
-        before = threading.active_count()
-        assert (
-            b"".join(decoding.chunks(reader.objects.part("w"), "w", "data"))
-            == noise(MIB, 0).tobytes()
-        )
-        assert threading.active_count() == before
-
-
-def test_what_no_length_is_told_of_is_decoded_by_other_threads_as_well() -> None:
-    made = draft("1.1.0")
-    parts = {"values": ("f32", (0.5, 2)), "coords": ("u64", (1, 0, 0, 1))}
-    for role, (dtype, numbers) in parts.items():
-        fields = {"dtype": dtype, "encoding": "zstd"}
-        made.objects["points"]["components"][role] = fields
-        made.blobs["points", role] = zstd_frame(stored(dtype, *numbers))
-    with ztensor.open(made.to_bytes()) as reader:
-        file = reader.objects.part("points")
-        keys = [(file, "points", role) for role in parts]
-        with Ahead(keys, THREADS) as decoding:
-            for key, (dtype, numbers) in zip(keys, parts.values(), strict=True):
-                assert b"".join(decoding.chunks(*key)) == stored(dtype, *numbers)

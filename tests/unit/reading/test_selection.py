@@ -11,36 +11,11 @@ import pytest
 from tests.naming import shown
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError
 from ztensor.reading import selection
-from ztensor.reading.selection import gathered, plan, select, select_rows
+from ztensor.reading.selection import plan, select, select_rows
 
 
 def listed(wanted: tuple[Any, ...]) -> list[list[int]]:
     return [[int(index) for index in indices] for indices in wanted]
-
-
-@pytest.mark.parametrize(
-    ("key", "wanted", "rest"),
-    [
-        (2, [[2], [0, 1, 2]], (0,)),
-        (-1, [[4], [0, 1, 2]], (0,)),
-        ((slice(3, 0, -2), 1), [[1, 3], [1]], (slice(None, None, -1), 0)),
-        ((..., 1), [[0, 1, 2, 3, 4], [1]], (..., 0)),
-        ((None, slice(9, None)), [[], [0, 1, 2]], (None, slice(None))),
-        ((np.True_, 0), [[0], [0, 1, 2]], (np.True_, 0)),
-    ],
-    ids=str,
-)
-def test_an_index_is_taken_apart_axis_by_axis(key: Any, wanted: Any, rest: Any) -> None:
-    found = select(key, (5, 3))
-    assert listed(found.wanted) == wanted
-    assert found.key == rest
-    assert not found.is_whole
-
-
-def test_arrays_need_each_index_once() -> None:
-    found = select([3, -5, 3], (5, 3))
-    assert listed(found.wanted) == [[0, 3], [0, 1, 2]]
-    assert found.key[0].tolist() == [1, 0, 1]
 
 
 def test_an_array_of_integers_is_for_one_axis_and_one_of_bools_for_as_many_as_it_has() -> None:
@@ -64,18 +39,6 @@ def test_what_is_out_of_bounds_is_told(key: Any, found: int) -> None:
     with pytest.raises(ArgumentValueError) as caught:
         select(key, (5,))
     assert (caught.value.expected, caught.value.found) == ("-5 to 4 along axis 0", str(found))
-
-
-def test_neighbours_are_a_range() -> None:
-    assert select([3, 1, 2], (5, 3)).wanted[0] == range(1, 4)
-    assert select(np.array([False, True, True]), (3,)).wanted == (range(1, 3),)
-
-
-@pytest.mark.parametrize(
-    "key", [..., (), slice(None), (slice(0, 5), ...), [4, 2, 0, 1, 3]], ids=str
-)
-def test_what_needs_everything(key: Any) -> None:
-    assert select(key, (5, 3)).is_whole
 
 
 ROWS: list[tuple[Any, Any]] = [
@@ -157,43 +120,6 @@ def runs(key: Any, shape: tuple[int, ...], itemsize: int = 4) -> list[tuple[int,
     return [(piece.start, piece.stop) for piece in pieces]
 
 
-GAP = selection.GAP_BYTES // 4
-FAR = 2 * GAP
-
-
-@pytest.mark.parametrize(
-    ("key", "shape", "expected"),
-    [
-        (3, (10, FAR), [(3 * FAR, 4 * FAR)]),
-        (slice(2, 5), (10, FAR), [(2 * FAR, 5 * FAR)]),
-        ((slice(None), slice(10, 20)), (3, FAR), [(10 + i * FAR, 20 + i * FAR) for i in range(3)]),
-        ((slice(None), slice(10, 20)), (3, 100), [(10, 220)]),
-        ((1, slice(10, 20)), (3, FAR), [(FAR + 10, FAR + 20)]),
-        ((slice(None), 0), (3, GAP), [(0, 2 * GAP + 1)]),
-        ((slice(None), 0), (3, GAP + 1), [(0, 1), (GAP + 1, GAP + 2), (2 * GAP + 2, 2 * GAP + 3)]),
-        ([0, 5, 6], (10, FAR), [(0, FAR), (5 * FAR, 7 * FAR)]),
-        ([0, 2], (9, GAP - 1), [(0, 3 * (GAP - 1))]),
-        ([0, 2], (9, GAP), [(0, GAP), (2 * GAP, 3 * GAP)]),
-        (([1, 3], slice(None), 7), (4, 2, FAR), [(i * FAR + 7, i * FAR + 8) for i in (2, 3, 6, 7)]),
-        (
-            (0, slice(None, None, FAR)),
-            (2, 3 * FAR),
-            [(0, 1), (FAR, FAR + 1), (2 * FAR, 2 * FAR + 1)],
-        ),
-        (
-            (slice(None), [0, FAR - 1]),
-            (2, FAR),
-            [(0, 1), (FAR - 1, FAR + 1), (2 * FAR - 1, 2 * FAR)],
-        ),
-    ],
-    ids=str,
-)
-def test_runs_are_merged_where_a_jump_would_cost_more(
-    key: Any, shape: tuple[int, ...], expected: list[tuple[int, int]]
-) -> None:
-    assert runs(key, shape) == expected
-
-
 def test_no_piece_with_gaps_is_larger_than_the_cap() -> None:
     most = selection.PIECE_BYTES // 4
     length = 10 * most
@@ -210,47 +136,6 @@ def test_no_piece_with_gaps_is_larger_than_the_cap() -> None:
 def test_what_lies_together_is_one_piece_of_any_size() -> None:
     assert runs(slice(1, None), (1 << 40,)) == [(1, 1 << 40)]
     assert runs(slice(1, None), (1 << 20, 1 << 20), 8) == [(1 << 20, 1 << 40)]
-
-
-def test_there_are_no_more_reads_than_gaps() -> None:
-    shape = (50, 40, 300, 7)
-    key = (slice(None, None, 3), [0, 39], slice(5, 290, 11), 2)
-    nbytes = 50 * 40 * 300 * 7 * 8
-    assert len(runs(key, shape, 8)) <= nbytes // selection.GAP_BYTES + 1
-
-
-@pytest.mark.parametrize("gap", [1, 8, 100, 1 << 20])
-@pytest.mark.parametrize("most", [1, 16, 1 << 20])
-@pytest.mark.parametrize(
-    "key",
-    [
-        (slice(None, None, 2), slice(1, 3), [0, 4]),
-        ([0, 2, 5], 1),
-        (..., 3),
-        ([0, 5], [0, 3], [1, 2]),
-        (slice(4, 1, -1), ..., slice(None, None, 3)),
-    ],
-    ids=str,
-)
-def test_pieces_hold_what_is_wanted(
-    key: Any, gap: int, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(selection, "GAP_BYTES", gap)
-    monkeypatch.setattr(selection, "PIECE_BYTES", most)
-    array = np.arange(6 * 4 * 5, dtype=np.int64).reshape(6, 4, 5)
-    chosen = select(key, array.shape)
-    block = np.full([len(indices) for indices in chosen.wanted], -1, np.int64)
-    last = done = 0
-    for piece in plan(array.shape, chosen.wanted, 8):
-        assert last <= piece.start < piece.stop  # in order, nothing twice
-        assert piece.target.start == done
-        last, done = piece.stop, piece.target.stop
-        run, part = array.reshape(-1)[piece.start : piece.stop], block.reshape(-1)[piece.target]
-        if piece.runs is not None:
-            assert run.nbytes <= most
-            run = gathered(run, piece.runs, part.size)
-        part[...] = run
-    assert block[chosen.key].tolist() == array[key].tolist()
 
 
 def test_an_index_beyond_what_python_counts() -> None:

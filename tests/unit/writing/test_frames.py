@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import io
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
@@ -19,7 +16,6 @@ from ztensor.model.manifest import Component, TensorObject
 from ztensor.numpy import load, save
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
-from ztensor.writing.frames import Frames, batches, frames_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,73 +34,6 @@ def lengths(data: bytes, name: str = "w") -> list[int]:
 
 def dense(shape: tuple[int, ...], dtype: str = "f32", type: str | None = None) -> TensorObject:
     return TensorObject(shape, "dense", {"data": Component(dtype, 0, 0, type)})
-
-
-@pytest.mark.parametrize(
-    ("plan", "chunk_rows", "frames"),
-    [
-        (dense((100, 10)), None, Frames(65_520, 65_520)),
-        (dense((100, 16_384)), None, Frames(65_536, 65_536)),
-        (dense((100, 10_000)), None, Frames(40_000, 40_000)),
-        (dense((100, 16_385)), None, Frames(65_540, 32_832)),  # two parts, of whole words
-        (dense((3, 500, 500)), None, Frames(1_000_000, 62_528)),
-        (dense((100_000,)), None, Frames(FRAME_BYTES, FRAME_BYTES)),
-        (dense(()), None, Frames(FRAME_BYTES, FRAME_BYTES)),
-        (dense((0, 10)), None, Frames(FRAME_BYTES, FRAME_BYTES)),
-        (dense((10, 0)), None, Frames(FRAME_BYTES, FRAME_BYTES)),
-        (dense((8, 4), "u8", "f4_e2m1"), 3, Frames(6, 6)),
-        (dense((100, 10)), 1, Frames(40, 40)),
-        (dense((100,)), 7, Frames(28, 28)),
-        (dense((100, 10)), 10**12, Frames(16_777_200, 16_777_200)),
-        (dense((9, 5 << 20)), 1, Frames(20 << 20, 10 << 20)),
-        (dense((9, 9), "u9"), 1, Frames(FRAME_BYTES, FRAME_BYTES)),
-        (TensorObject((5, 512), "gguf.q4_k", {"data": Component("u8", 0, 0)}), 2, Frames(576, 576)),
-    ],
-)  # fmt: skip
-def test_where_frames_end(plan: TensorObject, chunk_rows: int | None, frames: Frames) -> None:
-    assert frames_of(plan, "data", chunk_rows) == frames
-
-
-@pytest.mark.parametrize(
-    ("columns", "chunk_rows", "length"),
-    [
-        (300, 1, 300),
-        (300, 2, 600),
-        (FRAME_BYTES - 1, None, FRAME_BYTES - 1),
-        (FRAME_BYTES, None, FRAME_BYTES),
-        (FRAME_BYTES + 1, None, FRAME_BYTES),  # of rows that are longer, frames end anywhere
-        (3 * FRAME_BYTES + 9, None, FRAME_BYTES),
-        ((16 << 20) + 1, 1, 16 << 20),
-    ],
-)
-def test_where_frames_of_one_length_end(columns: int, chunk_rows: int | None, length: int) -> None:
-    found = frames_of(dense((9, columns), "u8"), "data", chunk_rows, are_equal=True)
-    assert found == Frames(length, length)
-
-
-def test_sparse_components_have_no_rows() -> None:
-    parts = {role: Component("u64", 0, 0) for role in ("indptr", "indices", "values")}
-    plan = TensorObject((9, 9), "sparse_csr", parts)
-    assert frames_of(plan, "values", 1) == Frames(FRAME_BYTES, FRAME_BYTES)
-
-
-@given(period=st.integers(1, 50), piece=st.integers(1, 50), count=st.integers(0, 300))
-def test_frames_cut_what_comes_in_any_pieces(period: int, piece: int, count: int) -> None:
-    frames = Frames(period, piece)
-    data = memoryview(bytes(index % 251 for index in range(count)))
-    parts = list(frames.cut(0, data))
-    assert b"".join(parts) == data
-    ends = list(itertools.accumulate(map(len, parts)))
-    for start, end in itertools.pairwise([0, *ends]):
-        assert frames.start(start) == start
-        assert end in (frames.end(start), count)
-        assert {frames.start(byte) for byte in range(start, end)} <= {start}
-    assert all(part.nbytes for part in parts) or not count
-
-
-def test_batches_are_as_long_as_wanted() -> None:
-    parts = [memoryview(bytes(3))] * 7
-    assert [len(batch) for batch in batches(iter(parts), 6)] == [2, 2, 2, 1]
 
 
 WRITERS: dict[str, Callable[[Any, int | None], bytes]] = {}
@@ -147,6 +76,28 @@ def transposed(writer: ztensor.Writer, array: Any, rows: int | None) -> None:
     writer.write("w", np.asfortranarray(array), chunk_rows=rows)
 
 
+@pytest.mark.parametrize(
+    ("shape", "chunk_rows", "expected"),
+    [
+        ((100, 10), None, [4000]),
+        ((5, 16_384), None, [65_536] * 5),
+        ((5, 10_000), None, [40_000] * 5),
+        ((2, 16_385), None, [32_832, 32_708] * 2),  # parts of a row, of whole words
+        ((40_000,), None, [65_536, 65_536, 28_928]),
+        ((100, 10), 30, [1200, 1200, 1200, 400]),
+        ((20,), 7, [28, 28, 24]),
+        ((430_000, 10), 10**12, [16_777_200, 422_800]),  # no frame is longer than 16 MiB
+        ((1, 5 << 20), 1, [10 << 20] * 2),
+    ],
+    ids=str,
+)
+def test_frames_end_where_rows_do(
+    shape: tuple[int, ...], chunk_rows: int | None, expected: list[int]
+) -> None:
+    saved = save({"w": np.zeros(shape, np.float32)}, compression=True, chunk_rows=chunk_rows)
+    assert lengths(saved) == expected
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("rows", [None, 1, 7, 100, 10**9])
 def test_every_way_of_writing_gives_the_same_frames(rows: int | None, dtype: Any) -> None:
@@ -169,11 +120,6 @@ def test_the_number_of_threads_does_not_change_the_bytes(monkeypatch: pytest.Mon
         monkeypatch.setenv("ZTENSOR_NUM_THREADS", threads)
         made.add(save({"w": array}, compression=1, chunk_rows=9))
     assert len(made) == 1
-
-
-def test_long_rows_are_cut_at_their_ends_too() -> None:
-    array = RNG.integers(0, 9, (3, 100_000), np.int8)
-    assert lengths(save({"w": array}, compression=True)) == [50_048, 49_952] * 3
 
 
 def test_rows_of_gguf_blocks() -> None:

@@ -22,28 +22,6 @@ DATA = np.random.default_rng(3).integers(0, 9, 1 << 14, np.uint8).tobytes()
 WITHOUT_SIZE = zstandard.ZstdCompressor(write_content_size=False)
 
 
-def runs_of(*sizes: int) -> tuple[list[int], list[int], list[int]]:
-    """Return the runs that are found in frames of these sizes, and where each frame ends."""
-    frames = [zstandard.compress(DATA[:size]) for size in sizes]
-    ends = np.cumsum([0, *map(len, frames)]).tolist()
-    held = Held(memoryview(b"".join(frames)))
-    found = Zstd().find_runs(held, sum(sizes), DEFAULT_LIMITS)
-    assert found is not None
-    return list(found.stored), list(found.decoded), ends
-
-
-def test_a_frame_of_4_kib_is_a_run() -> None:
-    stored, decoded, ends = runs_of(4096, 4096, 5000)
-    assert stored == ends
-    assert decoded == [0, 4096, 8192, 13192]
-
-
-def test_shorter_frames_are_a_run_together() -> None:
-    stored, decoded, ends = runs_of(4095, 1, 100, 200)
-    assert stored == [ends[0], ends[2], ends[4]]
-    assert decoded == [0, 4096, 4396]
-
-
 def test_many_small_frames_say_which_of_them_were_decoded() -> None:
     texts = [DATA[:200], bytes(1000), b"ab", DATA[:500]]
     frames = [zstandard.compress(text) for text in texts]
