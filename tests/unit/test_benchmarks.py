@@ -15,7 +15,6 @@ from benchmarks import (
     beside,
     foreign,
     goals,
-    report,
     run,
     workloads,
 )
@@ -29,36 +28,6 @@ from benchmarks.workloads import FOREIGN, WORKLOADS
 def sample(peer: str, wall: float, turn: int = 0, **changes: object) -> Sample:
     first = Sample("many", "keys", peer, turn, wall, cpu=2 * wall, peak=1_000_000)
     return dataclasses.replace(first, **changes)  # type: ignore[arg-type]  # fields by name
-
-
-@pytest.fixture
-def made_run() -> Run:
-    """Three rounds in which we take half of what ztensor 1.2.3 takes, and one failure."""
-    made = Run(
-        mode="quick",
-        date="2026-01-02 03:04 UTC",
-        seed=1,
-        machine={
-            "cores": 2,
-            "processor": "Some <CPU>",
-            "memory_gb": 24,
-            "system": "Linux",
-            "python": "3.11.7",
-            "commit": "abc1234",
-            "load_at_start": 0.1,
-        },
-        titles={"ours": "ours", "ztensor-1": "ztensor 1.2.3", "gguf": "gguf", "torch": "torch"},
-        versions={"ours": {"numpy": "2.4.6"}},
-        absent={"torch": "no wheel for this Python"},
-        workloads={"many": {"title": "small ones", "nbytes": 12_800_000, "tensors": 50_000}},
-        files={"many": {"ours": 16_000_000}},
-    )
-    for turn, wall in enumerate((0.01, 0.02, 0.03)):
-        made.samples.add(sample("ours", wall, turn))
-        made.samples.add(sample("ztensor-1", 2 * wall, turn))
-    made.note("many", "verify", "ztensor-1", "has no such function", is_error=False)
-    made.note("many", "", "gguf", "wrong | bytes", is_error=True)
-    return made
 
 
 # --- Ratios -----------------------------------------------------------------------------------
@@ -135,50 +104,6 @@ def test_every_foreign_goal_is_measured_by_a_run_with_torch() -> None:
 
 
 # --- Tables and chart -------------------------------------------------------------------------
-
-
-def test_another_checkout_of_ours_is_shown_beside(made_run: Run) -> None:
-    samples = Samples(
-        [sample("ours", 0.02), sample("ours-before", 0.03), sample("ztensor-1", 0.04)]
-    )
-    run = dataclasses.replace(made_run, samples=samples)
-    rows = report.goal_table(run)[1]
-    shown = [row[4:6] for row in rows if row[:3] == ["open it again", "many", "ztensor 1.2.3"]]
-    assert shown == [["0.50", "0.75"]]
-
-
-def test_every_gap_has_its_reason(made_run: Run) -> None:
-    assert report.reasons(made_run) == [
-        "torch: not measured: no wheel for this Python",
-        "ztensor 1.2.3: check every byte: has no such function",
-        "gguf: everything of many failed: wrong | bytes",
-    ]
-    text = report.terminal(made_run, with_figures=True)
-    assert all(reason in text for reason in report.reasons(made_run))
-
-
-def test_the_page_keeps_what_a_person_wrote(made_run: Run, tmp_path: Path) -> None:
-    page = tmp_path / "benchmarks.md"
-    page.write_text(f"# Mine\n\n{report.BEGIN}\nold\n{report.END}\n\nMine too.\n", encoding="utf-8")
-    report.write_docs(made_run, tmp_path)
-    once = page.read_text(encoding="utf-8")
-    assert once.startswith("# Mine\n")
-    assert once.endswith("Mine too.\n")
-    assert "old" not in once
-    assert "2026-01-02 03:04 UTC" in once
-    report.write_docs(made_run, tmp_path)
-    assert page.read_text(encoding="utf-8") == once
-    page.write_text("no marks", encoding="utf-8")
-    with pytest.raises(ValueError, match="has no"):
-        report.write_docs(made_run, tmp_path)
-
-
-def test_a_run_survives_json(made_run: Run) -> None:
-    again = Run.from_json(made_run.to_json())
-    assert list(again.samples) == list(made_run.samples)
-    assert dataclasses.replace(again, samples=made_run.samples) == made_run
-    with pytest.raises(ValueError, match="release"):
-        Run.from_json("{}")
 
 
 # --- Workloads and rounds ---------------------------------------------------------------------
