@@ -13,16 +13,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import (
     beside,
-    foreign,
     goals,
     run,
     workloads,
 )
-from benchmarks.goals import AboveGoal, FigureGoal, RatioGoal
+from benchmarks.goals import AboveGoal, RatioGoal
 from benchmarks.operations import OPERATIONS
 from benchmarks.ratios import Sample, Samples, paired_ratio
 from benchmarks.record import Run
-from benchmarks.workloads import FOREIGN, WORKLOADS
+from benchmarks.workloads import WORKLOADS
 
 
 def sample(peer: str, wall: float, turn: int = 0, **changes: object) -> Sample:
@@ -76,31 +75,6 @@ def test_every_goal_is_measured_by_a_quick_run() -> None:
             assert workload.quick
             assert goal.operation in workload.chosen(is_full=False)
             assert goal.operation in OPERATIONS
-
-
-def test_a_quick_run_measures_only_what_goals_ask() -> None:
-    asked = {(name, goal.operation) for goal in goals.GOALS for name in goal.workloads}
-    asked |= {(name, "process-numpy") for name, operation in asked if operation == "process-one"}
-    measured = {
-        (name, operation)
-        for name, workload in WORKLOADS.items()
-        if workload.quick
-        for operation in workload.chosen(is_full=False)
-    }
-    assert measured == asked
-
-
-def test_every_foreign_goal_is_measured_by_a_run_with_torch() -> None:
-    names = foreign.chosen(with_torch=True)
-    groups = {name: foreign.groups(name, names) for name in FOREIGN}
-    for goal in goals.FOREIGN_GOALS:
-        assert isinstance(goal, RatioGoal | FigureGoal)
-        for workload in goal.workloads:
-            assert goal.operation in FOREIGN[workload].chosen(is_full=False)
-            assert FOREIGN[workload].size(is_full=False)
-            libraries = goal.bounds if isinstance(goal, RatioGoal) else {}
-            peers = {goal.row, *libraries}
-            assert any(peers <= set(group) for group in groups[workload])
 
 
 # --- Tables and chart -------------------------------------------------------------------------

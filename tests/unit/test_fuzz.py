@@ -12,9 +12,8 @@ from types import ModuleType
 import pytest
 
 import ztensor
-from ztensor.errors import SourceError
 from ztensor.foreign import FORMATS
-from ztensor.testing.promise import PromiseBroken, refusal_of
+from ztensor.testing.promise import refusal_of
 
 pytestmark = pytest.mark.slow
 
@@ -63,14 +62,6 @@ def test_what_was_kept_keeps_the_promise(targets: ModuleType, path: Path) -> Non
             target.run(data, whole=whole)
         except ztensor.ZTensorError as error:
             refusal_of(error, "open")
-
-
-@pytest.mark.parametrize(
-    "error", [SourceError("lost"), ztensor.UsageError("wrong"), ztensor.FormatError("no reason")]
-)
-def test_an_error_that_no_bytes_may_cause_breaks_the_promise(error: ztensor.ZTensorError) -> None:
-    with pytest.raises(PromiseBroken):
-        refusal_of(error, "open")
 
 
 # --- The judge, in a process of its own, since it bounds the one it is in ---------------------

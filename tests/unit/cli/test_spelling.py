@@ -6,32 +6,9 @@ from typing import Any
 
 import pytest
 
-from ztensor.cli.spelling import as_json, count_text, cut, json_text, shape_text, size_text
+from ztensor.cli.spelling import as_json, count_text, cut, json_text
 from ztensor.model.showing import visible
 from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("h.0.attn.c_attn.weight", "h.0.attn.c_attn.weight"),
-        ("Gewicht_ä 重み вес", "Gewicht_ä 重み вес"),
-        ("e\u0301", "e\u0301"),
-        ("\x00\x1b\x7f", r"\x00\x1b\x7f"),
-        ("a\nb\rc\td", r"a\x0ab\x0dc\x09d"),
-        ("\x80\x9b\xa0\xad", r"\x80\x9b\xa0\xad"),
-        ("\u202a\u202e\u2066\u2069\u200e\u200f", r"\u202a\u202e\u2066\u2069\u200e\u200f"),
-        ("\u200b\u200c\u200d\ufeff\u2028", r"\u200b\u200c\u200d\ufeff\u2028"),
-        ("\ud800x\udc80", r"\ud800x\udc80"),
-        ("\U000e0001", r"\U000e0001"),
-        ("\u3164\ufe0f\u2800", r"\u3164\ufe0f\u2800"),
-        ("\u0301a", r"\u0301a"),
-        ("a" + "\u0301" * 6, "a" + "\u0301" * 4 + r"\u0301\u0301"),
-        ("[red]x[/red]", "[red]x[/red]"),
-    ],
-)
-def test_visible(text: str, shown: str) -> None:
-    assert visible(text) == shown
 
 
 @pytest.mark.slow
@@ -44,30 +21,6 @@ def test_every_character_is_printable_once_visible() -> None:
 def test_visible_twice_is_visible_once() -> None:
     text = "\x1b\u202e\u3164a\u0301"
     assert visible(visible(text)) == visible(text)
-
-
-@pytest.mark.parametrize(
-    ("nbytes", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (999_949, "999.9 kB"),
-        (999_950, "1.0 MB"),
-        (77_194_752, "77.2 MB"),
-        (2**40, "1.1 TB"),
-        (2**64 - 1, "18.4 EB"),
-        pytest.param(10**5000, "over 18 EB", id="5000 digits"),
-    ],
-)
-def test_size_text(nbytes: int, text: str) -> None:
-    assert size_text(nbytes) == text
-
-
-def test_shape_text() -> None:
-    assert shape_text([]) == "[]"
-    assert shape_text([50257, 768]) == "[50257, 768]"
-    assert shape_text([1] * 1000) == "[1, 1, 1, 1, 1, 1, ... 1000 dimensions]"
 
 
 def test_cut_and_count() -> None:

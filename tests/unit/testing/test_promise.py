@@ -35,14 +35,6 @@ def test_a_file_that_is_refused() -> None:
     assert refusal.reason == Reason.FIELD_MISSING
 
 
-def test_an_object_that_is_refused() -> None:
-    outcome = exercise(build(broken="index_range"))
-    assert outcome.opened
-    assert not outcome.verified
-    stages = {(refusal.stage, refusal.object_name) for refusal in outcome.refusals}
-    assert {("read", "points"), ("verify", "points")} <= stages
-
-
 def breaks(monkeypatch: pytest.MonkeyPatch, method: str, result: Any) -> None:
     """Let a reader's method give a result, or raise it."""
 
@@ -55,35 +47,11 @@ def breaks(monkeypatch: pytest.MonkeyPatch, method: str, result: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("no"), RecursionError(), MemoryError(), UserWarning("w"), OSError()]
-)
-def test_foreign_exceptions_pass_through(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    breaks(monkeypatch, "read", error)
-    with pytest.raises(type(error)):
-        exercise(build())
-
-
-@pytest.mark.parametrize(
     "error",
     [
-        FormatError("no rule", reason=Reason.UNFORESEEN),
+        FormatError("no rule", reason=Reason.UNFORESEEN),  # what the guard made of an escape
         LimitError("no stack", reason=Reason.LIMIT_STACK),
         SourceError("a disk"),
-    ],
-    ids=lambda error: error.message,
-)
-def test_what_the_guard_made_of_an_escape_is_one(
-    monkeypatch: pytest.MonkeyPatch, error: ztensor.ZTensorError
-) -> None:
-    breaks(monkeypatch, "read", error)
-    with pytest.raises(PromiseBroken) as caught:
-        exercise(build())
-    assert caught.value.__cause__ is error
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
         FormatError("without a reason"),
         FormatError("\x1b[31m red", reason=Reason.FIELD_TYPE),
         FormatError("two\nlines", reason=Reason.FIELD_TYPE),
