@@ -43,7 +43,7 @@ from ztensor.source.reference import Remote
 from ztensor.source.table import source_of
 
 if TYPE_CHECKING:
-    from ztensor.container import Frame
+    from ztensor.container.framing import Frame
     from ztensor.model.manifest import Manifest
     from ztensor.source.ahead import AheadSource
     from ztensor.source.base import Source

@@ -27,17 +27,11 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.layout.quantization import (
-    GroupScheme,
-    Packing,
-    dequantize,
-    dequantizing,
-    integers,
-    quantize,
-    quantizing,
-    require_sizes,
-)
+from ztensor.layout.quantization import dequantizing, quantizing
+from ztensor.layout.quantization.dequantizing import dequantize, integers
 from ztensor.layout.quantization.namespace import NumpyNamespace
+from ztensor.layout.quantization.quantizing import quantize
+from ztensor.layout.quantization.scheme import GroupScheme, Packing, require_sizes
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.tensor import Tensor
 
