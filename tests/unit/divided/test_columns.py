@@ -87,6 +87,15 @@ def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path, file: Any) -> None:
 
 
 @pytest.mark.parametrize("file", [_root, _part])
+def test_a_name_that_two_tensors_have_is_refused(tmp_path: Path, file: Any) -> None:
+    save(tmp_path, {"v": W, "w": W}, processes=1)
+    path, prefix = file(tmp_path)
+    _changed(path, prefix, tensors__names=np.frombuffer(b"ww", np.uint8))
+    with pytest.raises(FormatError, match="one name"):
+        _read(tmp_path)
+
+
+@pytest.mark.parametrize("file", [_root, _part])
 def test_a_file_that_was_written_anew_as_it_is_is_read(tmp_path: Path, file: Any) -> None:
     """So that the tests before this one are of what they change."""
     save(tmp_path, {"w": W}, processes=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,7 @@ def in_store(folder: Path) -> Any:
 
 
 def test_a_flipped_byte_of_elements_in_another_order_is_found(tmp_path: Path) -> None:
+    """Unless the archive has no sum of them, as torch may be told."""
     folder = Path(shutil.copytree(STOCK, tmp_path / "step"))
     stored = np.ascontiguousarray(ROWS).tobytes()
     (path,) = [path for path in folder.glob("*.distcp") if stored in path.read_bytes()]
@@ -74,6 +76,10 @@ def test_a_flipped_byte_of_elements_in_another_order_is_found(tmp_path: Path) ->
         assert [one.object_name for one in reader.verify().problems] == ["transposed"]
         with pytest.raises(DigestMismatchError):
             reader["transposed"]
+    crc = zlib.crc32(stored).to_bytes(4, "little")
+    path.write_bytes(path.read_bytes().replace(crc, bytes(4)))
+    with ztensor.open(folder) as reader:
+        assert (reader["transposed"] != ROWS.T).sum() == 1
 
 
 # --- Stores ---------------------------------------------------------------------------------------

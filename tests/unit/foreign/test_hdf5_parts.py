@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ztensor.errors import FormatError, LimitError
+from ztensor.errors import FormatError, LimitError, UnsupportedError
 from ztensor.foreign.hdf5.attributes import shared_address
 from ztensor.foreign.hdf5.checksum import lookup3
 from ztensor.foreign.hdf5.chunks import read_chunks
@@ -187,6 +187,18 @@ def field(offset: int, version: int = 3, more: bytes = b"") -> bytes:
     return kind_of(Class.COMPOUND, 8, version=version, flags=1) + body
 
 
+def test_a_cut_datatype_is_refused_wherever_it_is_cut() -> None:
+    """A time has two bytes more, so that the field behind it is found."""
+    time = kind_of(Class.COMPOUND, 8, flags=2) + b"a\0\0" + kind_of(Class.TIME, 4) + bytes(2)
+    array = kind_of(Class.ARRAY, 24) + struct.pack("<B2I", 2, 3, 2) + INTEGER
+    enum = kind_of(Class.ENUM, 4, flags=2) + INTEGER + b"a\0b\0" + bytes(8)
+    for body in (field(0, 1, bytes(28)), time + b"b\0\4" + INTEGER, array, enum):
+        assert parse(body).size
+        for stop in range(len(body)):
+            with pytest.raises(FormatError):
+                parse(body[:stop])
+
+
 def test_a_field_of_the_first_version_may_be_an_array() -> None:
     (member,) = parse(field(0, 1, bytes((2,)) + bytes(27))).members
     assert member.type == Type(Class.ARRAY, 8, base=parse(INTEGER))
@@ -235,7 +247,19 @@ def test_flags_in_some_of_the_bits() -> None:
     found = elements_of(Type(Class.ENUM, 1, members=members, base=base))
     assert found is not None
     assert found.converted(np.array([0, 8, 8], np.uint8)).tolist() == [False, True, True]
-    assert elements_of(Type(Class.INTEGER, 3, "little", True, 0, 24)) is None  # NumPy has none
+
+
+def test_numbers_that_numpy_cannot_have() -> None:
+    beyond = FloatLayout(32, 23, 8, 0, 23, 127, is_implied=True)  # the sign is behind its 4 bytes
+    for kind in (
+        Type(Class.INTEGER, 3, "little", True, 0, 24),
+        Type(Class.INTEGER, 1, "little", False, 0, 0),
+        Type(Class.INTEGER, 1, "little", False, 3, 6),
+        Type(Class.FLOAT, 4, "little", False, 0, 32, beyond),
+    ):
+        assert elements_of(kind) is None
+        one = (Member(b"a", value=bytes(kind.size)),)
+        assert elements_of(Type(Class.ENUM, kind.size, members=one, base=kind)) is None
 
 
 # --- What is refused --------------------------------------------------------------------------
@@ -259,6 +283,37 @@ def test_a_fixed_array_in_pages() -> None:
     assert chunks_of(fixed(0xC0), Index.FIXED, (17,)).offsets.tolist() == [*range(16), 0]
 
 
+def test_a_single_chunk_that_is_filtered_has_its_length_in_the_layout() -> None:
+    for length in (77, 1000, 1001):
+        body = struct.pack("<5B2HBQIQ", 4, 2, 2, 2, 2, 300, 4, Index.SINGLE, length, 2, 0)
+        read = layout_of(body), Space((300,), (300,)), 1200
+        if length > 1000:  # than the file
+            with pytest.raises(FormatError, match="do not lie in the file"):
+                read_chunks(window_of({}, 1000), *read, is_filtered=True)
+        else:
+            found = read_chunks(window_of({}, 1000), *read, is_filtered=True)
+            assert (found.lengths.tolist(), found.skipped.tolist()) == ([length], [2])
+
+
+def test_pointers_of_a_tree_are_as_wide_as_the_most_records_below() -> None:
+    """Nodes of 4096 bytes have 510 records; those of two levels need three bytes to count."""
+    head = struct.pack("<4sBBIHHBB", b"BTHD", 0, 5, 4096, 8, 2, 100, 40)
+    parts = {
+        0: summed(head + struct.pack("<QHQ", 1000, 0, 1)),
+        1000: summed(struct.pack("<4sBBQHHB", b"BTIN", 0, 5, 2000, 0, 1, 0)),
+        2000: summed(struct.pack("<4sBBQH", b"BTIN", 0, 5, 3000, 1)),
+        3000: leaf_2(5, b"a record"),
+    }
+    assert [body for *_, body in walk_tree_2(window_of(parts), 0)] == [b"", b"", b"a record"]
+
+
+def test_a_message_shared_in_a_heap_is_not_read() -> None:
+    body = bytes((3, 2)) + struct.pack("<Q", 500)
+    assert shared_address(window_of({}, 64), body) == 500
+    with pytest.raises(UnsupportedError):
+        shared_address(window_of({}, 64), b"\3\1" + body[2:])
+
+
 def link(version: int, name: bytes, more: bytes, kind: int = 0) -> bytes:
     body = bytes((version, 8 if kind else 0)) + (bytes((kind,)) if kind else b"")
     return body + bytes((len(name),)) + name + more
@@ -271,6 +326,8 @@ def taken(times: int) -> None:
         window.take(0, 100)
 
 
+# Two messages that lead to one and the same continuation.
+TWICE = message(2, Kind.CONTINUATION, struct.pack("<QQ", 1000, 8)) * 2
 FILL = struct.pack("<i", 2) + b"\7"  # says two bytes, and has one
 TINY = bytes((0x2F,)) + bytes(7)
 CALLS: dict[str, Callable[[], object]] = {
@@ -292,6 +349,7 @@ CALLS: dict[str, Callable[[], object]] = {
         header(1, message(1, 0x70, bytes(8), 0x80)), 0
     ),
     "a message must be understood": lambda: read_header(header(2, message(2, 0x70, b"", 0x80)), 0),
+    "a header goes on where it was before": lambda: read_header(header(2, TWICE), 0),
     "continuation is too short": lambda: read_header(
         header(2, message(2, Kind.CONTINUATION, struct.pack("<QQ", 1000, 7))), 0
     ),

@@ -327,6 +327,22 @@ def test_a_tensor_is_found_behind_whatever_an_attribute_says(what: str) -> None:
     assert [reader[name].tolist() for name in reader] == [[0.0]]
 
 
+def test_a_tensor_is_found_in_a_node_of_any_length_and_behind_a_number() -> None:
+    value = make.block(1, "value") + make.block(5, DENSE)
+    ends = [make.block(6, "a" * length) for length in (0, 1, 90, 4000, 4096, 20_000)]
+    nodes = [make.node("Constant", f"c{place}", value) + end for place, end in enumerate(ends)]
+    attribute = make.block(5, value)
+    # As a length the number would lead behind the attribute.
+    nodes.append(make.number(9, len(attribute)) + attribute + make.node("Constant", "c6"))
+    assert ztensor.open(make.model(nodes=nodes)).keys() == [f"c{place}" for place in range(7)]
+
+
+def test_an_attribute_whose_text_leads_out_of_it_is_refused() -> None:
+    node = make.node("Relu", "y") + make.block(5, b"\x22\x08abc") + make.block(6, "xyz")
+    with pytest.raises(ztensor.FormatError):
+        ztensor.open(graph(make.block(1, node)))
+
+
 def test_tensors_of_the_main_graph_keep_their_names() -> None:
     """What a node holds gets another name, wherever in the graph the node stands."""
     held = make.block(1, make.node("Add", "good", make.block(1, "x") + make.block(5, DENSE)))

@@ -20,7 +20,9 @@ import ztensor.numpy
 from ztensor.errors import Reason
 from ztensor.foreign import safetensors
 from ztensor.foreign.base import Exporting
+from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.reading.reader import ObjectReader
+from ztensor.source.memory import MemorySource
 from ztensor.source.stream import StreamSink
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
@@ -231,6 +233,12 @@ def test_what_only_the_library_takes(text: str) -> None:
     assert [name for name, _ in library.deserialize(data)] == ["a"]
     with pytest.raises(ztensor.FormatError):
         ztensor.open(data)
+
+
+def test_a_file_that_is_shorter_than_the_length_of_its_header_is_refused() -> None:
+    with pytest.raises(ztensor.FormatError) as caught:
+        safetensors.project(MemorySource(bytes(7)), Budget(DEFAULT_LIMITS, 7))
+    assert caught.value.reason is Reason.TRUNCATED
 
 
 def test_a_dimension_beyond_64_bits_in_a_long_header(kept: str) -> None:
