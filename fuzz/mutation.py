@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 import ztensor
-from ztensor.container import Container, locate
+from ztensor.container.framing import Container, locate
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.numpy import save
 from ztensor.testing.builder import RULES, VERSIONS, Raw, build, committed, head, item, sealed

@@ -32,10 +32,11 @@ import second
 from pieces import Pieces
 
 import ztensor
-from ztensor.container import Container
+from ztensor.container.framing import Container
 from ztensor.container.v1 import schema as v1
 from ztensor.container.v2 import schema as v2
-from ztensor.encoding.zstd import Held, Zstd
+from ztensor.encoding.zstd.codec import Zstd
+from ztensor.encoding.zstd.held import Held
 from ztensor.errors import NotZTensorError, SourceNotFoundError
 from ztensor.foreign import project
 from ztensor.foreign.pt.pickle_reader import read_pickle

@@ -22,12 +22,11 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.layout import View
+from ztensor.layout import View, known_length
 from ztensor.layout.elements import numpy_dtype, spell, storage_dtype, typed_array, whole_elements
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.group_profiles import PROFILES
-from ztensor.layout.lengths import known_length
-from ztensor.layout.quantization import GroupScheme
+from ztensor.layout.quantization.scheme import GroupScheme
 from ztensor.model.dtype import STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.opening import reader_over

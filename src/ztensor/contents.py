@@ -43,7 +43,7 @@ from ztensor.source.reference import Remote
 from ztensor.source.table import source_of
 
 if TYPE_CHECKING:
-    from ztensor.container import Frame
+    from ztensor.container.framing import Frame
     from ztensor.model.manifest import Manifest
     from ztensor.source.ahead import AheadSource
     from ztensor.source.base import Source
@@ -152,16 +152,18 @@ def _is_footer(end: bytes) -> bool:
 
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:
     """Return what a file holds, and how the reader has to take it where the format is another."""
-    try:
-        return *read_manifest(source, limits), {}
-    except NotZTensorError as error:
-        # Only then is another format thought of. Its traceback leads to this frame: a circle.
-        not_ours = error.with_traceback(None)
+    not_ours: NotZTensorError | None = None
+    if not source.is_folder:
+        try:
+            return *read_manifest(source, limits), {}
+        except NotZTensorError as error:
+            # Only then is another format thought of. Its traceback leads to this frame: a circle.
+            not_ours = error.with_traceback(None)
     from ztensor.foreign import project
 
     projection = project(source, limits)
     if projection is None:
-        if not_ours.reason is Reason.NOT_ZTENSOR:
+        if not_ours is None or not_ours.reason is Reason.NOT_ZTENSOR:
             raise _of_no_format(source) from not_ours
         raise not_ours
     how = {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import UsageError
 from ztensor.frameworks import adapter, device_of, framework_of
-from ztensor.layout.lengths import known_length
+from ztensor.layout import known_length
 from ztensor.opening import open as open_files
 from ztensor.options import OpenOptions, require_options
 from ztensor.reading.names import keeps

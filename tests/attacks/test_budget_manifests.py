@@ -80,6 +80,20 @@ def test_no_item_takes_more_than_the_budget(name: str) -> None:
     assert peak_of(opened) <= limits.cost_floor + limits.cost_factor * len(data) + 3 * ONCE
 
 
+@pytest.mark.parametrize("item_of_key", [b"\x66offset", b"\x19\x7f\xff", b"\x42ab"])
+def test_what_tells_a_key_from_others_is_charged(item_of_key: bytes) -> None:
+    """Attack: a key that is a long array takes a hundred times its bytes while it is written."""
+    limits = Limits(cost_floor=1 << 20)
+    data = b"\xa1" + many(56_000, item_of_key) + b"\x00"
+
+    def decoded() -> None:
+        with contextlib.suppress(LimitError):
+            cbor.decode(data, budget=Budget(limits, len(data)))
+
+    decoded()
+    assert peak_of(decoded) <= limits.cost_floor + limits.cost_factor * len(data)
+
+
 @pytest.mark.parametrize("wrap", [v0_1, v1], ids=["0.1", "1.2"])
 def test_empty_arrays_are_charged(wrap: Callable[[bytes], bytes]) -> None:
     """Attack: an array of empty arrays takes 64 bytes for each byte of the manifest."""

@@ -13,7 +13,7 @@ import ztensor
 from tests.attacks.peaks import peak_of, require_listed_in_budget
 from tests.attacks.shapes.archives import archive, dtype_header, npy
 from tests.corpus.foreign import make_pt
-from ztensor.encoding.zstd import Held
+from ztensor.encoding.zstd.held import Held
 from ztensor.errors import EncodingError, LimitError, Reason
 from ztensor.foreign import deflate
 from ztensor.foreign.deflate import Stream, inflated

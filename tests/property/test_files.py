@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ztensor
-from ztensor.container import EMITTERS, SCHEMAS, Container, Frame
-from ztensor.encoding.zstd import Zstd
+from ztensor.container import EMITTERS, SCHEMAS
+from ztensor.container.framing import Container, Frame
+from ztensor.encoding.zstd.codec import Zstd
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.testing import strategies

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.extent import amount, sample
-from ztensor.container import Container, Frame, locate
-from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, TAIL_BYTES
+from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, TAIL_BYTES, Container, Frame, locate
 from ztensor.container.v1 import schema as v1
 from ztensor.container.v2 import schema as v2
 from ztensor.errors import ZTensorError

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.extent import examples
-from ztensor.encoding.zstd import Zstd, bind_zstandard, codec, held, walk_frames
+from ztensor.encoding.zstd import codec, held
 from ztensor.encoding.zstd import frames as headers
+from ztensor.encoding.zstd.codec import Zstd
+from ztensor.encoding.zstd.frames import walk_frames
+from ztensor.encoding.zstd.libraries import bind_zstandard
 from ztensor.errors import FormatError, LimitError, UnsupportedError
 from ztensor.limits import Limits
 

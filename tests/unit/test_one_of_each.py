@@ -26,7 +26,7 @@ from ztensor.errors import UsageError
 from ztensor.foreign import FORMATS
 from ztensor.layout import LAYOUTS, elements
 from ztensor.layout.base import Layout, check_components
-from ztensor.layout.quantization import quantize
+from ztensor.layout.quantization.quantizing import quantize
 from ztensor.layout.quantization.recipes import RECIPES
 from ztensor.model.dtype import (
     BY_LONG_NAME,

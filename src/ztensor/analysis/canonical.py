@@ -6,8 +6,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from ztensor.analysis.streaming import opened
-from ztensor.container import Container
-from ztensor.container.framing import FOOTER_2_BYTES
+from ztensor.container.framing import FOOTER_2_BYTES, Container
 from ztensor.container.v2.emit import FORM_2
 from ztensor.errors import describe
 from ztensor.model.rules import align
@@ -16,7 +15,7 @@ from ztensor.source.base import Range
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.container import Frame
+    from ztensor.container.framing import Frame
     from ztensor.model.manifest import Component
     from ztensor.reading.file import FileObjects
     from ztensor.typing import Readable

@@ -13,7 +13,7 @@ from ztensor.analysis.streaming import opened
 from ztensor.container.v2.content import emit_content
 from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.layout.lengths import known_length
+from ztensor.layout import known_length
 from ztensor.locks import Lock
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps

@@ -37,9 +37,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Shown
-from ztensor.layout import LAYOUTS
+from ztensor.layout import LAYOUTS, known_length
 from ztensor.layout.elements import result_dtype
-from ztensor.layout.lengths import known_length
 from ztensor.metadata import describe_object
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr

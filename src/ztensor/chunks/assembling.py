@@ -268,11 +268,6 @@ class Assembler:
         """Return whether digests of what is read as a whole are checked."""
         return self._verify is not False
 
-    @property
-    def checks_parts(self) -> bool:
-        """Return whether digests of what is read in part are checked, too."""
-        return self._verify is True
-
     def _require_box(
         self, tensor: int, offsets: Sequence[int], sizes: Sequence[int], destination: Array
     ) -> None:

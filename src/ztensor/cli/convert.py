@@ -19,7 +19,7 @@ from ztensor.cli.rewriting import convert_file, convert_several, rewrite
 from ztensor.cli.terminal import Terminal
 from ztensor.container import LATEST
 from ztensor.encoding import writable
-from ztensor.encoding.zstd import STRONGEST_LEVEL
+from ztensor.encoding.zstd.codec import STRONGEST_LEVEL
 from ztensor.errors import UsageError
 from ztensor.model.formats import written_formats
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ztensor.container import Frame
+    from ztensor.container.framing import Frame
     from ztensor.opening import Reader
     from ztensor.reading.file import FileObjects
 
@@ -153,7 +153,7 @@ def _told(reader: Reader) -> dict[str, Any]:
 def _framing(file: FileObjects | None) -> dict[str, Any]:
     """Return what only one zTensor file has: where its manifest is, and what no object needs."""
     from ztensor.analysis.canonical import problems_of
-    from ztensor.container import Container
+    from ztensor.container.framing import Container
 
     if file is None or file.frame is None:
         keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit canonical"
@@ -176,8 +176,7 @@ def _framing(file: FileObjects | None) -> dict[str, Any]:
 
 def room_of(file: FileObjects, frame: Frame) -> tuple[int, int, int]:
     """Return how many bytes of a file are padding, dead, and had by several objects."""
-    from ztensor.container import Container
-    from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES
+    from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
     from ztensor.model.rules import ALIGNMENT
 
     blobs = [
@@ -309,7 +308,8 @@ def _exact_size(nbytes: int) -> str:
 
 
 def _format(facts: Mapping[str, Any]) -> str:
-    from ztensor.container import Container, require_version
+    from ztensor.container import require_version
+    from ztensor.container.framing import Container
 
     version, container = facts["version"], facts["container"]
     if container is not None:

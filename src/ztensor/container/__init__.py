@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from ztensor.container.framing import Container, Frame, locate
+from ztensor.container.framing import Container
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ztensor.container.framing import Frame
     from ztensor.limits import Budget
     from ztensor.model.manifest import Manifest, TensorObject
     from ztensor.model.rules import Form
@@ -104,16 +105,3 @@ def emitter_of(version: object) -> Emitter:
         ArgumentValueError: there is none of that name that is written.
     """
     return EMITTERS[require_version(version)]()
-
-
-__all__ = [
-    "EMITTERS",
-    "LATEST",
-    "SCHEMAS",
-    "Container",
-    "Emitter",
-    "Frame",
-    "emitter_of",
-    "locate",
-    "require_version",
-]

@@ -40,7 +40,6 @@ from ztensor.source.rights import rights_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from types import TracebackType
     from typing import Unpack
 
     from ztensor.chunks.table import Chunk
@@ -332,12 +331,7 @@ class DividedCheckpoint(Shown):
         self.objects.require_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Close it."""
         self.close()
 

@@ -47,7 +47,6 @@ from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import Unpack
 
     from ztensor.chunks.table import Chunk
@@ -447,12 +446,7 @@ class PartWriter:
         self._require_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         """Abort what was not finished."""
         self.abort()
 

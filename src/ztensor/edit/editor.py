@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.arguments import require_kind
-from ztensor.container import LATEST, Container, emitter_of
-from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES
+from ztensor.container import LATEST, emitter_of
+from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
 from ztensor.contents import only_ours_change, refuse_not_ours
 from ztensor.converting.versions import emitter_for
 from ztensor.digest import writable
@@ -54,7 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
 
-    from ztensor.container import Emitter, Frame
+    from ztensor.container import Emitter
+    from ztensor.container.framing import Frame
     from ztensor.typing import ElementType, Path, Progress, TensorLike
     from ztensor.writing.stream import ObjectSink
 

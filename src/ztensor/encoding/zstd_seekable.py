@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ztensor.encoding.base import Encoding, Runs, require_decodable, wrong_length
-from ztensor.encoding.zstd import ZSTD, Held, Zstd, walk_frames
+from ztensor.encoding.zstd.codec import ZSTD, Zstd
+from ztensor.encoding.zstd.frames import walk_frames
+from ztensor.encoding.zstd.held import Held
 from ztensor.errors import EncodingError, Reason, describe
 
 if TYPE_CHECKING:

@@ -3,14 +3,21 @@
 Read `base.py` (the contract), `elements.py` (stored bytes to typed arrays), `dense.py`, then the
 sparse ones, `quantized_group.py` with its arithmetic in `quantization/`, and `gguf_blocks.py`.
 `scipy_sparse.py` has SciPy's other kinds of sparse arrays, `group_profiles.py` quantized layouts of
-2.x, `sparse_once.py` what 2.x asks of sparse ones, and `lengths.py` what is known of components
-before they are read.
+2.x, `sparse_once.py` what 2.x asks of sparse ones; what is known of components before they are read
+is told here.
 Nothing here reads files; what comes in are objects of the manifest and decoded arrays. `LAYOUTS` is
 the table; a format that is not in it is listed and its components read, but it has no dense value.
 """
 
-from ztensor.layout.base import Layout, View
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.layout.base import Layout, View, known_count
 from ztensor.registry import Registry
+
+if TYPE_CHECKING:
+    from ztensor.model.manifest import TensorObject
 
 LAYOUTS: Registry[str, Layout] = Registry(
     {
@@ -27,4 +34,31 @@ LAYOUTS: Registry[str, Layout] = Registry(
     },
 )
 
-__all__ = ["LAYOUTS", "Layout", "View"]
+
+def roles_in_order(tensor_object: TensorObject) -> list[str]:
+    """Return an object's roles, those first that tell how long others are."""
+    layout = LAYOUTS.get(tensor_object.format)
+    first = layout.read_order if layout is not None else ()
+    return [*first, *(role for role in tensor_object.components if role not in first)]
+
+
+def known_entries(tensor_object: TensorObject) -> int | None:
+    """Return how many values an object has where they share bytes, and only coordinates tell."""
+    values = tensor_object.components.get("values")
+    if tensor_object.format != "sparse_coo" or values is None or not tensor_object.shape:
+        return None
+    if values.logical is None or values.logical.elements_per_storage == 1:
+        return None  # they tell it themselves
+    return known_count(tensor_object, "coords", len(tensor_object.shape))
+
+
+def known_length(tensor_object: TensorObject, role: str) -> int | None:
+    """Return the decoded length of a component as far as the manifest and the layout tell it."""
+    known = tensor_object.components[role].known_decoded_length
+    layout = LAYOUTS.get(tensor_object.format)
+    if known is None and layout is not None:
+        return layout.expected_length(tensor_object, role, None)
+    return known
+
+
+__all__ = ["LAYOUTS", "Layout", "View", "known_entries", "known_length", "roles_in_order"]

@@ -338,7 +338,9 @@ class QuantGroup(_Profile):
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
         """Return the floats it stands for; a new array. See `Quantized`."""
-        from ztensor.layout.quantization import dequantize_array  # only here: most files need none
+        from ztensor.layout.quantization.dequantizing import (
+            dequantize_array,  # only here: most files need none
+        )
 
         groups = self.as_groups(view)
         return dequantize_array(groups, dtype=dtype, threads=threads).reshape(view.shape)

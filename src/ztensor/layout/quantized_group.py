@@ -54,7 +54,9 @@ class QuantizedGroup(Quantized):
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
         """Return the floats that the codes stand for; a new array. See `Quantized`."""
-        from ztensor.layout.quantization import dequantize_array  # only here: most files need none
+        from ztensor.layout.quantization.dequantizing import (
+            dequantize_array,  # only here: most files need none
+        )
 
         return dequantize_array(view, dtype=dtype, threads=threads)
 

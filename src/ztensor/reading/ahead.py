@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from ztensor.errors import ZTensorError
-from ztensor.layout.lengths import known_length
+from ztensor.layout import known_length
 from ztensor.reading.portable import portable_chunks
 from ztensor.source.base import Range
 from ztensor.threads.pool import Crew

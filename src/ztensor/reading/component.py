@@ -26,7 +26,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout.elements import is_native
-from ztensor.reading.decoding import LEAST_SHARED_BYTES, InOrder, decoding_jobs
 from ztensor.reading.runs import PartReader, RunCache, RunReader
 from ztensor.source.base import Range, fill_arriving
 from ztensor.source.pieces import PART_BYTES
@@ -51,6 +50,8 @@ if TYPE_CHECKING:
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
 # those aligned that are multiples of 8, so no flag would tell.
 COMPLEX_ALIGNMENT = 16
+# Fewer decoded bytes are decoded by one thread: starting another takes 0.2 ms.
+_LEAST_SHARED_BYTES = 2 << 20
 _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
@@ -278,6 +279,8 @@ class StoredComponent:
         pieces = [memory[start : start + PART_BYTES] for start in starts]
         hasher, ready = self.hasher(), _nothing
         if hasher is not None:
+            from ztensor.reading.decoding import InOrder
+
             ready = InOrder(hasher, pieces, self.require).ready
         calls = [functools.partial(ready, number) for number in range(len(pieces))]
         offset = self.component.offset
@@ -323,10 +326,12 @@ class StoredComponent:
         require_declared(self.component, expected)
         runs = None
         encoding.require_length(stored, expected, limits)
-        if expected >= LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads:
+        if expected >= _LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads:
             runs = encoding.find_runs(stored, expected, limits)
         buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
         if runs is not None and len(runs.decoded) > 2:
+            from ztensor.reading.decoding import decoding_jobs
+
             hasher = None if covers_stored else self.hasher()
             run_jobs(
                 decoding_jobs(encoding, stored, runs, buffer.data, limits, hasher, self.require),

@@ -21,9 +21,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.layout import LAYOUTS, View
+from ztensor.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
-from ztensor.layout.lengths import known_entries, known_length, roles_in_order
 from ztensor.model.dtype import element_count
 from ztensor.model.later import LaterObjects
 from ztensor.reading.component import Fetching

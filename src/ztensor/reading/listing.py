@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ztensor.container import SCHEMAS, locate
-from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES
+from ztensor.container import SCHEMAS
+from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, locate
 from ztensor.guard import foreign_bytes
 from ztensor.layout import LAYOUTS
 from ztensor.limits import Budget
@@ -18,7 +18,7 @@ from ztensor.source.base import read_bytes
 from ztensor.source.pieces import Extents, extents_of
 
 if TYPE_CHECKING:
-    from ztensor.container import Frame
+    from ztensor.container.framing import Frame
     from ztensor.limits import Limits
     from ztensor.model.manifest import Manifest
     from ztensor.source.base import Source

@@ -19,7 +19,7 @@ from ztensor.wire.cbor import with_dicts
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ztensor.container import Frame
+    from ztensor.container.framing import Frame
     from ztensor.encoding import Encoding
     from ztensor.model.account import Unrepresented
     from ztensor.model.manifest import Manifest

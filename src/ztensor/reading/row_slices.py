@@ -23,7 +23,7 @@ from ztensor.layout.base import known_count
 from ztensor.layout.elements import result_dtype
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.layout.group_profiles import PROFILES
-from ztensor.layout.quantization import GroupScheme, require_sizes
+from ztensor.layout.quantization.scheme import GroupScheme, require_sizes
 from ztensor.layout.sparse import require_in_range
 from ztensor.locks import cached_property
 from ztensor.model.dtype import element_count

@@ -26,8 +26,7 @@ from ztensor.errors import (
 )
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
-from ztensor.layout import LAYOUTS
-from ztensor.layout.lengths import known_entries, roles_in_order
+from ztensor.layout import LAYOUTS, known_entries, roles_in_order
 from ztensor.locks import Lock
 from ztensor.model.dtype import element_count
 from ztensor.model.problem import Problem

@@ -37,6 +37,7 @@ class Source(abc.ABC):
         size: length in bytes when it was opened.
         remote: the URL that opens it in another process, with its store; None without one.
         prefers_long_reads: whether a read costs so much that bytes in between are better read, too.
+        is_folder: whether it stands for a folder whose files are read as one, and has no bytes.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Source(abc.ABC):
     size: int
     remote: Remote | None = None
     prefers_long_reads: bool = False
+    is_folder: bool = False
 
     @abc.abstractmethod
     def read_into(self, offset: int, destination: memoryview) -> None:

@@ -23,6 +23,7 @@ class FolderSource(Source):
     """
 
     size = 0
+    is_folder = True
 
     def __init__(self, path: str | None, name: str = "") -> None:
         self.name = path or name

@@ -29,9 +29,7 @@ from ztensor.source.urls import has_folders, place_of
 from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from typing_extensions import Buffer
+    from collections.abc import Callable
 
     from ztensor.source.reference import Remote
     from ztensor.source.removal import Made
@@ -115,15 +113,6 @@ class RemoteSink:
             rest = rest[count:]
             if self._filled == self._part_bytes:
                 self._send()
-
-    def write_all(self, pieces: Sequence[Buffer], nbytes: int) -> None:
-        """Append several C-contiguous buffers, `nbytes` long together.
-
-        Raises:
-            SourceError: as `write`.
-        """
-        for piece in pieces:
-            self.write(memoryview(piece).cast("B"))
 
     def barrier(self) -> int:
         """Return the position: the object appears as a whole, so its parts need no order."""

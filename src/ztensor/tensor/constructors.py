@@ -176,7 +176,7 @@ class Constructors:
             ArgumentValueError: an unknown recipe, or a scheme that cannot work.
         """
         array = as_array("data", array)
-        from ztensor.layout.quantization import quantize_as
+        from ztensor.layout.quantization.recipes import quantize_as
 
         components, own = quantize_as(array, recipe, **scheme)
         return cls._quantized(View(array.shape, components, own), attributes)

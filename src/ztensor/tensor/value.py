@@ -353,7 +353,7 @@ class Tensor(Constructors, DLPackExporter, Shown):
             UnsupportedError: the attributes name a scheme this release does not know.
             LimitError: the array does not fit into memory.
         """
-        from ztensor.layout.quantization import integers_of_view
+        from ztensor.layout.quantization.dequantizing import integers_of_view
 
         integers: Array = integers_of_view(groups_of(self))
         return integers.reshape(self.shape)

@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.digest import require_writable
 from ztensor.encoding import writable
-from ztensor.encoding.zstd import (
-    FASTEST_LEVEL,
-    FRAME_FIELD,
-    STRONGEST_LEVEL,
-    listed_frames,
-)
+from ztensor.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
+from ztensor.encoding.zstd.listing import FRAME_FIELD, listed_frames
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.model.manifest import Component
 from ztensor.model.rules import Form, align

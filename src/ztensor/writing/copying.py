@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ztensor.digest import digest_of, parse_digest, require_match
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import DigestMismatchError
+from ztensor.layout import known_length
 from ztensor.layout.elements import BLOCK_BYTES
-from ztensor.layout.lengths import known_length
 from ztensor.reading.component import digest_of as digest_in
 from ztensor.reading.portable import portable_chunks, portable_object, stored_object
 from ztensor.source.sink import FileSink

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.encoding import zstd
+from ztensor.encoding.zstd.codec import FRAME_BYTES
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.layout import LAYOUTS
 from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
@@ -71,8 +71,8 @@ def frames_of(
     """
     row = _row_bytes(plan, role)
     if row is None or (chunk_rows is None and len(plan.shape) < 2):
-        return Frames(zstd.FRAME_BYTES, zstd.FRAME_BYTES)
-    wanted = zstd.FRAME_BYTES if chunk_rows is None else min(chunk_rows * row, MOST_FRAME_BYTES)
+        return Frames(FRAME_BYTES, FRAME_BYTES)
+    wanted = FRAME_BYTES if chunk_rows is None else min(chunk_rows * row, MOST_FRAME_BYTES)
     if are_equal and row > wanted:
         return Frames(wanted // _WORD * _WORD, wanted // _WORD * _WORD)
     if row <= wanted:

@@ -22,7 +22,6 @@ from ztensor.writing.planning import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Any
 
     import numpy as np
@@ -146,12 +145,7 @@ class Output:
         self._require_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Finish, or abort where an exception passes through."""
         if kind is not None:
             self.abort()

@@ -26,7 +26,6 @@ from ztensor.writing.frames import frames_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from ztensor.layout.base import Array
     from ztensor.model.manifest import Component
@@ -190,12 +189,7 @@ class ObjectSink:
         """Return the sink itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Close, or abort the whole writer where an exception passes through."""
         if kind is not None:
             self._is_open = False

@@ -95,6 +95,9 @@ ITEMS: dict[str, Callable[[int], bytes]] = {
     "map of arrays": lambda n: mapped(n, b"\x00", lambda i: b"\x81" + item(i)),
     "map of deep keys": lambda n: mapped(n, b"\x00", lambda i: b"\x81" * 50 + item(i)),
     "map of tags": lambda n: mapped(n, b"\xc1\x00", lambda i: b"\xc1" + item(i)),
+    "a key of many numbers": lambda n: b"\xa1" + many(n, b"\x00") + b"\x00",
+    "a key of many texts": lambda n: b"\xa1" + many(n, b"\x62ab") + b"\x00",
+    "a key of many maps": lambda n: b"\xa1" + many(n, b"\xa1\x61a\x00") + b"\x00",
     "maps in keys": lambda n: mapped(n, b"\x00", lambda i: b"\xa1\x00" + item(i)),
     "a key twice at the end": lambda n: (
         lambda whole: head(MAP, n // 5 + 2) + whole + b"\x00\x00\x00\x00"

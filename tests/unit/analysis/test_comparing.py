@@ -11,7 +11,7 @@ import pytest
 import ztensor
 from ztensor import DiffReport, TensorDiff, ValueDiff, diff
 from ztensor.analysis.comparing import MISSING
-from ztensor.encoding.zstd import Zstd
+from ztensor.encoding.zstd.codec import Zstd
 from ztensor.numpy import save, save_file
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -10,7 +10,7 @@ import pytest
 
 import ztensor
 from ztensor.cli.exits import ExitCode
-from ztensor.encoding.zstd import walk_frames
+from ztensor.encoding.zstd.frames import walk_frames
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
 from ztensor.source.base import Range

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ztensor.container import Container, Frame
-from ztensor.container.framing import TAIL_BYTES
+from ztensor.container.framing import TAIL_BYTES, Container, Frame
 from ztensor.container.v1.object import parse_object
 from ztensor.container.v1.schema import parse_manifest
 from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError

@@ -10,7 +10,8 @@ import pytest
 
 import ztensor
 import ztensor.numpy
-from ztensor.container import EMITTERS, Container, Frame
+from ztensor.container import EMITTERS
+from ztensor.container.framing import Container, Frame
 from ztensor.container.v0_1 import parse_manifest
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits

@@ -6,8 +6,16 @@ from typing import Any
 import cbor2
 import pytest
 
-from ztensor.container import EMITTERS, SCHEMAS, Container, Frame, locate
-from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, MAGIC_1, TAIL_BYTES
+from ztensor.container import EMITTERS, SCHEMAS
+from ztensor.container.framing import (
+    HEAD_BYTES,
+    LOOK_BYTES,
+    MAGIC_1,
+    TAIL_BYTES,
+    Container,
+    Frame,
+    locate,
+)
 from ztensor.container.v1.schema import parse_manifest
 from ztensor.errors import (
     DigestMismatchError,

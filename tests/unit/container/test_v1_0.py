@@ -5,7 +5,8 @@ from typing import Any
 import cbor2
 import pytest
 
-from ztensor.container import EMITTERS, Container, Frame
+from ztensor.container import EMITTERS
+from ztensor.container.framing import Container, Frame
 from ztensor.container.v1_0 import parse_manifest
 from ztensor.errors import ContainerError, LimitError, ManifestError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits

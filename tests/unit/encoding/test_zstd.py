@@ -13,16 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.zstd import (
-    FRAME_BYTES,
-    Zstd,
-    bind_standard_library,
-    bind_zstandard,
-    codec,
-    find_binding,
-    frames,
-    walk_frames,
-)
+from ztensor.encoding.zstd import codec, frames
+from ztensor.encoding.zstd.codec import FRAME_BYTES, Zstd
+from ztensor.encoding.zstd.frames import walk_frames
+from ztensor.encoding.zstd.libraries import bind_standard_library, bind_zstandard, find_binding
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,

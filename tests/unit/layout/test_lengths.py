@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ztensor.layout.lengths import known_length, roles_in_order
+from ztensor.layout import known_length, roles_in_order
 from ztensor.model.manifest import Component, TensorObject
 
 

@@ -27,15 +27,10 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.layout.quantization import (
-    GroupScheme,
-    Packing,
-    dequantize,
-    integers,
-    quantize,
-    require_sizes,
-)
+from ztensor.layout.quantization.dequantizing import dequantize, integers
 from ztensor.layout.quantization.namespace import NumpyNamespace
+from ztensor.layout.quantization.quantizing import quantize
+from ztensor.layout.quantization.scheme import GroupScheme, Packing, require_sizes
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.tensor import Tensor
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from ztensor.errors import ArgumentValueError, LayoutError
-from ztensor.layout.quantization import GroupScheme, dequantize, integers, quantize
+from ztensor.layout.quantization.dequantizing import dequantize, integers
+from ztensor.layout.quantization.quantizing import quantize
+from ztensor.layout.quantization.scheme import GroupScheme
 from ztensor.tensor import Tensor
 
 RNG = np.random.default_rng(11)

@@ -7,7 +7,7 @@ import pytest
 
 from ztensor.errors import LayoutError, Reason, UnsupportedError
 from ztensor.layout import LAYOUTS, View
-from ztensor.layout.quantization import quantize
+from ztensor.layout.quantization.quantizing import quantize
 from ztensor.model.manifest import Component, TensorObject
 
 LAYOUT = LAYOUTS["quantized_group"]

@@ -11,7 +11,7 @@ import pytest
 
 import ztensor
 from ztensor.encoding import ENCODINGS
-from ztensor.encoding.zstd import FRAME_FIELD
+from ztensor.encoding.zstd.listing import FRAME_FIELD
 from ztensor.errors import DigestMismatchError, FormatError, Reason
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.encoding.zstd import FRAME_FIELD
+from ztensor.encoding.zstd.listing import FRAME_FIELD
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:

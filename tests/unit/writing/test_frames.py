@@ -9,7 +9,8 @@ import pytest
 
 import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
-from ztensor.encoding.zstd import FRAME_BYTES, walk_frames
+from ztensor.encoding.zstd.codec import FRAME_BYTES
+from ztensor.encoding.zstd.frames import walk_frames
 from ztensor.errors import ArgumentTypeError, ArgumentValueError
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.manifest import Component, TensorObject

@@ -9,27 +9,3 @@ Read `scheme.py` (every convention, and the sizes that follow from it), then
 
 `docs/quantized.md` is the page about the conventions.
 """
-
-from ztensor.layout.quantization.dequantizing import (
-    dequantize,
-    dequantize_array,
-    dequantize_view,
-    integers,
-    integers_of_view,
-)
-from ztensor.layout.quantization.quantizing import quantize
-from ztensor.layout.quantization.recipes import quantize_as
-from ztensor.layout.quantization.scheme import GroupScheme, Packing, require_sizes
-
-__all__ = [
-    "GroupScheme",
-    "Packing",
-    "dequantize",
-    "dequantize_array",
-    "dequantize_view",
-    "integers",
-    "integers_of_view",
-    "quantize",
-    "quantize_as",
-    "require_sizes",
-]

@@ -51,8 +51,8 @@ _WORDS = 512  # short texts that one manifest shares; its own words are among th
 
 # Bytes of memory that items take at most in CPython: an array, map or tag; an item of an array with
 # a number; a pair of a map with one; what tells a key that is not text from others; a text or byte
-# string beside its bytes.
-_CONTAINER, _ITEM, _PAIR, _KEY, _STRING = 96, 64, 160, 200, 80
+# string beside its bytes; and, while it is written, each byte of a key that is an array or a map.
+_CONTAINER, _ITEM, _PAIR, _KEY, _STRING, _FORM = 96, 64, 160, 200, 80, 100
 
 
 def decode(
@@ -350,7 +350,7 @@ class Decoder:
                 pos += 1
                 break
             key, end = self._item(pos, level + 1)
-            form = self._identity(pos, key)
+            form = self._identity(pos, end, key)
             if form in seen:
                 raise self._unless_cut(end, duplicate_key(pos, key))
             if self.strict and form < before:
@@ -362,13 +362,16 @@ class Decoder:
         self._left += _KEY * len(pairs)
         return Pairs(pairs), pos
 
-    def _identity(self, pos: int, key: object) -> bytes:
+    def _identity(self, pos: int, end: int, key: object) -> bytes:
         """Return bytes that equal keys have and no others: the one form they are written in."""
+        lent = (end - pos) * _FORM if is_container(key) else 0
+        self._charge(lent)
         try:
             form = encode(key)
         except NotRepresentableError:  # deeper than anything is written
             raise self._too_deep(pos) from None
-        if is_container(key):  # it may lie in a key itself, and so on
+        self._left += lent
+        if lent:  # the key may lie in a key itself, and so on
             self.budget.charge_steps(len(form))
         return form
 

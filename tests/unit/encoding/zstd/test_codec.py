@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from ztensor.encoding.zstd import Zstd
+from ztensor.encoding.zstd.codec import Zstd
 from ztensor.encoding.zstd.held import Held
 from ztensor.encoding.zstd.libraries import Binding
 from ztensor.errors import EncodingError, Reason
