@@ -182,7 +182,10 @@ def changed(limits: ztensor.Limits, folder: Path, data: bytes) -> bool:
         folder: where it is written.
         data: the file.
     """
-    before = read_manifest(MemorySource(data), limits)[1].objects
+    frame, manifest = read_manifest(MemorySource(data), limits)
+    if not frame.manifest_length:  # a data shard of 2.x, in which there is nothing to change
+        return False
+    before = manifest.objects
     path = folder / "changed.zt"
     path.write_bytes(data)
     name, first = "one more", next(iter(before), None)
