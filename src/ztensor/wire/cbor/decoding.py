@@ -250,6 +250,7 @@ class Decoder:
         else:
             self._charge(3 * len(raw))
             text = self._decoded(raw, begin, end)
+        self._left += end - begin  # the bytes are gone, or one of few words
         if len(raw) < 24 and len(self._words) < _WORDS:
             self._words[raw] = text
         return text
