@@ -149,14 +149,15 @@ class TrainerState:
 @pytest.fixture
 def _stand_ins(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     base = type("Base", (), {})
-    for name, words in {
+    modules: dict[str, dict[str, Any]] = {
         "accelerate": {"Accelerator": Accelerator},
         "accelerate.utils": {"gather_object": list},
         "keras": {"Model": Model},
         "lightning": {},
         "lightning.fabric.plugins.io.checkpoint_io": {"CheckpointIO": base},
         "transformers": {"TrainerCallback": base},
-    }.items():
+    }
+    for name, words in modules.items():
         module = types.ModuleType(name)
         vars(module).update(words)
         monkeypatch.setitem(sys.modules, name, module)

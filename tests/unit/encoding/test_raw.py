@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ztensor.encoding import ENCODINGS, raw
+from ztensor.encoding import raw
 from ztensor.encoding.raw import Raw
 from ztensor.errors import EncodingError, Reason
 from ztensor.limits import Limits
@@ -27,11 +27,6 @@ class Memory:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw, "PIECE_BYTES", 7)
-
-
-def test_is_in_the_table() -> None:
-    assert isinstance(ENCODINGS["raw"], Raw)
-    assert ENCODINGS["raw"].name == "raw"
 
 
 @pytest.mark.usefixtures("small_pieces")

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ztensor.encoding import ENCODINGS
 from ztensor.encoding.zstd import codec, frames
 from ztensor.encoding.zstd.codec import FRAME_BYTES, Zstd
 from ztensor.encoding.zstd.frames import walk_frames
@@ -894,11 +893,6 @@ def test_no_library_is_imported_before_it_is_needed() -> None:
         "sys.exit(any(name in sys.modules for name in ('zstandard', 'compression.zstd')))"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_the_table_has_it() -> None:
-    assert isinstance(ENCODINGS["zstd"], Zstd)
-    assert ENCODINGS["zstd"].name == "zstd"
 
 
 def test_bindings_agree_byte_for_byte() -> None:

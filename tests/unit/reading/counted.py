@@ -1,8 +1,19 @@
-"""A source in memory that counts the bytes that are read of it."""
+"""Sources in memory that note what is read of them."""
 
 from __future__ import annotations
 
+import functools
+from typing import TYPE_CHECKING
+
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.reading.file import FileObjects
+from ztensor.reading.listing import component_extents, read_manifest
+from ztensor.reading.reader import ObjectReader
+from ztensor.source.ahead import AheadSource
 from ztensor.source.memory import MemorySource
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Counted(MemorySource):
@@ -18,3 +29,41 @@ class Counted(MemorySource):
     def held(self) -> memoryview | None:
         """Tell nothing."""
         return None
+
+
+class Far(MemorySource):
+    """A source whose requests are dear; each is noted with what it asked for."""
+
+    prefers_long_reads = True
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.asked: list[list[tuple[int, int]]] = []
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Read, and note one request."""
+        self.read_many([(offset, destination)])
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Read all parts, and note one request."""
+        if parts:
+            self.asked.append([(offset, memory.nbytes) for offset, memory in parts])
+        for offset, memory in parts:
+            super().read_into(offset, memory)
+
+    def view(self) -> memoryview | None:
+        """Show nothing."""
+        return None
+
+    def held(self) -> memoryview | None:
+        """Tell nothing."""
+        return None
+
+
+def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
+    """Return a reader of a far source, and the source, of which nothing is noted yet."""
+    source = Far(data)
+    _, manifest = read_manifest(source, DEFAULT_LIMITS)
+    ahead = AheadSource(source, functools.partial(component_extents, manifest))
+    source.asked.clear()
+    return ObjectReader(FileObjects(ahead, manifest, verify=verify)), source

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
@@ -10,41 +9,18 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.reading.counted import far
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.zstd.listing import FRAME_FIELD
 from ztensor.errors import DigestMismatchError, FormatError, Reason
-from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
-from ztensor.reading.file import FileObjects
-from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.reading.reader import ObjectReader
-from ztensor.source.ahead import AheadSource
-from ztensor.source.memory import MemorySource
 from ztensor.testing.builder import draft
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 MIB = 1 << 20
-
-
-class Far(MemorySource):
-    """A source whose requests are dear."""
-
-    prefers_long_reads = True
-
-    def view(self) -> memoryview | None:
-        return None
-
-    def held(self) -> memoryview | None:
-        return None
-
-
-def far(data: bytes, *, verify: bool | None = None) -> ObjectReader:
-    source = Far(data)
-    _, manifest = read_manifest(source, DEFAULT_LIMITS)
-    ahead = AheadSource(source, functools.partial(component_extents, manifest))
-    return ObjectReader(FileObjects(ahead, manifest, verify=verify))
 
 
 WAYS: dict[str, Callable[[ObjectReader], Any]] = {
@@ -59,12 +35,12 @@ def test_long_bytes_from_far_away_are_held_to_their_digest(way: str, checksum: s
     """They are fetched in several parts, each hashed in its turn."""
     value = np.arange(9 * MIB // 8)
     data = bytearray(save({"w": value}, checksum=checksum))
-    assert np.array_equal(WAYS[way](far(bytes(data))), value)
+    assert np.array_equal(WAYS[way](far(bytes(data))[0]), value)
     data[-2 * MIB] ^= 1
     if checksum is not None:
         with pytest.raises(DigestMismatchError):
-            WAYS[way](far(bytes(data)))
-    assert np.sum(WAYS[way](far(bytes(data), verify=False)) != value) == 1
+            WAYS[way](far(bytes(data))[0])
+    assert np.sum(WAYS[way](far(bytes(data), verify=False)[0]) != value) == 1
 
 
 @pytest.mark.parametrize("verify", [None, False])
@@ -74,7 +50,7 @@ def test_frames_that_hold_too_little_are_refused_before_memory_is_taken(
     made = draft("1.2.0")
     made.objects["packed"]["shape"] = [64 * MIB]
     made.component("packed")["uncompressed_length"] = 128 * MIB
-    reader = far(made.to_bytes(), verify=verify)
+    reader = far(made.to_bytes(), verify=verify)[0]
     tracemalloc.start()
     try:
         with pytest.raises(FormatError):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.reading.counted import Far
 from ztensor import Tensor
 from ztensor.contents import open_file
 from ztensor.errors import DigestMismatchError
@@ -19,10 +20,8 @@ from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.reading.loading import load_all
 from ztensor.source.ahead import AheadSource
-from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 
@@ -121,40 +120,16 @@ def test_a_large_tensor_whose_bytes_are_gone_is_named(tmp_path: Path, threads: i
     file.close()
 
 
-class Far(MemorySource):
-    """A source whose requests are dear, and counted."""
-
-    prefers_long_reads = True
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(data)
-        self.calls = 0
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.read_many([(offset, destination)])
-
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        self.calls += bool(parts)
-        for offset, destination in parts:
-            super().read_into(offset, destination)
-
-    def view(self) -> memoryview | None:
-        return None
-
-    def held(self) -> memoryview | None:
-        return None
-
-
 @pytest.mark.parametrize("compression", [False, True])
 def test_all_objects_of_a_far_file_are_asked_for_at_once(compression: bool) -> None:
     tensors = {name: np.full(2000, ord(name), np.int32) for name in "abcdef"}
     source = Far(save(tensors, compression=compression))
     _, manifest = read_manifest(source, DEFAULT_LIMITS)
     ahead = AheadSource(source, functools.partial(component_extents, manifest))
-    source.calls = 0
+    source.asked.clear()
     found = load_all(FileObjects(ahead, manifest), copy=True)
     assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
-    assert source.calls == 1
+    assert len(source.asked) == 1
 
 
 @pytest.mark.parametrize("checksum", ["crc32c", "sha256", None])

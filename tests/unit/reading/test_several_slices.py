@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.reading.counted import far
 from ztensor import Tensor
 from ztensor.errors import (
     ArgumentTypeError,
@@ -19,17 +19,9 @@ from ztensor.errors import (
     DigestMismatchError,
     ObjectNotFoundError,
 )
-from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save, save_file
-from ztensor.reading.file import FileObjects
-from ztensor.reading.listing import component_extents, read_manifest
-from ztensor.reading.reader import ObjectReader
-from ztensor.source.ahead import AheadSource
-from ztensor.source.base import Source
-from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 RNG = np.random.default_rng(0)
@@ -71,35 +63,6 @@ KEYS: list[Any] = [
     [],
 ]
 WRONG: list[Any] = [40, (0, 0, 0, 0), "x", 1.5, [99], (..., ...), slice("a", "b"), [True]]
-
-
-class Far(Source):
-    """A source whose reads are dear, and counted."""
-
-    prefers_long_reads = True
-
-    def __init__(self, data: bytes) -> None:
-        self._inner = MemorySource(data)
-        self.name = "<far>"
-        self.size = len(data)
-        self.calls = 0
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.calls += 1
-        self._inner.read_into(offset, destination)
-
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        self.calls += 1
-        for offset, destination in parts:
-            self._inner.read_into(offset, destination)
-
-
-def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
-    source = Far(data)
-    _, manifest = read_manifest(source, DEFAULT_LIMITS)
-    ahead = AheadSource(source, functools.partial(component_extents, manifest))
-    source.calls = 0
-    return ObjectReader(FileObjects(ahead, manifest, verify=verify)), source
 
 
 @pytest.mark.parametrize("is_far", [False, True])
@@ -159,7 +122,7 @@ def test_pairs_may_name_one_tensor_often() -> None:
         ("w", 3),
     ]
     found = reader.read_slices(iter(pairs))
-    assert source.calls == 1
+    assert len(source.asked) == 1
     for (name, key), part in zip(pairs, found, strict=True):
         assert np.array_equal(part, DENSE[name][key])
     found[0][...] = 0  # every part has memory of its own
@@ -176,7 +139,7 @@ def test_one_call_for_many_tensors() -> None:
     found = reader.read_slices(wanted)
     assert list(found) == list(wanted)
     assert all(np.array_equal(found[name], tensors[name][key]) for name, key in wanted.items())
-    assert source.calls == 1
+    assert len(source.asked) == 1
 
 
 def test_one_call_for_frames_that_are_listed() -> None:
@@ -186,7 +149,7 @@ def test_one_call_for_frames_that_are_listed() -> None:
     found = reader.read_slices(list(zip(tensors, keys, strict=True)))
     for name, key, part in zip(tensors, keys, found, strict=True):
         assert np.array_equal(part, tensors[name][key])
-    assert source.calls == 1
+    assert len(source.asked) == 1
 
 
 def test_memory_that_waits_is_bounded() -> None:
@@ -199,7 +162,7 @@ def test_memory_that_waits_is_bounded() -> None:
     finally:
         tracemalloc.stop()
     assert all(np.array_equal(part, tensors[name][:, :3]) for name, part in found.items())
-    assert source.calls == 2
+    assert len(source.asked) == 2
     assert peak < 80 << 20
 
 

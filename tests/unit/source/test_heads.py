@@ -7,36 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from tests.unit.reading.counted import Far
 from ztensor.source.heads import Heads
-from ztensor.source.memory import MemorySource
 from ztensor.source.pieces import extents_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    pass
 
 MIB = 1 << 20
 DATA = np.random.default_rng(1).integers(0, 256, 66 * MIB, np.uint8).tobytes()
 
 
-class Far(MemorySource):
-    """Bytes that cost a request each; notes what was asked for together."""
-
-    def __init__(self, data: bytes = DATA) -> None:
-        super().__init__(data)
-        self.asked: list[list[tuple[int, int]]] = []
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.asked.append([(offset, destination.nbytes)])
-        super().read_into(offset, destination)
-
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        self.asked.append([(offset, memory.nbytes) for offset, memory in parts])
-        for offset, memory in parts:
-            super().read_into(offset, memory)
-
-
 def heads(starts: list[int], lengths: list[int]) -> tuple[Heads, Far]:
-    far = Far()
+    far = Far(DATA)
     return Heads(far, lambda: extents_of(starts, lengths, [False] * len(starts))), far
 
 

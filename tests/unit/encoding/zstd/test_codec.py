@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import zstandard
 
+from tests.unit.encoding.test_zstd import frame, raw
 from ztensor.encoding.zstd.codec import Zstd
 from ztensor.encoding.zstd.held import Held
 from ztensor.encoding.zstd.libraries import Binding
@@ -88,12 +89,7 @@ def iter_read(span: Span) -> bytearray:
 
 def raw_frame(size: int | None, *blocks: bytes) -> bytes:
     """Return a frame with a window of 64 KiB, and what it declares."""
-    body = b"".join(
-        (len(one) << 3 | (number == len(blocks))).to_bytes(3, "little") + one
-        for number, one in enumerate(blocks, 1)
-    )
-    declared = b"" if size is None else size.to_bytes(4, "little")
-    return b"\x28\xb5\x2f\xfd" + bytes((0 if size is None else 0x80, 6 << 3)) + declared + body
+    return frame(*map(raw, blocks), size=size, size_bytes=4, window=6 << 3)
 
 
 LONGER = {
