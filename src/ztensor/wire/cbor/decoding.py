@@ -52,7 +52,7 @@ _WORDS = 512  # short texts that one manifest shares; its own words are among th
 # Bytes of memory that items take at most in CPython: an array, map or tag; an item of an array with
 # a number; a pair of a map with one; what tells a key that is not text from others; a text or byte
 # string beside its bytes; and, while it is written, each byte of a key that is an array or a map.
-_CONTAINER, _ITEM, _PAIR, _KEY, _STRING, _FORM = 96, 64, 160, 200, 80, 100
+_CONTAINER, _ITEM, _PAIR, _KEY, _STRING, _KEY_BYTE = 96, 64, 160, 200, 80, 100
 
 
 def decode(
@@ -365,7 +365,7 @@ class Decoder:
 
     def _identity(self, pos: int, end: int, key: object) -> bytes:
         """Return bytes that equal keys have and no others: the one form they are written in."""
-        lent = (end - pos) * _FORM if is_container(key) else 0
+        lent = (end - pos) * _KEY_BYTE if is_container(key) else 0
         self._charge(lent)
         try:
             form = encode(key)
