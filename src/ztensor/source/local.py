@@ -189,7 +189,7 @@ class FileSource(OpenFile, Source):
         and one whose lock a writer has is being appended to: what it held when it was opened is
         untouched.
         """
-        status = self.status()
+        status = self._ask(os.fstat)
         if status.st_size == self.size and status.st_mtime_ns == self._changed_at:
             return
         if status.st_size < self.size:

@@ -334,7 +334,9 @@ def test_a_tensor_is_found_in_a_node_of_any_length_and_behind_a_number() -> None
     attribute = make.block(5, value)
     # As a length the number would lead behind the attribute.
     nodes.append(make.number(9, len(attribute)) + attribute + make.node("Constant", "c6"))
-    assert ztensor.open(make.model(nodes=tuple(nodes))).keys() == [f"c{place}" for place in range(7)]
+    assert ztensor.open(make.model(nodes=tuple(nodes))).keys() == [
+        f"c{place}" for place in range(7)
+    ]
 
 
 def test_an_attribute_whose_text_leads_out_of_it_is_refused() -> None:
