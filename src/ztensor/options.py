@@ -5,7 +5,6 @@ A function takes them as `**options: Unpack[SaveOptions]`. Defaults are where an
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ztensor.errors import ArgumentTypeError, near_names
@@ -354,19 +353,3 @@ def require_options(function: str, options: Mapping[str, object], kind: Any) -> 
     if near:
         error.hint = f"did you mean {' or '.join(map(repr, near))}?"
     raise error
-
-
-def text_of(name: str, kind: Any) -> str:
-    """Return the text of an option as one line, for the help of the command.
-
-    Args:
-        name: the option.
-        kind: the typed dict that declares it: `WriteOptions`, not `SaveOptions`, for `checksum`.
-
-    Raises:
-        KeyError: it does not.
-    """
-    found = re.search(rf"^( +){name}: (.*(?:\n\1 {{4}}.*)*)", kind.__doc__ or "", re.MULTILINE)
-    if found is None:
-        raise KeyError(name)
-    return " ".join(found[2].split())

@@ -103,10 +103,8 @@ class Places:
             self._known.clear()
         if not self._is_whole and _FEW <= len(self._known) >= len(self._objects) // _SHARE:
             self._learn_all()
-            if name in self._known:
-                return self._known[name]
-        found = _raw(self._of_object(self._objects.get(name)))
-        self._known[name] = found
+            return self.of(name)
+        self._known[name] = found = _raw(self._of_object(self._objects.get(name)))
         return found
 
     def _learn_all(self) -> None:
