@@ -237,7 +237,9 @@ def has_text(option: str, kind: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    "kind", {kind for _, kind in TAKERS.values()}, ids=lambda kind: kind.__name__
+    "kind",
+    sorted({kind for _, kind in TAKERS.values()}, key=lambda kind: kind.__name__),
+    ids=lambda kind: kind.__name__,
 )
 def test_every_option_has_its_text_where_it_is_declared(kind: Any) -> None:
     names = set(kind.__annotations__)
