@@ -5,11 +5,11 @@ A new kind of place is a file in this room and a line of `SCHEMES`.
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
+from ztensor.registry import Registry
 from ztensor.source.base import Opening
 from ztensor.source.joined import JoinedSource
 from ztensor.source.local import FileObjectSource, FileSource
@@ -17,17 +17,20 @@ from ztensor.source.paths import absolute_path, is_url, path_text
 from ztensor.source.reference import Remote, is_option_store, path_of_file_url
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ztensor.source.base import Source
 
-# The scheme of a URL, and what opens one: `package.module:function`, loaded when first used. It
-# takes the whole URL, and `storage=` and `cache=` where the caller gave them, and returns a
-# `Source` whose name is the URL without secrets, and which has no path.
-_BY_RANGES = "ztensor.source.remote:open_url"
+# The scheme of a URL, and what opens one: it takes the whole URL, and `storage=` and `cache=` where
+# the caller gave them, and returns a `Source` whose name is the URL without secrets, and which has
+# no path.
 _STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https", "hf", "memory")
-SCHEMES: dict[str, str] = {
-    **dict.fromkeys(_STORES, _BY_RANGES),
-    "file": "ztensor.source.table:open_file_url",
-}
+SCHEMES: Registry[str, Callable[..., Source]] = Registry(
+    {
+        **dict.fromkeys(_STORES, "ztensor.source.remote:open_url"),
+        "file": "ztensor.source.table:open_file_url",
+    }
+)
 
 
 def source_of(given: Any, *, mapped: bool) -> Source:
@@ -56,9 +59,7 @@ def source_of(given: Any, *, mapped: bool) -> Source:
             raise ArgumentValueError(
                 "URLs of this scheme are not read", file=path, expected=f"one of {known_schemes()}"
             )
-        module, _, function = SCHEMES[_scheme(path)].partition(":")
-        source: Source = getattr(importlib.import_module(module), function)(path, **more)
-        return source
+        return SCHEMES[_scheme(path)](path, **more)
     from ztensor.source.memory import MemorySource
 
     try:  # before asking for read(), which an mmap has as well
@@ -117,7 +118,7 @@ def known_schemes() -> str:
 
 def is_read_by_ranges(url: str) -> bool:
     """Return whether a URL is that of an object which `RemoteSource` reads."""
-    return SCHEMES.get(_scheme(url)) == _BY_RANGES
+    return SCHEMES.get(_scheme(url)) is SCHEMES["s3"]
 
 
 def is_remote(path: str) -> bool:
