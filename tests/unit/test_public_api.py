@@ -12,6 +12,7 @@ import re
 import sys
 import types
 import typing
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -238,7 +239,7 @@ def has_text(option: str, kind: Any) -> bool:
 
 @pytest.mark.parametrize(
     "kind",
-    sorted({kind for _, kind in TAKERS.values()}, key=lambda kind: kind.__name__),
+    sorted({kind for _, kind in TAKERS.values()}, key=attrgetter("__name__")),
     ids=lambda kind: kind.__name__,
 )
 def test_every_option_has_its_text_where_it_is_declared(kind: Any) -> None:
