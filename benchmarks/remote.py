@@ -214,7 +214,7 @@ def loaded_by_obstore(url: str) -> None:
 
 def uploaded(target: str, tensors: dict[str, Any], folder: Path) -> None:
     """Save to a store of obstore, digests written."""
-    save_file(tensors, ztensor.remote(f"file:///{target}", LocalStore(str(folder))))
+    save_file(tensors, ztensor.Remote(f"file:///{target}", LocalStore(str(folder))))
 
 
 def uploaded_by_obstore(target: str, tensors: dict[str, Any], folder: Path) -> None:

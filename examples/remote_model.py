@@ -63,8 +63,8 @@ def main(address: str) -> None:
         "access_key_id": "testing",
         "secret_access_key": "testing",
     }
-    model = ztensor.remote("s3://models/model.zt", storage)
-    other = ztensor.remote("s3://models/model.safetensors", storage)
+    model = ztensor.Remote("s3://models/model.zt", storage)
+    other = ztensor.Remote("s3://models/model.safetensors", storage)
 
     tensors = {
         "embed": np.arange(20_000 * 256, dtype=np.float32).reshape(20_000, 256),

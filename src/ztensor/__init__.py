@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from ztensor.reading.file import Location
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
-    from ztensor.source.reference import remote
+    from ztensor.source.reference import Remote
     from ztensor.states import LazyTree, Record, load_tree, open_tree, save_tree
     from ztensor.tensor import Tensor
     from ztensor.writing.stream import ObjectSink
@@ -134,7 +134,7 @@ _HOMES = {
     "ztensor.analysis.spreads": "Histogram",
     "ztensor.analysis.statistics": "StatsReport TensorStats stats",
     "ztensor.analysis.tally": "ValueDiff",
-    "ztensor.source.reference": "remote",
+    "ztensor.source.reference": "Remote",
     "ztensor.tensor": "Tensor",
     "ztensor.reading.verify": "VerifyReport",
     "ztensor.states": "LazyTree Record load_tree open_tree save_tree",
@@ -186,6 +186,7 @@ __all__ = [
     "Reader",
     "Reason",
     "Record",
+    "Remote",
     "RepairReport",
     "Restored",
     "ShardedReader",
@@ -220,7 +221,6 @@ __all__ = [
     "open_tree",
     "plot",
     "register_logical_type",
-    "remote",
     "remove_tensors",
     "rename_tensors",
     "repair",

@@ -74,11 +74,11 @@ class Scene:
         """Fill the store."""
         self.url = f"s3://{self.bucket}/"
         direct = self.s3.storage()
-        save_file(OLD, ztensor.remote(f"{self.url}{KEY}", direct))
+        save_file(OLD, ztensor.Remote(f"{self.url}{KEY}", direct))
         self.old = self.s3.get(self.bucket, KEY) or b""
-        save_file(NEW, ztensor.remote(f"{self.url}new.zt", direct))
+        save_file(NEW, ztensor.Remote(f"{self.url}new.zt", direct))
         self.new = self.s3.get(self.bucket, "new.zt") or b""
-        save_file(OLD, ztensor.remote(f"{self.url}set.zt", direct), max_shard_size="1MB")
+        save_file(OLD, ztensor.Remote(f"{self.url}set.zt", direct), max_shard_size="1MB")
         self.set = {key: self.s3.get(self.bucket, key) or b"" for key in self.keys("set")}
         save(f"{self.url}step", OLD, storage=direct)
         self.step = {key: self.s3.get(self.bucket, key) or b"" for key in self.keys("step/")}
@@ -90,7 +90,7 @@ class Scene:
     def at(self, key: str) -> Any:
         """Return what a caller passes, for an object behind the proxy."""
         storage = limits(self.s3.storage(self.proxy.url))
-        return ztensor.remote(f"{self.url}{key}", storage, cache=self.cache)
+        return ztensor.Remote(f"{self.url}{key}", storage, cache=self.cache)
 
     def restore(self) -> None:
         """Put everything back."""
@@ -153,7 +153,7 @@ def _save(scene: Scene) -> bool:
 
 def _save_large(scene: Scene) -> bool:
     save_file(LARGE, scene.at(KEY))
-    return _same(load_file(ztensor.remote(f"{scene.url}{KEY}", scene.s3.storage())), LARGE)
+    return _same(load_file(ztensor.Remote(f"{scene.url}{KEY}", scene.s3.storage())), LARGE)
 
 
 def _save_set(scene: Scene) -> bool:
@@ -163,7 +163,7 @@ def _save_set(scene: Scene) -> bool:
 
 def _convert(scene: Scene) -> bool:
     ztensor.convert(scene.at(KEY), scene.at("out.safetensors"))
-    written = ztensor.remote(f"{scene.url}out.safetensors", scene.s3.storage())
+    written = ztensor.Remote(f"{scene.url}out.safetensors", scene.s3.storage())
     return _is_one_of_them(load_file(written))
 
 

@@ -79,7 +79,7 @@ def test_read_written_and_listed(
 ) -> None:
     monkeypatch.setattr(upload, "PART_BYTES", 5 << 20)
     for name in ("m.zt", "m.safetensors", "m.npz"):
-        place = ztensor.remote(f"az://box/one/{name}", storage, cache=tmp_path / "kept")
+        place = ztensor.Remote(f"az://box/one/{name}", storage, cache=tmp_path / "kept")
         save_file(MODEL, place)
         for _ in range(2):
             found = load_file(place)
@@ -88,8 +88,8 @@ def test_read_written_and_listed(
             assert (reader.get_slice("a")[7:9] == MODEL["a"][7:9]).all()
             assert reader.verify().problems == ()
     with pytest.raises(UsageError, match="exists"):
-        ztensor.convert(place, ztensor.remote("az://box/one/m.zt", storage), overwrite=False)
-    save_file(MODEL, ztensor.remote("az://box/set/model.zt", storage), max_shard_size="8MB")
+        ztensor.convert(place, ztensor.Remote("az://box/one/m.zt", storage), overwrite=False)
+    save_file(MODEL, ztensor.Remote("az://box/set/model.zt", storage), max_shard_size="8MB")
     for url in ("az://box/set/", "az://box/set", "az://box/set/model.zt"):
         with ztensor.open(url, storage=storage) as reader:
             assert isinstance(reader, ztensor.ShardedReader)

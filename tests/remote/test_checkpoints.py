@@ -80,7 +80,7 @@ def test_shards_of_processes_in_a_store_are_read_as_those_on_disk(
                 again = pickle.loads(pickle.dumps(there))
                 with again:
                     assert list(again) == list(here)
-        ztensor.convert(ztensor.remote(url, storage), tmp_path / "whole.zt")
+        ztensor.convert(ztensor.Remote(url, storage), tmp_path / "whole.zt")
         with ztensor.open(tmp_path / "whole.zt") as whole:
             for name in here:
                 assert np.asarray(whole[name]).tobytes() == np.asarray(here[name]).tobytes()

@@ -198,7 +198,7 @@ def test_every_verb_with_a_folder(
 def test_what_takes_readers_takes_a_url_with_its_storage(
     folder: str, s3: S3Server, tmp_path: Path
 ) -> None:
-    place = ztensor.remote(f"{folder}/m/", s3.storage(), cache=tmp_path / "kept")
+    place = ztensor.Remote(f"{folder}/m/", s3.storage(), cache=tmp_path / "kept")
     local = tmp_path / "local"
     more: dict[str, list[Any]] = {"diff": [local], "plot": ["weight"]}
     for name, function in takers("Readable").items():

@@ -58,7 +58,7 @@ class Kinds:
         """Return the URL, with a slash at its end, of a copy of a folder beneath `top`."""
         name = local.relative_to(self.top).as_posix()
         if kind == "local store":
-            return ztensor.remote(f"file:///{name}/", obstore.store.LocalStore(self.top))
+            return ztensor.Remote(f"file:///{name}/", obstore.store.LocalStore(self.top))
         if kind == "hub":
             return f"hf://{name.replace('/main', '', 1)}/"
         if kind == "http":
@@ -72,8 +72,8 @@ class Kinds:
                 else:
                     self.s3.put(self.bucket, key, path.read_bytes())
         if kind == "memory":
-            return ztensor.remote(f"memory:///{name}/", store)
-        return ztensor.remote(f"s3://{self.bucket}/{name}/", self.s3.storage())
+            return ztensor.Remote(f"memory:///{name}/", store)
+        return ztensor.Remote(f"s3://{self.bucket}/{name}/", self.s3.storage())
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_read_and_written(
     server: UploadServer, storage: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "PART_BYTES", 5 << 20)
-    place = ztensor.remote("gs://box/one/m.zt", storage)
+    place = ztensor.Remote("gs://box/one/m.zt", storage)
     for model in (SMALL, LARGE):
         save_file(model, place)
         found = load_file(place)
@@ -53,7 +53,7 @@ def test_read_and_written(
         with pytest.raises(SourceError) as changed:
             reader["a"]
     assert changed.value.reason is Reason.SOURCE_CHANGED
-    other = ztensor.remote("gs://box/one/other.zt", storage)
+    other = ztensor.Remote("gs://box/one/other.zt", storage)
     ztensor.convert(place, other, overwrite=False)
     with pytest.raises(UsageError, match="exists"):
         ztensor.convert(place, other, overwrite=False)
@@ -62,7 +62,7 @@ def test_read_and_written(
 
 
 def test_sets_patterns_and_runs(storage: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    save_file(SMALL, ztensor.remote("gs://box/set/m.zt", storage), max_shard_size="1kB")
+    save_file(SMALL, ztensor.Remote("gs://box/set/m.zt", storage), max_shard_size="1kB")
     with ztensor.open("gs://box/set/", storage=storage) as reader:
         assert sorted(reader) == ["a", "b"]
     with ztensor.CheckpointManager("gs://box/run", storage=storage, keep=2) as manager:

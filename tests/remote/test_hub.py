@@ -112,7 +112,7 @@ def test_without_a_token_it_says_what_is_missing(
 def test_a_file_of_a_hub_is_kept_on_disk(
     hub: HubServer, files: RangeServer, tmp_path: Path
 ) -> None:
-    url = ztensor.remote("hf://org/open/model.safetensors", cache=tmp_path / "kept")
+    url = ztensor.Remote("hf://org/open/model.safetensors", cache=tmp_path / "kept")
     assert (load_file(url)["w"] == MODEL["w"]).all()
     files.record.clear()
     assert (load_file(url)["w"] == MODEL["w"]).all()

@@ -34,8 +34,8 @@ ACTS = {
     "a hub's file": "ztensor.open('hf://org/repo/m.zt', storage=options)",
     "a hub's folder": "ztensor.open('hf://org/repo', storage=options)",
     "a checkpoint": "ztensor.CheckpointManager('s3://bucket/run/', storage=store).restore()",
-    "a save": "save_file({'w': small}, ztensor.remote('s3://bucket/m.zt', store))",
-    "a save in parts": "save_file({'w': large}, ztensor.remote('s3://bucket/m.zt', store))",
+    "a save": "save_file({'w': small}, ztensor.Remote('s3://bucket/m.zt', store))",
+    "a save in parts": "save_file({'w': large}, ztensor.Remote('s3://bucket/m.zt', store))",
 }
 PROGRAM = """
 import resource, sys, time

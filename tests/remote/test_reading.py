@@ -92,7 +92,7 @@ def test_a_local_store(folder: Path, small: None) -> None:
 
     store = LocalStore(folder)
     for path in within(folder)[::EACH]:
-        hold(lambda path=path: ztensor.remote(f"file:///{path.name}", store), path)  # type: ignore[misc]
+        hold(lambda path=path: ztensor.Remote(f"file:///{path.name}", store), path)  # type: ignore[misc]
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_bytes_file_objects_and_a_store_in_memory(small: None) -> None:
             obstore.put(store, path.name, data)
             hold(lambda data=data: data, path)  # type: ignore[misc]
             hold(lambda data=data: io.BytesIO(data), path)  # type: ignore[misc]
-            hold(lambda path=path: ztensor.remote(f"memory:///{path.name}", store), path)  # type: ignore[misc]
+            hold(lambda path=path: ztensor.Remote(f"memory:///{path.name}", store), path)  # type: ignore[misc]
 
 
 @pytest.mark.slow
@@ -122,7 +122,7 @@ def test_s3(s3: S3Server, bucket: str, small: None) -> None:
     for path in FEW:
         s3.put(bucket, called(path), path.read_bytes())
         url = f"s3://{bucket}/{called(path)}"
-        hold(lambda url=url: ztensor.remote(url, s3.storage()), path)  # type: ignore[misc]
+        hold(lambda url=url: ztensor.Remote(url, s3.storage()), path)  # type: ignore[misc]
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_through_a_cache(
         for path in FEW:
             s3.put(bucket, called(path), path.read_bytes())
             for url in (f"{server.url}/{called(path)}", f"s3://{bucket}/{called(path)}"):
-                place = ztensor.remote(url, s3.storage() if url.startswith("s3:") else None)
+                place = ztensor.Remote(url, s3.storage() if url.startswith("s3:") else None)
                 for _ in range(2):
                     hold(lambda place=place: place, path)  # type: ignore[misc]
 
@@ -317,7 +317,7 @@ def test_data_beside_a_model_of_onnx(s3: S3Server, bucket: str, tmp_path: Path) 
     for name in ("m.onnx", "sub/w.bin"):
         s3.put(bucket, f"x/{name}", (tmp_path / name).read_bytes())
     with RangeServer(tmp_path) as server:
-        stored = ztensor.remote(f"s3://{bucket}/x/m.onnx", s3.storage())
+        stored = ztensor.Remote(f"s3://{bucket}/x/m.onnx", s3.storage())
         for place in (f"{server.url}/m.onnx", stored):
             with ztensor.open(place) as reader:
                 assert (reader["a"] == data).all()
@@ -360,7 +360,7 @@ def test_every_way_to_open(s3: S3Server, bucket: str, models: Path) -> None:
     assert (znumpy.load_file(url, storage=storage)["norm.0"] == expected).all()
     with ztensor.safe_open(url, "np", storage=storage) as handle:
         assert (handle.get_tensor("norm.0") == expected).all()
-    place = ztensor.remote(url, storage)
+    place = ztensor.Remote(url, storage)
     assert ztensor.diff(place, models / "m.zt").ok
     assert ztensor.content_hash(place) == ztensor.content_hash(models / "m.zt")
     assert ztensor.stats(place, "norm.0")["norm.0"].count == 100

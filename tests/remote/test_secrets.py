@@ -150,7 +150,7 @@ def test_what_python_shows(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     url, options = place(name)
-    remote = ztensor.remote(url, options)
+    remote = ztensor.Remote(url, options)
     found = {"remote": repr(remote)}
 
     def attempt(what: str, function: Callable[..., Any], *given: Any, **options: Any) -> None:
@@ -172,7 +172,7 @@ def test_what_python_shows(
     attempt("steps", manager.checkpoints)
     attempt("path", manager.path, 1)
     attempt("editor", ztensor.Editor, remote)
-    attempt("writer", ztensor.Writer, ztensor.remote(f"{url}&new", options))
+    attempt("writer", ztensor.Writer, ztensor.Remote(f"{url}&new", options))
     pages = "".join(path.read_text("latin-1") for path in tmp_path.glob("?.*"))
     leaks = [
         f"{what}: {one} in ...{text[max(0, text.index(one) - 300) : text.index(one) + 50]}..."

@@ -109,9 +109,9 @@ def test_frameworks_and_the_writer(at: str) -> None:
 
 
 def test_a_store_is_named_with_the_url(s3: S3Server, bucket: str) -> None:
-    place = ztensor.remote(f"s3://{bucket}/k.zt", s3.storage())
+    place = ztensor.Remote(f"s3://{bucket}/k.zt", s3.storage())
     save_file({"a": np.arange(3)}, place)
-    other = ztensor.remote(f"s3://{bucket}/k.safetensors", s3.storage())
+    other = ztensor.Remote(f"s3://{bucket}/k.safetensors", s3.storage())
     ztensor.convert(place, other)
     with ztensor.open(other) as reader:
         assert reader["a"].tolist() == [0, 1, 2]

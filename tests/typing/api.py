@@ -204,9 +204,9 @@ def errors(path: Path) -> None:
 
 
 def in_stores() -> None:
-    place = ztensor.remote("s3://bucket/k.zt", {"endpoint": "http://localhost"})
+    place = ztensor.Remote("s3://bucket/k.zt", {"endpoint": "http://localhost"})
     ztensor.open(place).close()
-    ztensor.convert(place, ztensor.remote("s3://bucket/other.zt"))
+    ztensor.convert(place, ztensor.Remote("s3://bucket/other.zt"))
     save_file({}, place)
 
 

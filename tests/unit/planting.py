@@ -34,7 +34,7 @@ class Area:
     def where(self, name: str = "") -> Any:
         """Return what opens or writes a file in it, or itself."""
         if self.folder is None:
-            return ztensor.remote(f"memory://area/{name}".rstrip("/"), self.store)
+            return ztensor.Remote(f"memory://area/{name}".rstrip("/"), self.store)
         return self.folder / name
 
     def put(self, name: str, body: bytes) -> None:

@@ -177,7 +177,7 @@ def test_the_steps_of_a_run_are_no_model(tmp_path: Path, is_divided: bool) -> No
             save_file({"w": ARRAY}, tmp_path / name / "checkpoint.zt")
         else:
             save_file({"w": ARRAY}, tmp_path / f"{name}.zt")
-    for source in (tmp_path, ztensor.remote(tmp_path.as_uri() + "/")):
+    for source in (tmp_path, ztensor.Remote(tmp_path.as_uri() + "/")):
         with pytest.raises(ArgumentValueError, match="steps of a training run") as caught:
             ztensor.open(source)
         assert "step-100000000" in str(caught.value.hint)

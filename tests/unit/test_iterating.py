@@ -43,11 +43,11 @@ def places(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
         from obstore.store import MemoryStore
     except ImportError:
         return found
-    found["url"] = ztensor.remote("memory://b/a.zt", MemoryStore())
-    found["shards of a url"] = ztensor.remote("memory://b/set/model.zt", MemoryStore())
+    found["url"] = ztensor.Remote("memory://b/a.zt", MemoryStore())
+    found["shards of a url"] = ztensor.Remote("memory://b/set/model.zt", MemoryStore())
     save_file(given, found["url"])
     save_file(given, found["shards of a url"], max_shard_size=MIB)
-    found["shards of a url"] = ztensor.remote(
+    found["shards of a url"] = ztensor.Remote(
         "memory://b/set/model.zt.index.json", found["shards of a url"].storage
     )
     return found

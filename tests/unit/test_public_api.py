@@ -104,7 +104,11 @@ EXCEPTIONS = {
     "Constructors.quantize": "options of a recipe, which each recipe checks",
 }
 
-OF_FIELDS = {"Restored.tree": TREES, "DiffReport.values": TREES}
+OF_FIELDS = {
+    "Restored.tree": TREES,
+    "DiffReport.values": TREES,
+    "Remote.storage": "a dict of options, or a store of a library that need not be installed",
+}
 
 
 def reason(name: str) -> str | None:

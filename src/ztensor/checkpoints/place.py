@@ -157,7 +157,7 @@ def place_of(where: Any, storage: Any) -> StepPlace:
 
     Args:
         where: a folder, or a URL of a store.
-        storage: as for `ztensor.remote`.
+        storage: as for `ztensor.Remote`.
 
     Raises:
         ArgumentTypeError: it is no path.

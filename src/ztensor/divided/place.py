@@ -232,4 +232,6 @@ def root_url(remote: Remote) -> Remote:
     whole, mark, query = remote.url.partition("?")
     if whole.rpartition("/")[2] == ROOT:
         return remote
-    return Remote(f"{whole.rstrip('/')}/{ROOT}{mark}{query}", remote.storage, remote.cache)
+    scheme, colon, place = whole.partition("://")
+    url = f"{scheme}{colon}{place.rstrip('/')}/{ROOT}{mark}{query}"
+    return Remote(url, remote.storage, remote.cache)

@@ -131,9 +131,9 @@ def set_instead(source: Any) -> Remote | None:
     """
     if not isinstance(source, (str, os.PathLike)):
         return None
-    remote = source if isinstance(source, Remote) else Remote(path_text(source))
-    if not is_remote(remote.url) or not has_folders(remote.url):
+    if not is_remote(path_text(source)) or not has_folders(path_text(source)):
         return None
+    remote = remote_of(source)
     if "?" in remote.url or names_folder(remote.url):
         return None
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):

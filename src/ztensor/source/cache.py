@@ -329,7 +329,7 @@ def cache_of(remote: Remote, place: Place) -> ObjectCache | None:
     Raises:
         ArgumentValueError: the variable for its size has no number.
     """
-    folder = os.environ.get(_VARIABLE, "") if remote.cache is None else remote.cache
+    folder = os.environ.get(_VARIABLE, "") if remote.cache is None else os.fspath(remote.cache)
     # To a store in memory every process has other objects under the same ETags.
     if not folder or type(place.store).__name__ == "MemoryStore":
         return None

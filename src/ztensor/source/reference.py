@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ztensor.typing import Path
 
+
 # What may leave the process in a pickle: options that are no secret, without a service's prefix.
 _SHOWN_OPTIONS = re.compile(
     r"(default_)?region|endpoint(_url)?|bucket(_name)?|container_name|(storage_)?account_name|"
@@ -41,17 +42,47 @@ PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Remote(os.PathLike[str]):
-    """A URL, and what opens its store.
+    """A URL together with what opens its store: it is taken wherever a path is.
+
+    Saving, `Writer`, `convert`, `merge` and `split` write to it. Without `storage` and `cache` the
+    plain text of the URL does the same.
 
     Attributes:
-        url: the whole URL, a signature in its query too.
-        storage: options of the store by obstore's names, a ready store of obstore, or None.
-        cache: the folder that keeps what is read; "" for none, None for the environment's.
+        url: `s3://bucket/model.zt`, `gs://`, `az://` or `abfs://`; also one that is only read. A
+            signature in its query is kept.
+        storage: options of the store by obstore's names, such as `endpoint`, `region`,
+            `access_key_id`, `skip_signature` and `credential_provider`, or a store of obstore. By
+            default the environment tells, as the clouds' own tools have it.
+        cache: a folder that keeps what is read of it, see `ztensor.Reader`; "" for none, None for
+            the environment's.
+
+    Raises:
+        ArgumentValueError: it is no URL.
+        ArgumentTypeError: `storage` is no dict and no store, or `cache` is no path.
     """
 
     url: str
     storage: Any = dataclasses.field(default=None, repr=False)
-    cache: str | None = None
+    cache: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Check what was given; the cache's folder means the same after a change of folder."""
+        if self.storage is not None and not is_options(self.storage) and not is_store(self.storage):
+            raise ArgumentTypeError(
+                "storage= is a dict of options, or a store of obstore",
+                found=describe(type(self.storage).__name__),
+            )
+        url = path_text(self.url) if isinstance(self.url, (str, os.PathLike)) else ""
+        if not is_url(url):
+            does = "storage= says how the store of a URL is opened"
+            if self.storage is None:
+                does = "cache= keeps what is read of a URL"
+            raise ArgumentValueError(
+                f"{does}, and this is none", found=describe(url or type(self.url).__name__, 200)
+            )
+        object.__setattr__(self, "url", url)
+        if self.cache:
+            object.__setattr__(self, "cache", os.path.abspath(path_text(self.cache)))
 
     def __fspath__(self) -> str:
         """Return the URL."""
@@ -113,27 +144,6 @@ class Remote(os.PathLike[str]):
         return Remote, (self.url, shown, self.cache)
 
 
-def remote(url: Path, storage: object = None, *, cache: Path | None = None) -> os.PathLike[str]:
-    """Return a URL together with what opens its store: it is taken wherever a path is.
-
-    Saving, `Writer`, `convert`, `merge`, `split` and `migrate` write to it. Without `storage` the
-    plain text of the URL does the same.
-
-    Args:
-        url: `s3://bucket/model.zt`, `gs://`, `az://` or `abfs://`; also one that is only read.
-        storage: options of the store by obstore's names, such as `endpoint`, `region`,
-            `access_key_id`, `skip_signature` and `credential_provider`, or a store of obstore. By
-            default the environment tells, as the clouds' own tools have it.
-        cache: a folder that keeps what is read of it; see `ztensor.Reader`.
-
-    Raises:
-        ArgumentValueError: it is no URL.
-        ArgumentTypeError: `storage` is no dict and no store, or `cache` is no path.
-    """
-    given: Remote = with_storage(url, {} if storage is None else storage, cache)
-    return given
-
-
 def remote_of(path: Any) -> Remote:
     """Return a URL, as text or as a path of another library, as a `Remote`."""
     return path if isinstance(path, Remote) else Remote(path_text(path))
@@ -153,37 +163,15 @@ def with_storage(path: Any, storage: Any, cache: Any = None) -> Any:
     """
     if storage is None and cache is None:
         return path
-    if storage is not None and not is_options(storage) and not is_store(storage):
-        raise ArgumentTypeError(
-            "storage= is a dict of options, or a store of obstore",
-            found=describe(type(storage).__name__),
-        )
     if isinstance(path, (list, tuple)):
         return [with_storage(one, storage, cache) for one in path]
-    folder = _folder(cache)
-    if isinstance(path, Remote):
-        return Remote(
-            path.url,
-            path.storage if storage is None else storage,
-            path.cache if folder is None else folder,
-        )
-    text = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
-    if not is_url(text):
-        does = "cache= keeps what is read of a URL"
-        if storage is not None:
-            does = "storage= says how the store of a URL is opened"
-        raise ArgumentValueError(
-            f"{does}, and this is none",
-            found=describe(text or type(path).__name__, 200),
-        )
-    return Remote(text, storage, folder)
-
-
-def _folder(cache: Any) -> str | None:
-    """Return a folder's path as it means the same after a change of the working folder."""
-    if cache is None:
-        return None
-    return "" if cache == "" else os.path.abspath(path_text(cache))
+    if not isinstance(path, Remote):
+        return Remote(path, storage, cache)
+    return dataclasses.replace(
+        path,
+        storage=path.storage if storage is None else storage,
+        cache=path.cache if cache is None else cache,
+    )
 
 
 def is_options(storage: Any) -> bool:

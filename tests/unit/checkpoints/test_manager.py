@@ -617,7 +617,7 @@ def test_divided_steps_are_listed_checked_and_removed(tmp_path: Path) -> None:
 def test_divided_steps_in_a_store() -> None:
     store = pytest.importorskip("obstore.store", reason="obstore is not installed").MemoryStore()
     for step in (1, 2):
-        url = ztensor.remote(f"memory://run/step-{step:08d}", store)
+        url = ztensor.Remote(f"memory://run/step-{step:08d}", store)
         with PartWriter(url, process=0) as part:
             part.add("w", np.full((4, 3), step), shape=(4, 3), offsets=(0, 0))
             commit(url, [part.finish()])

@@ -258,7 +258,7 @@ def test_external_data_behind_a_url_is_beside_it(tmp_path: Path) -> None:
         for _ in range(2):
             assert reader["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
         assert reader.get_slice("a")[1].tolist() == [3, 4, 5]
-    ztensor.convert(ztensor.remote("memory:///x/m.onnx", store), tmp_path / "out.zt")
+    ztensor.convert(ztensor.Remote("memory:///x/m.onnx", store), tmp_path / "out.zt")
     assert ztensor.open(tmp_path / "out.zt")["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
 
 

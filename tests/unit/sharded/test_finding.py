@@ -27,11 +27,11 @@ def test_the_url_of_the_first_of_gguf_means_all(tmp_path: Path) -> None:
     store = pytest.importorskip("obstore.store").MemoryStore()
     names = [f"g-{number:05d}-of-00003.gguf" for number in (1, 2, 3)]
     for name, key in zip(names, ARRAYS, strict=True):
-        save_file({key: ARRAYS[key]}, ztensor.remote(f"memory:///x/{name}", store))
-    with ztensor.open(ztensor.remote(f"memory:///x/{names[0]}", store)) as reader:
+        save_file({key: ARRAYS[key]}, ztensor.Remote(f"memory:///x/{name}", store))
+    with ztensor.open(ztensor.Remote(f"memory:///x/{names[0]}", store)) as reader:
         assert list(reader) == ["a", "b", "c"]
         assert reader.objects.name == f"memory:///x/{names[0]}"
-    with ztensor.open(ztensor.remote(f"memory:///x/{names[1]}", store)) as reader:
+    with ztensor.open(ztensor.Remote(f"memory:///x/{names[1]}", store)) as reader:
         assert list(reader) == ["b"]
 
 

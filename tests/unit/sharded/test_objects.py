@@ -67,9 +67,9 @@ def test_a_copy_of_a_reader_opens_what_was_opened(folder: Path, what: str) -> No
 
 def test_a_copy_of_a_reader_opens_the_url() -> None:
     memory = store()
-    place = ztensor.remote("memory:///x/m.zt", memory)
+    place = ztensor.Remote("memory:///x/m.zt", memory)
     save_file(ARRAYS, place, max_shard_size="4KB")
-    with ztensor.open(ztensor.remote("memory:///x/m.zt.index.json", memory)) as reader:
+    with ztensor.open(ztensor.Remote("memory:///x/m.zt.index.json", memory)) as reader:
         source: Any = reader.objects.__reduce__()[1][0]
         assert source.name == "memory:///x/m.zt.index.json"
 
@@ -80,9 +80,9 @@ def test_what_has_to_be_fetched_is_not_known_before(folder: Path) -> None:
         assert reader["a"].shape == (1000,)
         assert reader.objects.is_known("a")
     memory = store()
-    place = ztensor.remote("memory:///x/m.zt", memory)
+    place = ztensor.Remote("memory:///x/m.zt", memory)
     save_file(ARRAYS, place, max_shard_size="4KB")
-    with ztensor.open(ztensor.remote("memory:///x/m.zt.index.json", memory)) as reader:
+    with ztensor.open(ztensor.Remote("memory:///x/m.zt.index.json", memory)) as reader:
         assert not reader.objects.is_known("a")
         assert reader["a"].shape == (1000,)
         assert reader.objects.is_known("a")
@@ -96,13 +96,13 @@ def test_parts_of_processes_in_a_store_need_their_root(suffix: str) -> None:
     for number, name in enumerate("ab", 1):
         file = f"memory:///x/m-{number:05d}-of-00002.{suffix}"
         metadata = {"divided": "no part of one"} if suffix == "safetensors" else None
-        save_file({name: ARRAYS[name]}, ztensor.remote(file, place), metadata)
-    with ztensor.open(ztensor.remote("memory:///x/", place)) as reader:
+        save_file({name: ARRAYS[name]}, ztensor.Remote(file, place), metadata)
+    with ztensor.open(ztensor.Remote("memory:///x/", place)) as reader:
         assert list(reader) == ["a", "b"]
     if suffix == "zt":
-        part = ztensor.remote("memory:///x/m-00002-of-00002.zt", place)
+        part = ztensor.Remote("memory:///x/m-00002-of-00002.zt", place)
         save_file({"b": ARRAYS["b"]}, part, {"divided": "a part of one"})
         with pytest.raises(SourceNotFoundError) as caught:
-            ztensor.open(ztensor.remote("memory:///x/", place))
+            ztensor.open(ztensor.Remote("memory:///x/", place))
         assert caught.value.file == "memory:///x/checkpoint.zt"
         assert "ztensor repair" in str(caught.value.hint)

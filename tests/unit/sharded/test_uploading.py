@@ -15,7 +15,7 @@ FILES = 3
 def test_shards_have_other_names_only_beside_an_older_set() -> None:
     store = pytest.importorskip("obstore.store").MemoryStore()
     obstore = pytest.importorskip("obstore")
-    place = ztensor.remote("memory:///x/m.zt", store)
+    place = ztensor.Remote("memory:///x/m.zt", store)
     for value, pattern in ((0, SHARD), (1, WAITING), (2, WAITING)):
         arrays = {f"{number}": np.full(1000, value, "f4") for number in range(FILES)}
         save_file(arrays, place, max_shard_size="4KB")
@@ -23,5 +23,5 @@ def test_shards_have_other_names_only_beside_an_older_set() -> None:
         names.remove("m.zt.index.json")
         assert len(names) == FILES
         assert all(pattern.fullmatch(name) for name in names)
-        with ztensor.open(ztensor.remote("memory:///x/", store)) as reader:
+        with ztensor.open(ztensor.Remote("memory:///x/", store)) as reader:
             assert all((reader[name] == value).all() for name in reader)

@@ -85,7 +85,7 @@ def test_who_opens_again_gets_no_data_from_the_server(server: RangeServer, folde
             assert sorted(reader) == ["b", "w"]
             assert reader.verify().problems == ()
             assert (reader.get_slice("w")[3:5] == MODEL["w"][3:5]).all()
-        loaded = load_file(ztensor.remote(url, cache=folder))
+        loaded = load_file(ztensor.Remote(url, cache=folder))
         assert all((loaded[name] == MODEL[name]).all() for name in MODEL)
         seen = server.record.seen
         if expected is None:
@@ -212,7 +212,7 @@ def test_the_variable_names_the_folder(
 
 
 def test_a_cache_goes_with_a_url_and_through_a_pickle(server: RangeServer, folder: Path) -> None:
-    given = ztensor.remote(f"{server.url}/m.zt", cache=folder)
+    given = ztensor.Remote(f"{server.url}/m.zt", cache=folder)
     assert isinstance(given, Remote)
     assert pickle.loads(pickle.dumps(given)).cache == str(folder)
     assert given.beside("other").cache == str(folder)

@@ -66,7 +66,7 @@ def test_a_parameter_that_chooses_the_object_chooses_what_the_cache_gives(
     server: LyingServer, tmp_path: Path, name: str
 ) -> None:
     for value in (1, 2, 1, 2):
-        url = ztensor.remote(f"{server.url}/m.zt?{name}={value}", cache=tmp_path / "kept")
+        url = ztensor.Remote(f"{server.url}/m.zt?{name}={value}", cache=tmp_path / "kept")
         assert load_file(url)["w"][0] == value
 
 
@@ -88,7 +88,7 @@ def test_a_signature_is_left_out_only_as_a_whole(query: str) -> None:
 def test_another_signature_is_the_same_object(server: LyingServer, tmp_path: Path) -> None:
     for signature in ("1", "other1"):
         url = f"{server.url}/m.zt?{AWS_4}{signature}"
-        assert load_file(ztensor.remote(url, cache=tmp_path / "kept"))["w"][0] == 1
+        assert load_file(ztensor.Remote(url, cache=tmp_path / "kept"))["w"][0] == 1
     names = {path.name for path in (tmp_path / "kept").rglob("*")}
     assert len([name for name in names if len(name) == 40]) == 2  # one object, one version
 
