@@ -38,7 +38,7 @@ from ztensor.container.v2 import schema as v2
 from ztensor.encoding.zstd.codec import Zstd
 from ztensor.encoding.zstd.held import Held
 from ztensor.errors import NotZTensorError, SourceNotFoundError
-from ztensor.foreign import project
+from ztensor.foreign.parsing import project
 from ztensor.foreign.pt.pickle_reader import read_pickle
 from ztensor.foreign.pt.pickled import Vocabulary
 from ztensor.foreign.pt.values import storage_of

@@ -7,7 +7,7 @@ import importlib
 
 from benchmarks.peers import ours
 
-from ztensor.foreign import FORMATS
+from ztensor.model.formats import FORMATS
 
 START = ours.START
 

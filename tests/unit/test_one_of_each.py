@@ -23,7 +23,6 @@ from ztensor.digest import ALGORITHMS, Algorithm
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.raw import Raw
 from ztensor.errors import UsageError
-from ztensor.foreign import FORMATS
 from ztensor.layout import LAYOUTS, elements
 from ztensor.layout.base import Layout, check_components
 from ztensor.layout.quantization.quantizing import quantize
@@ -35,7 +34,7 @@ from ztensor.model.dtype import (
     LogicalType,
     StorageType,
 )
-from ztensor.model.formats import Format
+from ztensor.model.formats import FORMATS, Format
 from ztensor.numpy import load_file, save_file
 from ztensor.source.table import SCHEMES
 

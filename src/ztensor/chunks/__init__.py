@@ -3,8 +3,7 @@
 A *chunk* is one box of a tensor, and where its bytes lie. `boxes.py` is the arithmetic of boxes:
 which overlap, whether they fill a shape. `table.py` holds the chunks of many tensors as columns, so
 that a million of them are no million objects. `assembling.py` is the encoding that fills memory
-with a tensor, or a box of it, from the chunks that overlap. `blocks.py` cuts a tensor into pieces
-to be read one by one.
+with a tensor, or a box of it, from the chunks that overlap.
 
 No format is known here: `divided/` makes tables of our own checkpoints, modules of `foreign/` of
 other ones.

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
-from ztensor.chunks.blocks import Blocks
 from ztensor.chunks.boxes import overlap
 from ztensor.chunks.staging import BLOCK_BYTES, pieces_of
 from ztensor.chunks.sums import Sums
@@ -29,6 +28,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.guard import foreign_bytes
+from ztensor.layout.blocks import Blocks
 from ztensor.layout.elements import is_native, result_dtype, stored_form, typed_array
 from ztensor.model.dtype import element_count
 from ztensor.model.later import LaterObjects

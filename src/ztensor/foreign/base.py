@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ztensor.buffers import new_bytes
-from ztensor.chunks.blocks import Blocks
 from ztensor.digest import Sum
 from ztensor.encoding import ENCODINGS, Encoding
 from ztensor.encoding.base import Runs
@@ -20,6 +19,7 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
+from ztensor.layout.blocks import Blocks
 from ztensor.model.account import Unrepresented
 
 if TYPE_CHECKING:

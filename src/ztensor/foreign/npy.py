@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ztensor.buffers import too_large
-from ztensor.chunks.blocks import Blocks
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import ManifestError, Reason, UsageError, describe
 from ztensor.foreign.base import (
@@ -33,6 +32,7 @@ from ztensor.foreign.base import (
     gather_stored,
 )
 from ztensor.foreign.parts import Pouring, ahead_of, lose_attributes, parts_of
+from ztensor.layout.blocks import Blocks
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.model.showing import counted

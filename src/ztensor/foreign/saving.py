@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ztensor.container import LATEST
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.foreign import exporter
+from ztensor.foreign.parsing import exporter
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest

@@ -4,7 +4,7 @@ Read `base.py` (the contract), `elements.py` (stored bytes to typed arrays), `de
 sparse ones, `quantized_group.py` with its arithmetic in `quantization/`, and `gguf_blocks.py`.
 `scipy_sparse.py` has SciPy's other kinds of sparse arrays, `group_profiles.py` quantized layouts of
 2.x, `sparse_once.py` what 2.x asks of sparse ones; what is known of components before they are read
-is told here.
+is told here. `blocks.py` cuts an array into pieces of bounded size.
 Nothing here reads files; what comes in are objects of the manifest and decoded arrays. `LAYOUTS` is
 the table; a format that is not in it is listed and its components read, but it has no dense value.
 """

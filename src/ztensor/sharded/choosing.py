@@ -127,7 +127,7 @@ def _only_one(folder: Folder) -> str:
 
 def _is_model(place: Beneath | Remote) -> bool:
     """Return whether a file's first bytes are those of a format that is read."""
-    from ztensor.foreign import recognised
+    from ztensor.foreign.parsing import recognised
 
     try:
         with contextlib.closing(source_of(place, mapped=False)) as source:

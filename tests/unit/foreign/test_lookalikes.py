@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ztensor.foreign import recognised
 from ztensor.foreign.lookalikes import LOOKALIKES, lookalike
+from ztensor.foreign.parsing import recognised
 from ztensor.source.memory import MemorySource
 
 HEADS = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ztensor.errors import ArgumentValueError
-from ztensor.foreign import recognised
+from ztensor.foreign.parsing import recognised
 from ztensor.model.formats import (
     FORMATS,
     is_read_suffix,

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
-from ztensor.chunks.blocks import Blocks
 from ztensor.chunks.boxes import find_misfit, is_in_order, is_run, overlap, touching
 from ztensor.encoding.base import Encoding, require_equal_length
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
 from ztensor.foreign.base import InBlocks, gather_stored
+from ztensor.layout.blocks import Blocks
 from ztensor.model.showing import counted
 from ztensor.source.base import Range
 

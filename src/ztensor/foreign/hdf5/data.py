@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.chunks.blocks import Blocks
 from ztensor.encoding.base import require_equal_length
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.foreign.base import InBlocks
 from ztensor.foreign.hdf5.filters import Chunk, bad_chunk, unfiltered
+from ztensor.layout.blocks import Blocks
 from ztensor.model.dtype import element_count
 from ztensor.source.base import read_bytes
 

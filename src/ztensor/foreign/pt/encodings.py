@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ztensor.buffers import new_bytes
-from ztensor.chunks.blocks import Blocks
 from ztensor.encoding.base import Encoding, require_equal_length
 from ztensor.errors import (
     LimitError,
@@ -25,6 +24,7 @@ from ztensor.foreign.deflate import PIECE_BYTES
 from ztensor.foreign.pt.values import (
     NumpyArray,
 )
+from ztensor.layout.blocks import Blocks
 from ztensor.layout.elements import numpy_dtype
 
 if TYPE_CHECKING:
