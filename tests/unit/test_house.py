@@ -26,7 +26,7 @@ FILES = {
     "src/ztensor/formats/npz.py": (
         "from ztensor.spec.cbor import A\n"
         "from ztensor.spec.cbor import B\n"
-        "from ztensor.Remote import urls\n"
+        "from ztensor.remote import urls\n"
         "from ztensor.errors import Error\n"
         "def load():\n" + "    pass\n" * 60
     ),
