@@ -63,10 +63,6 @@ WINGS = (
 MEMBERS = {
     SPEC: "model wire container encoding digest layout spec",
     "formats": "model/formats foreign",
-    "quantization": (
-        "layout/quantization layout/group_profiles layout/gguf_blocks layout/gguf_decoding "
-        "layout/gguf_grids"
-    ),
     "distributed": "foreign/dcp divided chunks torch/checkpoint jax/sharded",
     "training": (
         "tree states checkpoints lightning accelerate trainer keras torch/tree torch/randomness "

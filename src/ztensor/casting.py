@@ -24,12 +24,12 @@ from ztensor.errors import (
 )
 from ztensor.layout import View, known_length
 from ztensor.layout.elements import numpy_dtype, spell, storage_dtype, typed_array, whole_elements
-from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
-from ztensor.layout.group_profiles import PROFILES
-from ztensor.layout.quantization.scheme import GroupScheme
 from ztensor.model.dtype import STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.opening import reader_over
+from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
+from ztensor.quantization.group_profiles import PROFILES
+from ztensor.quantization.scheme import GroupScheme
 from ztensor.reading.row_slices import slice_of
 
 if TYPE_CHECKING:

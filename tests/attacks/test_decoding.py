@@ -16,7 +16,7 @@ import ztensor
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import ArgumentValueError, DigestMismatchError, LimitError, Reason
-from ztensor.layout.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
+from ztensor.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
 from ztensor.testing.builder import draft, stored
 
 if TYPE_CHECKING:

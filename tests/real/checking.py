@@ -10,9 +10,9 @@ import numpy as np
 
 import ztensor
 from tests.real.libraries import theirs
-from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.model.account import MOST_ENTRIES
 from ztensor.model.formats import written_formats
+from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -48,7 +48,7 @@ OTHERS: dict[str, Any] = {
 
 def blocks(name: str, rows: int, width: int) -> Tensor:
     layout = f"gguf.{name}"
-    each = next(one for one in ztensor.layout.gguf_blocks.BLOCK_TYPES if one.name == name)
+    each = next(one for one in ztensor.quantization.gguf_blocks.BLOCK_TYPES if one.name == name)
     data = blocks_of(name, rows * width // each.elements)
     if name == "mxfp4":
         data[:, 0] = 127  # the scale 1

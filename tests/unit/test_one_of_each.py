@@ -25,8 +25,6 @@ from ztensor.encoding.raw import Raw
 from ztensor.errors import UsageError
 from ztensor.layout import LAYOUTS, elements
 from ztensor.layout.base import Layout, check_components
-from ztensor.layout.quantization.quantizing import quantize
-from ztensor.layout.quantization.recipes import RECIPES
 from ztensor.model.dtype import (
     BY_LONG_NAME,
     LOGICAL_TYPES,
@@ -36,6 +34,8 @@ from ztensor.model.dtype import (
 )
 from ztensor.model.formats import FORMATS, Format
 from ztensor.numpy import load_file, save_file
+from ztensor.quantization.quantizing import quantize
+from ztensor.quantization.recipes import RECIPES
 from ztensor.source.table import SCHEMES
 
 if TYPE_CHECKING:
@@ -418,7 +418,7 @@ def test_the_page_has_each_table() -> None:
         "layout/__init__.py",
         "model/dtype.py",
         "model/formats.py",
-        "layout/quantization/recipes.py",
+        "quantization/recipes.py",
         "digest.py",
         "frameworks.py",
         "source/table.py",

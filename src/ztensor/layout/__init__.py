@@ -1,12 +1,12 @@
 """Components to arrays: the size equations and the rules of each layout; one file per layout.
 
 Read `base.py` (the contract), `elements.py` (stored bytes to typed arrays), `dense.py`, then the
-sparse ones, `quantized_group.py` with its arithmetic in `quantization/`, and `gguf_blocks.py`.
-`scipy_sparse.py` has SciPy's other kinds of sparse arrays, `group_profiles.py` quantized layouts of
-2.x, `sparse_once.py` what 2.x asks of sparse ones; what is known of components before they are read
-is told here. `blocks.py` cuts an array into pieces of bounded size.
-Nothing here reads files; what comes in are objects of the manifest and decoded arrays. `LAYOUTS` is
-the table; a format that is not in it is listed and its components read, but it has no dense value.
+sparse ones and `quantized_group.py`. `sparse_once.py` has what 2.x asks of sparse ones, `blocks.py`
+cuts an array into pieces of bounded size; what is known of components before they are read is told
+here. `LAYOUTS` is the table, with the layouts of other packages: those of 2.x for quantized tensors
+and those of GGUF and SciPy. A format that is not in it is listed and its components read, but it
+has no dense value. Nothing here reads files; what comes in are objects of the manifest and decoded
+arrays.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ LAYOUTS: Registry[str, Layout] = Registry(
         "sparse_csr": "ztensor.layout.sparse_csr:SPARSE_CSR",
         "sparse_coo": "ztensor.layout.sparse_coo:SPARSE_COO",
         "quantized_group": "ztensor.layout.quantized_group:QUANTIZED_GROUP",
-        "zt.quant_group/1": "ztensor.layout.group_profiles:QUANT_GROUP",
-        "zt.mx/1": "ztensor.layout.group_profiles:MX",
+        "zt.quant_group/1": "ztensor.quantization.group_profiles:QUANT_GROUP",
+        "zt.mx/1": "ztensor.quantization.group_profiles:MX",
     },
     families={
-        "gguf.": "ztensor.layout.gguf_blocks:GGUF_LAYOUTS",
+        "gguf.": "ztensor.quantization.gguf_blocks:GGUF_LAYOUTS",
         "scipy.": "ztensor.layout.scipy_sparse:SCIPY_LAYOUTS",
     },
 )

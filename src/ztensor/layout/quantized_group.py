@@ -54,7 +54,7 @@ class QuantizedGroup(Quantized):
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
         """Return the floats that the codes stand for; a new array. See `Quantized`."""
-        from ztensor.layout.quantization.dequantizing import (
+        from ztensor.quantization.dequantizing import (
             dequantize_array,  # only here: most files need none
         )
 

@@ -176,7 +176,7 @@ class Constructors:
             ArgumentValueError: an unknown recipe, or a scheme that cannot work.
         """
         array = as_array("data", array)
-        from ztensor.layout.quantization.recipes import quantize_as
+        from ztensor.quantization.recipes import quantize_as
 
         components, own = quantize_as(array, recipe, **scheme)
         return cls._quantized(View(array.shape, components, own), attributes)
@@ -364,7 +364,7 @@ class Constructors:
         how: Mapping[str, Any] = _NOTHING,
     ) -> Self:
         """Return what the function of `checkpoints` that a recipe is called by makes of arrays."""
-        from ztensor.layout.quantization import checkpoints
+        from ztensor.quantization import checkpoints
 
         given = {
             role: None if array is None else as_array(role, array) for role, array in arrays.items()

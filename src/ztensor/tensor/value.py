@@ -353,7 +353,7 @@ class Tensor(Constructors, DLPackExporter, Shown):
             UnsupportedError: the attributes name a scheme this release does not know.
             LimitError: the array does not fit into memory.
         """
-        from ztensor.layout.quantization.dequantizing import integers_of_view
+        from ztensor.quantization.dequantizing import integers_of_view
 
         integers: Array = integers_of_view(groups_of(self))
         return integers.reshape(self.shape)
@@ -416,7 +416,7 @@ def groups_of(tensor: Tensor) -> View:
         UsageError: it is of another layout.
     """
     if tensor.format == "zt.quant_group/1":
-        from ztensor.layout.group_profiles import QUANT_GROUP
+        from ztensor.quantization.group_profiles import QUANT_GROUP
 
         return QUANT_GROUP.as_groups(tensor._view())
     if tensor.format != "quantized_group":

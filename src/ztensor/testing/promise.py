@@ -22,9 +22,9 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.opening import Reader
+from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:

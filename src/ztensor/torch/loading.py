@@ -9,7 +9,7 @@ import torch
 
 from ztensor.collecting import no_collection
 from ztensor.errors import ArgumentTypeError, ZTensorError, describe
-from ztensor.layout.group_profiles import PROFILES
+from ztensor.quantization.group_profiles import PROFILES
 from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all
 from ztensor.reading.objects import several

@@ -23,9 +23,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.layout.elements import numpy_dtype, stored_form, typed_array
-from ztensor.layout.group_profiles import PROFILES
 from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES
 from ztensor.model.manifest import Component
+from ztensor.quantization.group_profiles import PROFILES
 from ztensor.tensor import Tensor
 from ztensor.tree.separating import begun_inside
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ztensor.encoding.zstd.codec import FRAME_BYTES
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.layout import LAYOUTS
-from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
+from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.layout.gguf_blocks import BLOCK_TYPES
-from ztensor.layout.gguf_decoding import PARTS
+from ztensor.quantization.gguf_blocks import BLOCK_TYPES
+from ztensor.quantization.gguf_decoding import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""Print the table of `ztensor.layout.gguf_grids`: `python -m tests.corpus.foreign.make_gguf_grids`.
+"""Print the table of `ztensor.quantization.gguf_grids`.
+
+Run `python -m tests.corpus.foreign.make_gguf_grids`.
 
 Which points a grid has is taken from the package `gguf` (0.19): it has no other source.
 """

@@ -7,8 +7,8 @@ import pytest
 
 from ztensor.errors import LayoutError, Reason, UnsupportedError
 from ztensor.layout import LAYOUTS, View
-from ztensor.layout.quantization.quantizing import quantize
 from ztensor.model.manifest import Component, TensorObject
+from ztensor.quantization.quantizing import quantize
 
 LAYOUT = LAYOUTS["quantized_group"]
 

@@ -2,8 +2,8 @@
 
 Versions 2 and 3 are read, of either byte order; version 3 is written, little-endian. A tensor of
 plain elements is a range of the file. A quantized one is too, as an object of a layout such as
-`gguf.q4_k`, which has its blocks as they are (`ztensor.layout.gguf_blocks`). Types that ggml has
-given a number to since, or taken it from, are listed and cannot be read; nor can blocks of
+`gguf.q4_k`, which has its blocks as they are (`ztensor.quantization.gguf_blocks`). Types that ggml
+has given a number to since, or taken it from, are listed and cannot be read; nor can blocks of
 big-endian files, since no text says which of their bytes are swapped.
 
 Metadata becomes the file's attributes, under the same keys. `GGUF.types`, which is no key of GGUF

@@ -25,7 +25,7 @@ from ztensor.foreign.gguf.types import (
     is_alignment,
 )
 from ztensor.foreign.parts import Pouring, lose_attributes
-from ztensor.layout.gguf_blocks import GGUF_LAYOUTS
+from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.reading.ahead import Ahead
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from ztensor.foreign.base import RAW, Absent, Projection
 from ztensor.foreign.gguf.cursor import Cursor
 from ztensor.foreign.gguf.metadata import alignment_of, read_metadata
 from ztensor.foreign.gguf.types import BLOCKS, HEADER, MOST_RANK, PLAIN, SWAPPED, broken
-from ztensor.layout.gguf_blocks import PREFIX
 from ztensor.model.account import Tally
 from ztensor.model.dtype import STORAGE_TYPES, element_count
 from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.quantization.gguf_blocks import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

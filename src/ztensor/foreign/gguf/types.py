@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ManifestError, Reason
-from ztensor.layout.gguf_blocks import BLOCK_TYPES
+from ztensor.quantization.gguf_blocks import BLOCK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

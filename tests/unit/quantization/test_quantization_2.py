@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ztensor.errors import ArgumentValueError, LayoutError
-from ztensor.layout.quantization.dequantizing import dequantize, integers
-from ztensor.layout.quantization.quantizing import quantize
-from ztensor.layout.quantization.scheme import GroupScheme
+from ztensor.quantization.dequantizing import dequantize, integers
+from ztensor.quantization.quantizing import quantize
+from ztensor.quantization.scheme import GroupScheme
 from ztensor.tensor import Tensor
 
 RNG = np.random.default_rng(11)

@@ -14,9 +14,9 @@ import numpy as np
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.layout.elements import numpy_dtype
-from ztensor.layout.quantization import checkpoints
-from ztensor.layout.quantization.quantizing import quantizable, quantize
-from ztensor.layout.quantization.scheme import matrix_shape
+from ztensor.quantization import checkpoints
+from ztensor.quantization.quantizing import quantizable, quantize
+from ztensor.quantization.scheme import matrix_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

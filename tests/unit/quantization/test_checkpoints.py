@@ -12,8 +12,8 @@ import pytest
 import ztensor
 from ztensor import Tensor
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError
-from ztensor.layout.quantization.checkpoints import NF4
 from ztensor.numpy import load, save
+from ztensor.quantization.checkpoints import NF4
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.layout.elements import numpy_dtype
-from ztensor.layout.quantization.namespace import NumpyNamespace
-from ztensor.layout.quantization.scheme import (
+from ztensor.layout.sparse import require_in_range, require_roles
+from ztensor.model.dtype import LOGICAL_TYPES
+from ztensor.quantization.namespace import NumpyNamespace
+from ztensor.quantization.scheme import (
     CODEBOOK,
     INTEGER,
     SECTION,
@@ -23,9 +25,7 @@ from ztensor.layout.quantization.scheme import (
     require_sizes,
     require_words,
 )
-from ztensor.layout.quantization.unpacking import unpack, words_of
-from ztensor.layout.sparse import require_in_range, require_roles
-from ztensor.model.dtype import LOGICAL_TYPES
+from ztensor.quantization.unpacking import unpack, words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from ztensor.layout.base import Array, View
-    from ztensor.layout.quantization.namespace import Namespace
+    from ztensor.quantization.namespace import Namespace
 
 REQUIRED = ("packed_weight", "scales", "zeros")
 OPTIONAL = ("g_idx", "codebook", "global_scale")

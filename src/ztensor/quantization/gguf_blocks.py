@@ -113,9 +113,9 @@ class GgufBlocks(Quantized):
 
         They are computed in float32, as ggml does, and then converted. See `Quantized`.
         """
-        from ztensor.layout.gguf_decoding import PARTS, fill  # not for other files
-        from ztensor.layout.quantization.namespace import NumpyNamespace
-        from ztensor.layout.quantization.scheme import float_dtype
+        from ztensor.quantization.gguf_decoding import PARTS, fill  # not for other files
+        from ztensor.quantization.namespace import NumpyNamespace
+        from ztensor.quantization.scheme import float_dtype
 
         target = float_dtype(dtype)
         self.require_valid(view)
@@ -145,7 +145,7 @@ class GgufBlocks(Quantized):
         Raises:
             UnsupportedError: it cannot.
         """
-        from ztensor.layout.gguf_decoding import PARTS
+        from ztensor.quantization.gguf_decoding import PARTS
 
         if self.block_type.name not in PARTS:
             raise UnsupportedError(

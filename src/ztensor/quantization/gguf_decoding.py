@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.layout.gguf_grids import words
+from ztensor.quantization.gguf_grids import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

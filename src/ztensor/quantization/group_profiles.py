@@ -338,7 +338,7 @@ class QuantGroup(_Profile):
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
         """Return the floats it stands for; a new array. See `Quantized`."""
-        from ztensor.layout.quantization.dequantizing import (
+        from ztensor.quantization.dequantizing import (
             dequantize_array,  # only here: most files need none
         )
 
@@ -403,7 +403,7 @@ class Mx(_Profile):
     ) -> Array:
         """Return the floats it stands for, computed in float32; a new array. See `Quantized`."""
         del threads
-        from ztensor.layout.quantization.scheme import float_dtype
+        from ztensor.quantization.scheme import float_dtype
 
         target = float_dtype(dtype)
         self.require_valid(view)

@@ -12,9 +12,9 @@ import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
 from ztensor.errors import ArgumentValueError, LayoutError, Reason, UnsupportedError
 from ztensor.layout import LAYOUTS, View
-from ztensor.layout.gguf_blocks import BLOCK_TYPES, GGUF_LAYOUTS, BlockType
-from ztensor.layout.gguf_decoding import PARTS
 from ztensor.model.manifest import Component, TensorObject
+from ztensor.quantization.gguf_blocks import BLOCK_TYPES, GGUF_LAYOUTS, BlockType
+from ztensor.quantization.gguf_decoding import PARTS
 
 GOLDEN = json.loads(
     (Path(__file__).parents[2] / "corpus/foreign/accept/gguf/blocks.json").read_text()

@@ -19,9 +19,9 @@ from ztensor.errors import (
 )
 from ztensor.layout.base import View
 from ztensor.layout.elements import numpy_dtype
-from ztensor.layout.quantization.dequantizing import require_fit, scheme_of
-from ztensor.layout.quantization.scheme import CODEBOOK, Packing
 from ztensor.model.dtype import element_count
+from ztensor.quantization.dequantizing import require_fit, scheme_of
+from ztensor.quantization.scheme import CODEBOOK, Packing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

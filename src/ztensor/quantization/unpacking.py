@@ -9,12 +9,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ztensor.layout.quantization.scheme import ORDERS
+from ztensor.quantization.scheme import ORDERS
 
 if TYPE_CHECKING:
     from ztensor.layout.base import Array
-    from ztensor.layout.quantization.namespace import Namespace
-    from ztensor.layout.quantization.scheme import GroupScheme
+    from ztensor.quantization.namespace import Namespace
+    from ztensor.quantization.scheme import GroupScheme
 
 
 def words_of(component: Array) -> Array:

@@ -13,8 +13,9 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.layout.quantization.dequantizing import group_cubes
-from ztensor.layout.quantization.scheme import (
+from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.quantization.dequantizing import group_cubes
+from ztensor.quantization.scheme import (
     ORDERS,
     GroupScheme,
     Packing,
@@ -23,7 +24,6 @@ from ztensor.layout.quantization.scheme import (
     matrix_shape,
     require_rule,
 )
-from ztensor.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray

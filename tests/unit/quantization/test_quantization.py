@@ -27,11 +27,11 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.layout.quantization.dequantizing import dequantize, integers
-from ztensor.layout.quantization.namespace import NumpyNamespace
-from ztensor.layout.quantization.quantizing import quantize
-from ztensor.layout.quantization.scheme import GroupScheme, Packing, require_sizes
 from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.quantization.dequantizing import dequantize, integers
+from ztensor.quantization.namespace import NumpyNamespace
+from ztensor.quantization.quantizing import quantize
+from ztensor.quantization.scheme import GroupScheme, Packing, require_sizes
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:

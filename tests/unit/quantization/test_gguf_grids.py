@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.corpus.foreign.make_gguf_grids import points_of, text_of
-from ztensor.layout.gguf_grids import GRIDS, points, words
+from ztensor.quantization.gguf_grids import GRIDS, points, words
 
 
 @pytest.mark.parametrize("name", sorted(GRIDS))
