@@ -83,7 +83,7 @@ faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every c
 
 # A few minutes: every placement in every other, kills at every call of the system, other writers too.
 distributed: $(VENV)/dev.stamp $(VENV)/torch.stamp ## save and load with several processes, kill and damage, beside torch's own writers
-	ZTENSOR_TESTS=full $(BIN)/python -m pytest tests/distributed tests/unit/torch/test_checkpoint.py $(PYTEST_ARGS)
+	ZTENSOR_TESTS=full $(BIN)/python -m pytest tests/distributed tests/unit/distributed/test_torch.py $(PYTEST_ARGS)
 	$(BIN)/python -W ignore -m tests.distributed.matrix
 	$(BIN)/python -W ignore -m tests.distributed.kills
 

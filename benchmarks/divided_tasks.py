@@ -25,8 +25,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
 import ztensor.torch
-from ztensor.chunks.table import ChunkTable, Kind, TableFile
-from ztensor.divided.root import encode_values, read_root, write_root
+from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
+from ztensor.distributed.root import encode_values, read_root, write_root
 from ztensor.source.sink import FileSink
 
 warnings.simplefilter("ignore")  # what torch says of its own

@@ -9,6 +9,7 @@ import importlib.util
 
 _NEEDS = {
     "torch": "torch", "jax": "jax", "flax.py": "jax",
+    "distributed/torch": "torch", "distributed/jax.py": "jax",
     "transformers.py": "torch", "diffusers.py": "torch", "peft.py": "torch",
 }  # fmt: skip
 

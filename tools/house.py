@@ -63,7 +63,7 @@ WINGS = (
 MEMBERS = {
     SPEC: "model wire container encoding digest layout spec",
     "formats": "model/formats foreign",
-    "distributed": "foreign/dcp divided chunks torch/checkpoint jax/sharded",
+    "distributed": "divided",
     "training": (
         "tree states checkpoints lightning accelerate trainer keras torch/tree torch/randomness "
         "jax/tree"

@@ -144,8 +144,18 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 _SUBMODULES = frozenset(
     [
-        *("accelerate", "dask", "diffusers", "divided", "errors", "flax", "fleet", "jax", "keras"),
-        *("lightning", "numpy", "peft", "torch", "trainer", "transformers", "typing"),
+        *("accelerate", "dask", "diffusers", "distributed", "divided", "errors", "flax", "fleet"),
+        *(
+            "jax",
+            "keras",
+            "lightning",
+            "numpy",
+            "peft",
+            "torch",
+            "trainer",
+            "transformers",
+            "typing",
+        ),
     ]
 )
 

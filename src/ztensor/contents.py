@@ -123,7 +123,7 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
     try:
         return source_of(path, mapped=mapped)
     except SourceNotRegularError:
-        from ztensor.foreign.dcp.folders import is_checkpoint
+        from ztensor.distributed.dcp.folders import is_checkpoint
 
         if isinstance(path, (str, os.PathLike)) and is_checkpoint(path_text(path)):
             from ztensor.source.directory import FolderSource

@@ -109,8 +109,8 @@ class Reader(ObjectReader):
         self.objects.require_open()
         found: FileObjects = self.objects.parts()[0]
         if found.format == DIVIDED:
-            from ztensor.divided.opened import DividedObjects
-            from ztensor.divided.verifying import verify_divided
+            from ztensor.distributed.opened import DividedObjects
+            from ztensor.distributed.verifying import verify_divided
 
             if isinstance(found, DividedObjects):
                 return verify_divided(found, names, threads=threads, progress=progress)
@@ -341,7 +341,7 @@ def open(  # the name released libraries and users know
     """Open a zTensor file of any version; see `Reader` for arguments and errors.
 
     A divided checkpoint, its folder or the root `checkpoint.zt` in it, is opened as one file that
-    has the whole tensors: see `ztensor.divided`.
+    has the whole tensors: see `ztensor.distributed`.
 
     An index (`model.zt.index.json`), another folder, a list of paths, the path of a file that is
     there only as shards beside its index, and the first shard of a GGUF model
@@ -447,8 +447,8 @@ def _divided_instead(given: Any, **how: Unpack[FileOptions]) -> FileObjects | No
 
 
 def _divided_beneath(url: Any, **how: Unpack[FileOptions]) -> FileObjects | None:
-    from ztensor.divided.opened import divided_of
-    from ztensor.divided.place import Place
+    from ztensor.distributed.opened import divided_of
+    from ztensor.distributed.place import Place
 
     with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
         return divided_of(Place(url), **how)
@@ -459,9 +459,9 @@ def _divided_in_folder(path: str, **how: Unpack[FileOptions]) -> FileObjects | N
     is_folder = os.path.isdir(path)
     if not is_folder and os.path.basename(path) != ROOT:
         return None
-    from ztensor.divided.cleaning import has_parts  # not loaded for every file
-    from ztensor.divided.opened import divided_of
-    from ztensor.divided.place import Place
+    from ztensor.distributed.cleaning import has_parts  # not loaded for every file
+    from ztensor.distributed.opened import divided_of
+    from ztensor.distributed.place import Place
 
     place = Place(path)
     folder = place.folder or path

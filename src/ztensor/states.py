@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from ztensor.arguments import require_kind
-from ztensor.divided import PartWriter, commit
-from ztensor.divided.nested import attributes_of
-from ztensor.divided.opened import DividedObjects
-from ztensor.divided.part import STRONG
+from ztensor.distributed import PartWriter, commit
+from ztensor.distributed.nested import attributes_of
+from ztensor.distributed.opened import DividedObjects
+from ztensor.distributed.part import STRONG
 from ztensor.errors import (
     ArgumentValueError,
     ManifestError,

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.divided.saving import save
-from ztensor.chunks.table import ChunkTable, Kind, TableFile
-from ztensor.divided.columns import columns_of
-from ztensor.divided.root import encode_values, read_root, write_root
+from tests.unit.distributed.saving import save
+from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
+from ztensor.distributed.columns import columns_of
+from ztensor.distributed.root import encode_values, read_root, write_root
 from ztensor.source.sink import FileSink
 
 W = np.arange(40, dtype="f4").reshape(8, 5)
@@ -173,7 +173,7 @@ def test_a_claim_of_many_chunks_costs_nothing(tmp_path: Path, shape: tuple[int, 
     save(tmp_path, {"w": W}, processes=2)
     path = tmp_path / "checkpoint.zt"
     from ztensor.contents import open_file
-    from ztensor.divided.root import parse_root
+    from ztensor.distributed.root import parse_root
 
     file = open_file(path, mmap=False)
     objects = dict(file.manifest.objects)

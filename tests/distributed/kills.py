@@ -19,7 +19,7 @@ from unittest import mock
 from torch.distributed import checkpoint as dcp
 
 from tests.distributed import tasks
-from ztensor.divided import read_root
+from ztensor.distributed import read_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ztensor.divided import read_root
+from ztensor.distributed import read_root
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 import ztensor
 from tests.extent import IS_FULL
-from ztensor.divided import open_divided, read_root, repair
+from ztensor.distributed import open_divided, read_root, repair
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,8 +16,8 @@ import numpy as np
 import ztensor
 from tests.faults.judge import Outcome
 from tests.faults.steps import FolderJudge
-from tests.unit.divided.saving import save
-from ztensor.divided import PartWriter, compact, open_divided
+from tests.unit.distributed.saving import save
+from ztensor.distributed import PartWriter, compact, open_divided
 
 if TYPE_CHECKING:
     from collections.abc import Callable

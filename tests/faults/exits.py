@@ -30,7 +30,7 @@ import numpy as np
 import ztensor
 import ztensor.numpy
 from ztensor import CheckpointManager
-from ztensor.divided import PartWriter, commit
+from ztensor.distributed import PartWriter, commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,7 +24,7 @@ from tests.faults.calls import Calls, Fault
 from tests.faults.images import after_kill, after_power_cut
 from tests.faults.judge import Outcome
 from tests.faults.trials import COMPOUND, FAULTS, Tally
-from tests.unit.divided.saving import save as save_parts
+from tests.unit.distributed.saving import save as save_parts
 from ztensor import CheckpointManager
 from ztensor.checkpoints.step import name_of, step_of
 

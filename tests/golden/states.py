@@ -13,7 +13,7 @@ import numpy as np
 import ztensor
 import ztensor.numpy
 from tests.golden.table import ROWS, case, each, floats, quantized, sparse
-from ztensor import divided
+from ztensor import distributed as divided
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -23,8 +23,8 @@ import ztensor
 from tests.remote.fault_proxy import Fault, FaultProxy
 from tests.remote.range_server import RangeServer
 from tests.remote.s3_server import S3Server
-from tests.unit.divided.saving import save
-from ztensor.divided import compact, repair
+from tests.unit.distributed.saving import save
+from ztensor.distributed import compact, repair
 from ztensor.errors import ZTensorError
 from ztensor.numpy import load_file, save_file
 from ztensor.source import upload

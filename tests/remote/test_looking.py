@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import ztensor
-import ztensor.divided
+import ztensor.distributed
 from tests.remote.range_server import RangeServer
 from ztensor.numpy import save_file
 
@@ -56,12 +56,12 @@ def index_of_a_set(folder: Path) -> Path:
 def divided(folder: Path) -> Path:
     parts = []
     for process in range(2):
-        with ztensor.divided.PartWriter(folder, process=process) as writer:
+        with ztensor.distributed.PartWriter(folder, process=process) as writer:
             for name, array in TENSORS.items():
                 half = array[process * 16 : process * 16 + 16]
                 writer.add(name, half, shape=(32, 48), offsets=(process * 16, 0))
             parts.append(writer.finish())
-    ztensor.divided.commit(folder, parts)
+    ztensor.distributed.commit(folder, parts)
     return folder
 
 

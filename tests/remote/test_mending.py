@@ -10,8 +10,8 @@ import pytest
 import ztensor
 from tests.remote.s3_server import S3Server
 from tests.unit.cli.conftest import Run, run
-from tests.unit.divided.saving import save
-from ztensor.divided import PartWriter, compact, read_root, repair
+from tests.unit.distributed.saving import save
+from ztensor.distributed import PartWriter, compact, read_root, repair
 from ztensor.errors import SourceNotFoundError, UsageError
 
 __all__ = ["run"]

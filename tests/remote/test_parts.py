@@ -11,8 +11,8 @@ import pytest
 import ztensor
 import ztensor.numpy
 from tests.remote.range_server import RangeServer
-from tests.unit.divided.saving import save
-from ztensor.divided import open_divided
+from tests.unit.distributed.saving import save
+from ztensor.distributed import open_divided
 from ztensor.errors import LimitError, Reason, SourceError
 from ztensor.source.reference import Remote
 from ztensor.source.remote import RemoteSource
@@ -120,8 +120,8 @@ def test_a_file_of_another_length_than_the_root_says_is_refused(folder: Path) ->
 
 def test_a_length_that_is_only_claimed_takes_no_memory(folder: Path) -> None:
     """A root that tells of a tensor larger than any file of the store."""
-    from ztensor.chunks.table import ChunkTable, Kind, TableFile
-    from ztensor.divided.root import encode_values, write_root
+    from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
+    from ztensor.distributed.root import encode_values, write_root
     from ztensor.source.sink import FileSink
 
     count = 1 << 40

@@ -29,8 +29,8 @@ MODULES = [
     *(
         f"ztensor.{name}"
         for name in (
-            "accelerate", "conformance", "dask", "diffusers", "divided", "edit", "errors", "flax",
-            "fleet", "jax", "keras", "lightning", "numpy", "peft", "testing.builder",
+            "accelerate", "conformance", "dask", "diffusers", "distributed", "divided", "edit",
+            "errors", "flax", "fleet", "jax", "keras", "lightning", "numpy", "peft", "testing.builder",
             "testing.builder_2", "testing.damage", "testing.promise", "testing.strategies", "torch",
             "trainer", "transformers", "typing", "v2",
         )

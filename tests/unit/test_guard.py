@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ztensor
-import ztensor.divided
+import ztensor.distributed
 import ztensor.numpy
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
 from ztensor.guard import foreign_bytes
@@ -138,10 +138,10 @@ class Samples:
         ztensor.save_tree({"w": DIGITS, "step": 3}, self.tree)
         self.divided = folder / "divided"
         self.divided.mkdir()
-        with ztensor.divided.PartWriter(self.divided, compression=True) as part:
+        with ztensor.distributed.PartWriter(self.divided, compression=True) as part:
             part.add("w", DIGITS)
             record = part.finish()
-        ztensor.divided.commit(self.divided, [record], {"step": 1})
+        ztensor.distributed.commit(self.divided, [record], {"step": 1})
 
     def rootless(self) -> Path:
         (self.divided / ROOT).unlink()
@@ -196,19 +196,19 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
         lambda s: ztensor.open(s.csr).read("w").to_dense(),
     ),
     "a tree": ("ztensor.tree.columns:decode_cbor", lambda s: ztensor.load_tree(s.tree)),
-    "the root": ("ztensor.divided.root:kinds_of", lambda s: ztensor.open(s.divided)),
+    "the root": ("ztensor.distributed.root:kinds_of", lambda s: ztensor.open(s.divided)),
     "values of a root": (
-        "ztensor.divided.nested:attributes_of", lambda s: ztensor.open(s.divided).attributes,
+        "ztensor.distributed.nested:attributes_of", lambda s: ztensor.open(s.divided).attributes,
     ),
     "a value of torch's checkpoint": (
-        "ztensor.foreign.dcp.values:LaterAttributes._read_one",
+        "ztensor.distributed.dcp.values:LaterAttributes._read_one",
         lambda s: ztensor.open(STOCK).attributes,
     ),
     "a chunk": (
         "ztensor.encoding.zstd.codec:Zstd.require_length", lambda s: ztensor.open(s.divided)["w"],
     ),
     "a part": (
-        "ztensor.divided.repair:row_of", lambda s: ztensor.divided.repair(s.rootless()),
+        "ztensor.distributed.repairing:row_of", lambda s: ztensor.distributed.repair(s.rootless()),
     ),
 }  # fmt: skip
 

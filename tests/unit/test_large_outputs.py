@@ -9,7 +9,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
-from ztensor.divided import PartWriter, commit, compact, repair
+from ztensor.distributed import PartWriter, commit, compact, repair
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

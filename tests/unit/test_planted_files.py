@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.divided.saving import save
+from tests.unit.distributed.saving import save
 from tests.unit.planting import MODEL, TEXT, Area
-from ztensor.divided import PartWriter, commit, compact
+from ztensor.distributed import PartWriter, commit, compact
 from ztensor.errors import UsageError
 from ztensor.numpy import load_file, save_file
 

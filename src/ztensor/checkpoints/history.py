@@ -197,8 +197,8 @@ class History:
 
         A divided step comes as a whole, in this process. One that
         `torch.distributed.checkpoint.save` wrote is nested as it was; one of `jax.save_sharded` is
-        a dict by the names of leaves, or a tree like `into`; one of `ztensor.divided` is a dict by
-        the names of tensors and values. To read only what a process needs, use
+        a dict by the names of leaves, or a tree like `into`; one of `ztensor.distributed` is a dict
+        by the names of tensors and values. To read only what a process needs, use
         `ztensor.torch.StorageReader(manager.path(step))`, or `ztensor.jax.load_file` with
         `sharding=`.
 

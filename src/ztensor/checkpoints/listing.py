@@ -13,7 +13,7 @@ from ztensor.checkpoints.step import (
     told_by,
     told_by_root,
 )
-from ztensor.divided.opened import DividedObjects
+from ztensor.distributed.opened import DividedObjects
 from ztensor.errors import FormatError, UnsupportedError, ZTensorError
 from ztensor.opening import open as open_files
 

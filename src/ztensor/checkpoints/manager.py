@@ -20,7 +20,7 @@ from ztensor.checkpoints.step import (
     why_not_a_step,
 )
 from ztensor.container import LATEST
-from ztensor.divided.root import STEP
+from ztensor.distributed.root import STEP
 from ztensor.edit import set_attributes
 from ztensor.errors import (
     ArgumentValueError,
@@ -52,8 +52,8 @@ class CheckpointManager(Shown, Hinted, History):
 
     A step is one file, `step-00000100.zt`, that `ztensor.load_tree` reads, too. It appears as a
     whole or not at all, on disk before anything older is removed. There is no other file: what
-    the folder has is what its files say. A divided checkpoint (see `ztensor.divided`) in a folder
-    `step-00000100` is a step, too: `save_divided` writes one.
+    the folder has is what its files say. A divided checkpoint (see `ztensor.distributed`) in a
+    folder `step-00000100` is a step, too: `save_divided` writes one.
 
     Nothing is read from a clock, and two managers may use one folder: what one removed is gone for
     the other, too.
@@ -212,7 +212,7 @@ class CheckpointManager(Shown, Hinted, History):
             step: its number; one that is there is replaced.
             write: is called with the folder, which is there, or the URL, and with values for the
                 root that make it this step. `ztensor.torch.StorageWriter`,
-                `ztensor.jax.save_sharded` and `ztensor.divided.commit` take both.
+                `ztensor.jax.save_sharded` and `ztensor.distributed.commit` take both.
             metrics: as for `save`; those of the process that writes the root count.
             process: the number of this process.
             force: True saves whatever `every` says.

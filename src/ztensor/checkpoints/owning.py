@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.checkpoints.step import told_by, told_by_root, why_not_a_step
 from ztensor.contents import may_be_of_ours, open_file
-from ztensor.divided.root import is_root, parse_root
+from ztensor.distributed.root import is_root, parse_root
 from ztensor.errors import FormatError, ZTensorError
 from ztensor.opening import open as open_files
 

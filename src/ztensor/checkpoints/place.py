@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ztensor.checkpoints.owning import is_step_file, is_step_root
 from ztensor.checkpoints.step import NAMES, SUFFIX, name_of, not_a_step, step_of, why_not_a_step
 from ztensor.contents import may_be_of_ours
-from ztensor.divided.cleaning import clean_open, remove_parts
-from ztensor.divided.place import REQUESTS, Place
+from ztensor.distributed.cleaning import clean_open, remove_parts
+from ztensor.distributed.place import REQUESTS, Place
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
 from ztensor.source import locking
 from ztensor.source.flushing import flush_file, flush_folder

@@ -6,7 +6,7 @@ import dataclasses
 import errno
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
-from ztensor.divided.root import STEP
+from ztensor.distributed.root import STEP
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor.checkpoints.step import NO_ROOT, not_a_step, told_by_root
-from ztensor.divided.opened import DividedObjects
+from ztensor.distributed.opened import DividedObjects
 from ztensor.opening import open as open_files
 from ztensor.states import AS_SAVED, read_tree
 from ztensor.tree.fitting import fit
@@ -42,7 +42,7 @@ def read_divided(
         metrics = told_by_root(objects.root.values, step, reader.name)
         tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)
         if objects.root.writer == "jax" and into is not None:
-            from ztensor.jax.sharded import laid_over
+            from ztensor.distributed.jax import laid_over
 
             return metrics, laid_over(into, tree)
         return metrics, tree if into is None else fit(into, tree)

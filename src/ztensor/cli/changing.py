@@ -150,7 +150,7 @@ def require_one_file(path: str) -> None:
 
 def is_divided_folder(path: str) -> bool:
     """Return whether a path or URL is of a divided checkpoint, or of what is left of one."""
-    from ztensor.divided.cleaning import has_parts
+    from ztensor.distributed.cleaning import has_parts
     from ztensor.source.table import is_remote
 
     return (os.path.isdir(path) or is_remote(path)) and has_parts(path)

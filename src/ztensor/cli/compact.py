@@ -88,7 +88,7 @@ def compact(terminal: Terminal, options: Namespace) -> None:
 
 def _compact_folder(terminal: Terminal, options: Namespace) -> None:
     """Remove what saves that died left in the folder of a divided checkpoint."""
-    from ztensor.divided import compact as collect
+    from ztensor.distributed import compact as collect
 
     folder, dry_run = options.file, options.dry_run
     gone = collect(folder, older_than=options.older_than, dry_run=dry_run)

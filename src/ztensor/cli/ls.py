@@ -177,7 +177,7 @@ def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]
 
 def _of_chunks(reader: Reader) -> str:
     """Return the word for digests of a divided checkpoint, whose chunks have them; else ""."""
-    divided = sys.modules.get("ztensor.divided.opened")  # it is loaded where there is one
+    divided = sys.modules.get("ztensor.distributed.opened")  # it is loaded where there is one
     objects: Any = reader.objects
     is_divided = divided is not None and isinstance(objects, divided.DividedObjects)
     return "of chunks" if is_divided and objects.root.table.digest is not None else ""

@@ -132,7 +132,7 @@ def repair(terminal: Terminal, options: Namespace) -> None:
 
 def _repair_root(terminal: Terminal, options: Namespace) -> None:
     """Make the root of a divided checkpoint anew where it is lost or damaged."""
-    from ztensor.divided import repair as repair_root
+    from ztensor.distributed import repair as repair_root
 
     folder, dry_run = options.file, options.dry_run
     durable = not options.no_durable

@@ -19,7 +19,7 @@ from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
 from ztensor.contents import only_ours_change, refuse_not_ours
 from ztensor.converting.versions import emitter_for
 from ztensor.digest import writable
-from ztensor.divided.root import says_root
+from ztensor.distributed.root import says_root
 from ztensor.errors import (
     FormatError,
     NotRepresentableError,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ztensor.buffers import aligned
-from ztensor.divided.opened import DividedObjects
+from ztensor.distributed.opened import DividedObjects
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -43,7 +43,7 @@ try:
 except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
 
-from ztensor.jax.sharded import leaf_names, save_sharded
+from ztensor.distributed.jax import leaf_names, save_sharded
 from ztensor.jax.tree import load_tree, save_tree
 from ztensor.jax.values import (
     is_copied,

@@ -148,24 +148,32 @@ class Format(NamedTuple):
     also: tuple[str, ...] = ()
 
 
-_ROOM = "ztensor.foreign"
 # In this order they are tried.
 FORMATS: dict[str, Format] = {
     "safetensors": Format(
-        "safetensors", (".safetensors",), _is_safetensors, f"{_ROOM}.safetensors"
+        "safetensors", (".safetensors",), _is_safetensors, "ztensor.foreign.safetensors"
     ),
-    "keras": Format("Keras", (".keras",), _is_keras, f"{_ROOM}.keras", is_written=False),
-    "npz": Format("NumPy", (".npz",), _is_npz, f"{_ROOM}.npz"),
-    "npy": Format("NumPy", (".npy",), _is_npy, f"{_ROOM}.npy"),
+    "keras": Format("Keras", (".keras",), _is_keras, "ztensor.foreign.keras", is_written=False),
+    "npz": Format("NumPy", (".npz",), _is_npz, "ztensor.foreign.npz"),
+    "npy": Format("NumPy", (".npy",), _is_npy, "ztensor.foreign.npy"),
     "dcp": Format(
-        "torch.distributed.checkpoint", (".distcp",), _is_dcp, f"{_ROOM}.dcp", is_written=False
+        "torch.distributed.checkpoint",
+        (".distcp",),
+        _is_dcp,
+        "ztensor.distributed.dcp",
+        is_written=False,
     ),
     "pt": Format(
-        "PyTorch", (".pt", ".pth"), _is_pt, f"{_ROOM}.pt", is_written=False, also=(".bin", ".ckpt")
+        "PyTorch",
+        (".pt", ".pth"),
+        _is_pt,
+        "ztensor.foreign.pt",
+        is_written=False,
+        also=(".bin", ".ckpt"),
     ),
-    "gguf": Format("GGUF", (".gguf",), _is_gguf, f"{_ROOM}.gguf"),
-    "hdf5": Format("HDF5", (".h5", ".hdf5"), _is_hdf5, f"{_ROOM}.hdf5"),
-    "onnx": Format("ONNX", (".onnx",), _is_onnx, f"{_ROOM}.onnx", is_written=False),
+    "gguf": Format("GGUF", (".gguf",), _is_gguf, "ztensor.foreign.gguf"),
+    "hdf5": Format("HDF5", (".h5", ".hdf5"), _is_hdf5, "ztensor.foreign.hdf5"),
+    "onnx": Format("ONNX", (".onnx",), _is_onnx, "ztensor.foreign.onnx", is_written=False),
 }
 
 

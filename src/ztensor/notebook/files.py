@@ -12,7 +12,7 @@ from ztensor.notebook.sheet import Number, Said, Sheet, Table, number
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ztensor.divided.opened import DividedCheckpoint
+    from ztensor.distributed.opened import DividedCheckpoint
     from ztensor.handle import HandleSlice, safe_open
     from ztensor.metadata import TensorMetadata
     from ztensor.opening import ShardedReader
@@ -58,7 +58,7 @@ def of_divided(checkpoint: DividedCheckpoint) -> Sheet:
         )
     )
     return Sheet(
-        "ztensor.divided.DividedCheckpoint",
+        "ztensor.distributed.DividedCheckpoint",
         without_secrets(checkpoint.objects.name),
         [*facts, ("state", _CLOSED)] if is_closed else facts,
         [] if is_closed else [Table(counted(count, "tensor"), _COLUMNS[:4], rows, count)],

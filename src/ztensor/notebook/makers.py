@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MAKERS: dict[str, Callable[[Any], Sheet]] = {
     "ztensor.reading.reader.ObjectReader": files.of_reader,
     "ztensor.opening.ShardedReader": files.of_set,
-    "ztensor.divided.opened.DividedCheckpoint": files.of_divided,
+    "ztensor.distributed.opened.DividedCheckpoint": files.of_divided,
     "ztensor.handle.safe_open": files.of_handle,
     "ztensor.handle.HandleSlice": files.of_handle_slice,
     "ztensor.reading.slices.TensorSlice": files.of_slice,

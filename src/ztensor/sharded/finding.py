@@ -167,7 +167,7 @@ def _checkpoint_in(folder: RemoteFolder) -> Remote | RemoteFiles | None:
     Returns:
         The file that tells of it, or all its files where each tells of its own part.
     """
-    from ztensor.foreign.dcp.folders import DATA, ROOT, has_shards, is_checkpoint_of
+    from ztensor.distributed.dcp.folders import DATA, ROOT, has_shards, is_checkpoint_of
 
     names = list(folder.names)
     if has_shards(names):

@@ -109,7 +109,7 @@ def is_set(source: Any) -> bool:
             return False
     except OSError:
         return os.path.exists(path + INDEX_SUFFIX)
-    from ztensor.foreign.dcp.folders import is_checkpoint  # one file needs none of it
+    from ztensor.distributed.dcp.folders import is_checkpoint  # one file needs none of it
 
     return not is_checkpoint(path)
 

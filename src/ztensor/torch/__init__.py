@@ -4,7 +4,8 @@ The functions have the names and arguments of those, and more. Shared and non-co
 are no errors here: tied weights are stored once, under all their names.
 
 `StorageWriter` and `StorageReader` are what `torch.distributed.checkpoint` takes, for checkpoints
-of many processes; they are in `checkpoint/`, which is imported when one of them is used.
+of many processes; they are in `ztensor.distributed.torch`, which is imported when one of them is
+used.
 
 `values.py` turns one tensor into what is stored and back, `loading.py` loads those of files,
 `devices.py` brings them onto other devices than the CPU, `quantized.py` makes floats of quantized
@@ -85,9 +86,9 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Return a name of `checkpoint/`, which takes a while to import."""
+    """Return a name of `ztensor.distributed.torch`, which takes a while to import."""
     if name in ("StorageReader", "StorageWriter"):
-        return getattr(importlib.import_module("ztensor.torch.checkpoint"), name)
+        return getattr(importlib.import_module("ztensor.distributed.torch"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import ztensor
 from ztensor import CheckpointManager
-from ztensor.divided import PartWriter, commit, open_divided
-from ztensor.divided.root import PATHS
+from ztensor.distributed import PartWriter, commit, open_divided
+from ztensor.distributed.root import PATHS
 from ztensor.errors import (
     ArgumentValueError,
     FormatError,

@@ -19,7 +19,7 @@ from tests.unit.tree.alike import assert_alike
 from ztensor import CheckpointManager
 from ztensor.checkpoints import manager as module
 from ztensor.checkpoints import place
-from ztensor.divided import PartWriter, commit
+from ztensor.distributed import PartWriter, commit
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,

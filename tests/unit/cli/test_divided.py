@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.divided.saving import save
-from ztensor.divided import PartWriter, compact
+from tests.unit.distributed.saving import save
+from ztensor.distributed import PartWriter, compact
 from ztensor.numpy import load_file, save_file
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.divided.saving import save as save_divided
+from tests.unit.distributed.saving import save as save_divided
 from ztensor import edit
 from ztensor.container.framing import LOOK_BYTES, locate
 from ztensor.digest import ALGORITHMS, digest_of, xxh3

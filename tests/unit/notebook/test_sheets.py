@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import ztensor
-import ztensor.divided
+import ztensor.distributed
 import ztensor.v2
 from tests.unit.page.test_report import HOSTILE, hostile_model
 from ztensor.interactive import Keyed, Shown
@@ -47,10 +47,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             manager.save(step, {"model": {"w": W}, "step": step}, metrics={"<b>loss": step / 3})
     os.truncate(found / "run" / "step-00000002.zt", 60)
     (found / "divided").mkdir()
-    with ztensor.divided.PartWriter(found / "divided", process=0) as writer:
+    with ztensor.distributed.PartWriter(found / "divided", process=0) as writer:
         writer.add("w", W, shape=(4, 6), offsets=(0, 0))
         record = writer.finish()
-    ztensor.divided.commit(found / "divided", [record])
+    ztensor.distributed.commit(found / "divided", [record])
     return found
 
 
@@ -73,7 +73,7 @@ def record(folder: Path) -> Any:
 THINGS: dict[str, Callable[[Path], Any]] = {
     "ObjectReader": lambda folder: ztensor.open(folder / "hostile.zt"),
     "ShardedReader": lambda folder: ztensor.open(folder / "set.zt.index.json"),
-    "DividedCheckpoint": lambda folder: ztensor.divided.open_divided(folder / "divided"),
+    "DividedCheckpoint": lambda folder: ztensor.distributed.open_divided(folder / "divided"),
     "safe_open": lambda folder: ztensor.safe_open(folder / "hostile.zt", "np"),
     "HandleSlice": lambda folder: ztensor.safe_open(folder / "a.zt", "np").get_slice("w"),
     "TensorSlice": lambda folder: ztensor.open(folder / "hostile.zt").get_slice(HOSTILE[0]),
@@ -264,7 +264,7 @@ def test_nothing_is_read_for_a_sheet(folder: Path) -> None:
 def test_what_is_closed_or_gone_is_said(folder: Path, tmp_path: Path) -> None:
     reader, tree = ztensor.open(folder / "a.zt"), ztensor.open_tree(folder / "tree.zt")
     several = ztensor.open(folder / "set.zt.index.json")
-    divided = ztensor.divided.open_divided(folder / "divided")
+    divided = ztensor.distributed.open_divided(folder / "divided")
     for thing in (reader, tree, several, divided):
         thing.close()
         assert "closed; open the file again" in words(thing)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.divided import PartWriter, commit
+from ztensor.distributed import PartWriter, commit
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:

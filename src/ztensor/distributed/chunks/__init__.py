@@ -1,0 +1,10 @@
+"""Tensors that are cut into boxes, which lie in one file or many: put together when they are read.
+
+A *chunk* is one box of a tensor, and where its bytes lie. `boxes.py` is the arithmetic of boxes:
+which overlap, whether they fill a shape. `table.py` holds the chunks of many tensors as columns, so
+that a million of them are no million objects. `assembling.py` is the encoding that fills memory
+with a tensor, or a box of it, from the chunks that overlap.
+
+No format is known here: `distributed/` makes tables of our own checkpoints, modules of `foreign/`
+of other ones.
+"""

@@ -1,0 +1,541 @@
+"""Tensors put together from their chunks: an encoding, and boxes read into memory of the caller.
+
+Nothing is copied twice: bytes of a raw chunk go where they belong, row by row where the place is
+not one run. What is read as a whole is held to its digest, also where it comes in pieces.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.buffers import empty_array, new_bytes
+from ztensor.distributed.chunks.boxes import overlap
+from ztensor.distributed.chunks.staging import BLOCK_BYTES, pieces_of
+from ztensor.distributed.chunks.sums import Sums
+from ztensor.distributed.chunks.table import WHOLE_OBJECT
+from ztensor.encoding import ENCODINGS
+from ztensor.encoding.base import Encoding, Runs, require_decodable, require_equal_length
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    Reason,
+    UnsupportedError,
+    ZTensorError,
+    describe,
+)
+from ztensor.guard import foreign_bytes
+from ztensor.layout.blocks import Blocks
+from ztensor.layout.elements import is_native, result_dtype, stored_form, typed_array
+from ztensor.model.dtype import element_count
+from ztensor.model.later import LaterObjects
+from ztensor.model.manifest import Component, TensorObject
+from ztensor.reading.component import Fetching
+from ztensor.reading.stored_array import Elements, fill
+from ztensor.source.at_once import AtOnce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ztensor.distributed.chunks.boxes import Overlap
+    from ztensor.distributed.chunks.table import Chunk, ChunkTable
+    from ztensor.encoding import Stored
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+    from ztensor.reading.component import Parts
+    from ztensor.source.joined import JoinedSource
+
+    # Gives the object a row tells of whose encoding is `WHOLE_OBJECT`.
+    Whole = Callable[[Chunk], TensorObject]
+
+# How a component is stored that lies in several chunks; no file has this word.
+WORD = "divided"
+# What of a store is believed of the length of a tensor: to ask for each file takes a request.
+_MOST_CLAIMED = 256 << 20
+
+
+class Assembler:
+    """Fills memory with tensors of a table, or boxes of them.
+
+    Args:
+        table: what they are made of.
+        source: the files, joined; the table's come behind the first.
+        limits: the caps in force.
+        verify: None checks the digests of chunks that are read as a whole, True those of all that
+            are touched, False none.
+        starts: where each of the table's files begins in the source.
+    """
+
+    def __init__(
+        self,
+        table: ChunkTable,
+        source: JoinedSource,
+        limits: Limits,
+        *,
+        verify: bool | None,
+        starts: Sequence[int],
+    ) -> None:
+        self.table = table
+        self.source = source
+        self._starts = starts
+        self._verify = verify
+        self._limits = limits
+        self.fetching = Fetching(source, ENCODINGS, limits, verify=verify)
+
+    # --- What tensors are -------------------------------------------------------------------
+
+    def objects(self, whole: Whole | None = None) -> Mapping[str, TensorObject]:
+        """Return the tensors by their names; each is described when it is asked for.
+
+        Args:
+            whole: gives the object that a row of `WHOLE_OBJECT` tells of, its places those in the
+                source.
+        """
+        return LaterObjects(self.table.names, functools.partial(self._object, whole))
+
+    def _object(self, whole: Whole | None, name: str) -> TensorObject:
+        table = self.table
+        number = table.tensor_of[name]
+        kind, shape = table.kind_of(number), table.shapes[number]
+        rows = table.rows(number)
+        if len(rows) == 1:
+            chunk = table.chunk(rows.start)
+            if chunk.encoding == WHOLE_OBJECT:
+                if whole is None:
+                    raise UnsupportedError("nothing tells what the object is made of")
+                return whole(chunk)
+            return TensorObject(shape, kind.format, {"data": self.component(chunk)})
+        nbytes = table.nbytes(number)
+        if nbytes is None:
+            raise UnsupportedError(
+                "the element type is unknown, and so is how its chunks go together",
+                reason=Reason.UNKNOWN_TYPE,
+                found=describe(kind.type or kind.dtype),
+            )
+        if not rows:  # no element, so no bytes either
+            return TensorObject(shape, kind.format, {"data": kind.component})
+        component = Component(
+            kind.dtype,
+            self.source.size + number,  # no bytes are there; it tells which tensor this is
+            table.stored_nbytes(number),
+            kind.type,
+            encoding=WORD,
+            decoded_length=nbytes,
+        )
+        return TensorObject(shape, kind.format, {"data": component})
+
+    def encodings(self) -> Mapping[str, Any]:
+        """Return how the components of `objects` are stored, by the word for it."""
+        return {**ENCODINGS, WORD: DividedEncoding(self)}
+
+    def component(self, chunk: Chunk) -> Component:
+        """Return where the bytes of a chunk lie in the source, and what they are."""
+        kind = self.table.kind_of(chunk.tensor)
+        unit = kind.unit
+        decoded = None
+        if chunk.encoding != "raw" and unit is not None:
+            decoded = -(-element_count(chunk.sizes) // unit[1]) * unit[0]
+        return Component(
+            kind.dtype,
+            self._starts[chunk.file] + chunk.at,
+            chunk.length,
+            kind.type,
+            encoding=chunk.encoding,
+            digest=chunk.digest,
+            decoded_length=decoded,
+        )
+
+    def number_at(self, offset: int) -> int:
+        """Return the tensor of a component of `objects` that lies in several chunks."""
+        return offset - self.source.size
+
+    def require_length(self, tensor: int, expected: int, limits: Limits) -> None:
+        """Refuse what cannot decode to so many bytes, before they are allocated.
+
+        Raises:
+            ZTensorError: so it is, or a file that it needs is not there.
+        """
+        table = self.table
+        require_equal_length(
+            table.nbytes(tensor) or 0, expected, "the tensor has another length than its shape"
+        )
+        rows = table.rows(tensor)
+        part = slice(rows.start, rows.stop)
+        raw = 0
+        words = np.zeros(len(rows), np.uint8) if table.encoding is None else table.encoding[part]
+        for number in np.unique(words).tolist():
+            if table.encodings[number] == "raw":
+                raw = int(table.length[part][words == number].sum(dtype=np.uint64))
+        require_decodable(expected - min(raw, expected), limits)
+        most = _MOST_CLAIMED if self.source.prefers_long_reads else BLOCK_BYTES
+        if expected > most:  # lengths are a claim until the files were opened
+            for file in np.unique(table.file[part]).tolist():
+                found, _ = self.source.place(self._starts[file])
+                found.confirm()
+
+    # --- Boxes ------------------------------------------------------------------------------
+
+    def read_box(
+        self, tensor: int, offsets: Sequence[int], sizes: Sequence[int], destination: Array
+    ) -> None:
+        """Fill an array with a box of a tensor; see `DividedObjects.read_box`.
+
+        Raises:
+            ArgumentValueError: the box does not lie in the tensor, or the array is of another
+                shape or read-only.
+            ArgumentTypeError: the array has another element type.
+            FormatError: stored bytes are damaged.
+            UnsupportedError: the type or an encoding is unknown.
+            LimitError: a safety cap is exceeded.
+            SourceError: the bytes could not be read.
+        """
+        self._require_box(tensor, offsets, sizes, destination)
+        if not destination.size:
+            return
+        dtype = result_dtype(self.table.kind_of(tensor).component)
+        target = destination if destination.dtype == dtype else destination.view(dtype)
+        self.fill(tensor, offsets, sizes, target)
+
+    def fill(
+        self,
+        tensor: int,
+        offsets: Sequence[int],
+        sizes: Sequence[int],
+        target: Array,
+        see: Callable[[Chunk, Overlap, Array], None] | None = None,
+        gathered: AtOnce | None = None,
+    ) -> None:
+        """Fill an array of the tensor's own element type with a box that lies in the tensor.
+
+        Args:
+            tensor: its number.
+            offsets: where the box begins.
+            sizes: how long it is.
+            target: (sizes) what is filled.
+            see: called with each chunk, what of it was asked for, and `target`, once the bytes are
+                there.
+            gathered: reads of several tensors, which the caller ends.
+
+        Raises:
+            ZTensorError: what `read_box` raises.
+        """
+        at_once = AtOnce(self.source) if gathered is None else gathered
+        for chunk in self.table.touching(tensor, offsets, sizes):
+            common = overlap(chunk.offsets, chunk.sizes, offsets, sizes)
+            with self.located(chunk):
+                _Part(self, chunk, common, target[common.in_target]).read(at_once)
+            if see is not None:
+                at_once.later(functools.partial(see, chunk, common, target))
+        if gathered is None:
+            at_once.end()
+
+    def arrays(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the tensors among some that lie in several chunks, read by few requests.
+
+        Those that need more than that, such as another byte order, are left out.
+
+        Raises:
+            ZTensorError: what `read_box` raises.
+        """
+        found: dict[str, Array] = {}
+        at_once = AtOnce(self.source)
+        for name in names:
+            number = self.table.tensor_of.get(name)
+            if number is None or len(self.table.rows(number)) < 2:
+                continue
+            kind, shape = self.table.kind_of(number), self.table.shapes[number]
+            if kind.unit is None or not is_native(kind.component):
+                continue
+            self.require_length(number, self.table.nbytes(number) or 0, self._limits)
+            found[name] = empty_array(shape, result_dtype(kind.component))
+            self.fill(number, (0,) * len(shape), shape, found[name], gathered=at_once)
+        at_once.end()
+        return found
+
+    def located(self, chunk: Chunk) -> _Located:
+        """Return a context in which errors are told file, tensor and chunk."""
+        return _Located(self, chunk)
+
+    def name_of_file(self, chunk: Chunk) -> str:
+        """Return what messages call the file a chunk lies in."""
+        return self.source.place(self._starts[chunk.file])[0].name
+
+    @property
+    def checks(self) -> bool:
+        """Return whether digests of what is read as a whole are checked."""
+        return self._verify is not False
+
+    def _require_box(
+        self, tensor: int, offsets: Sequence[int], sizes: Sequence[int], destination: Array
+    ) -> None:
+        table = self.table
+        shape, name = table.shapes[tensor], table.names[tensor]
+        if not isinstance(destination, np.ndarray):
+            raise ArgumentTypeError(
+                "a box is read into an array", object_name=name, found=describe(destination, 40)
+            )
+        if (
+            len(offsets) != len(shape)
+            or len(sizes) != len(shape)
+            or any(
+                start < 0 or size < 0 or start + size > length
+                for start, size, length in zip(offsets, sizes, shape, strict=True)
+            )
+        ):
+            raise ArgumentValueError(
+                "the box does not lie in the tensor",
+                object_name=name,
+                expected=f"within shape {describe(shape)}",
+                found=f"{describe(tuple(offsets))} of sizes {describe(tuple(sizes))}",
+            )
+        if destination.shape != tuple(sizes):
+            raise ArgumentValueError(
+                "the array does not fit the box",
+                object_name=name,
+                expected=f"shape {describe(tuple(sizes))}",
+                found=f"shape {destination.shape}",
+            )
+        if not destination.flags.writeable:
+            raise ArgumentValueError("the array is read-only", object_name=name)
+        dtype = result_dtype(table.kind_of(tensor).component)
+        is_alike = destination.dtype.itemsize == dtype.itemsize and destination.dtype.kind in "uV"
+        if destination.dtype != dtype and not is_alike:
+            raise ArgumentTypeError(
+                "the array does not fit the tensor",
+                object_name=name,
+                expected=f"{dtype.name}, or unsigned integers of that width",
+                found=destination.dtype.name,
+            )
+
+
+class _Located(foreign_bytes):
+    """Tells errors that pass in which file, tensor and chunk they are.
+
+    Args:
+        assembler: whose chunk it is.
+        chunk: the chunk.
+    """
+
+    __slots__ = ("_assembler", "_chunk")
+
+    def __init__(self, assembler: Assembler, chunk: Chunk) -> None:
+        super().__init__("the chunk")
+        self._assembler = assembler
+        self._chunk = chunk
+
+    def locate(self, error: ZTensorError) -> None:
+        """Fill in where an error comes from."""
+        chunk = self._chunk
+        error.locate(
+            file=self._assembler.name_of_file(chunk),
+            object_name=self._assembler.table.names[chunk.tensor],
+        )
+        error.hint = error.hint or shown(chunk)
+
+
+def shown(chunk: Chunk) -> str:
+    """Return what messages call a chunk."""
+    return f"in the chunk at {list(chunk.offsets)} of sizes {list(chunk.sizes)}"
+
+
+class _Part:
+    """What is wanted of one chunk, and where it belongs.
+
+    Args:
+        assembler: reads it.
+        chunk: the chunk.
+        common: what is wanted of it.
+        target: where that belongs.
+    """
+
+    def __init__(self, assembler: Assembler, chunk: Chunk, common: Overlap, target: Array) -> None:
+        self._assembler = assembler
+        self._chunk = chunk
+        self._common = common
+        self._target = target
+        self._stored = assembler.fetching.of(assembler.component(chunk))
+
+    def read(self, at_once: AtOnce) -> None:
+        """Ask for what fills the target."""
+        component = self._stored.component
+        in_place = is_native(component)
+        is_whole = self._common.sizes == self._chunk.sizes
+        if not self._target.size:
+            return
+        if is_whole and in_place and component.encoding == "raw":
+            self._read_raw(at_once)
+        elif is_whole and in_place and self._target.flags.c_contiguous:
+            self._stored.decoded(self._target.nbytes, self._target.reshape(-1).view(np.uint8))
+        else:
+            reading = None
+            if in_place and not is_whole:
+                width = self._target.dtype.itemsize
+                needed = element_count(self._chunk.sizes) * width
+                reading = self._stored.reading(needed, self._chunk.row)
+            if reading is None:
+                self._target[...] = self._decoded()[self._common.source]
+            else:
+                self._read_part(reading, at_once)
+
+    def _decoded(self) -> Array:
+        """Return the whole chunk as new memory."""
+        component = self._stored.component
+        data: memoryview | Array
+        if component.encoding == "raw":
+            data = self._stored.raw(copy=True)
+        else:
+            data = self._stored.decoded(component.decoded_length)
+        array = typed_array(component, data)[: element_count(self._chunk.sizes)]
+        return array.reshape(self._chunk.sizes)
+
+    def _read_raw(self, at_once: AtOnce) -> None:
+        """Read all of a raw chunk."""
+        target = self._target
+        if not self._assembler.source.prefers_long_reads:
+            self._stored.fill_pieces(pieces_of(target))
+            return
+        is_run = target.flags.c_contiguous
+        whole = target if is_run else empty_array(target.shape, target.dtype)
+        memory = whole.reshape(-1).view(np.uint8).data
+        at_once.add(self._stored.component.offset, memory)
+
+        def end() -> None:
+            with self._assembler.located(self._chunk):
+                self._stored.require_filled(memory)
+            if not is_run:
+                target[...] = whole
+
+        at_once.later(end)
+
+    def _read_part(self, reading: Parts, at_once: AtOnce) -> None:
+        """Read some of the decoded bytes."""
+        elements = Elements.of(self._stored.component)
+        for place in _blocks(self._target):
+            part = self._target[place]
+            is_run = part.flags.c_contiguous
+            block = part if is_run else empty_array(part.shape, part.dtype)
+            wanted = [
+                range(one.start, one.stop)[within]
+                for one, within in itertools.zip_longest(
+                    self._common.source, place, fillvalue=slice(None)
+                )
+            ]
+            fill(reading, elements, self._chunk.sizes, wanted, block, at_once)
+            if not is_run:
+                at_once.later(functools.partial(np.copyto, part, block))
+
+
+def _blocks(target: Array) -> Iterator[tuple[slice, ...]]:
+    """Yield the parts of an array to fill one after the other: all of it where it is a run."""
+    most = target.nbytes if target.flags.c_contiguous else BLOCK_BYTES
+    blocks = Blocks(target.shape, target.itemsize, most)
+    for start, stop in itertools.pairwise(blocks.ends()):
+        yield blocks.place(start, stop)
+
+
+class DividedEncoding(Encoding):
+    """How components are stored that lie in several chunks: see `ztensor.encoding.base.Encoding`.
+
+    Args:
+        assembler: puts them together.
+    """
+
+    name = WORD
+    has_sum = True  # decoding all of a component compares the digests of its chunks
+
+    def __init__(self, assembler: Assembler) -> None:
+        self._assembler = assembler
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse what cannot decode to `expected_length` bytes, before they are allocated."""
+        self._assembler.require_length(self._number(stored), expected_length, limits)
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly."""
+        number = self._number(stored)
+        self._assembler.require_length(number, destination.nbytes, limits)
+        table = self._assembler.table
+        shape, component = table.shapes[number], table.kind_of(number).component
+        dtype = result_dtype(component)
+        flat = np.frombuffer(destination, np.uint8)
+        if is_native(component):
+            target = flat.view(dtype).reshape(shape)
+        else:
+            target = empty_array(shape, dtype)
+        self._assembler.fill(number, (0,) * len(shape), shape, target)
+        if not is_native(component):
+            flat[:] = stored_form(target).view(np.uint8)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the bytes in pieces; each is new memory, and each chunk is held to its digest."""
+        number = self._number(stored)
+        length = self._assembler.table.nbytes(number) or 0
+        if expected_length is not None:
+            length = expected_length
+        self._assembler.require_length(number, length, limits)
+        if not self.is_streamed(stored):
+            whole = new_bytes(length)
+            self.decode_into(stored, whole, limits)
+            yield from (whole[at : at + BLOCK_BYTES] for at in range(0, length, BLOCK_BYTES))
+            return
+        blocks, sums = self._blocks(number), Sums(self._assembler)
+        for start, stop in itertools.pairwise(blocks.ends()):
+            piece = new_bytes(stop - start)
+            self._fill_block(number, blocks.place(start, stop), piece, sums)
+            yield piece
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether `decode_chunks` holds little more than the piece it gives."""
+        return is_native(self._assembler.table.kind_of(self._number(stored)).component)
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return blocks of rows, of which a slice reads those it needs."""
+        self.require_length(stored, expected_length, limits)
+        if not self.is_streamed(stored):
+            return None
+        ends = self._blocks(self._number(stored)).ends()
+        return Runs(ends, ends)
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` (flat, bytes, writable) with one block, exactly."""
+        del limits
+        number = self._number(stored)
+        self._fill_block(number, self._blocks(number).place(start, stop), destination, None)
+
+    def read_box(
+        self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Array
+    ) -> bool:
+        """Fill an array of the tensor's element type with a box of it."""
+        self._assembler.fill(self._number(stored), offsets, sizes, target)
+        return True
+
+    def _number(self, stored: Stored) -> int:
+        return self._assembler.number_at(stored.offset)  # type: ignore[attr-defined]
+
+    def _blocks(self, number: int) -> Blocks:
+        table = self._assembler.table
+        dtype = result_dtype(table.kind_of(number).component)
+        return Blocks(table.shapes[number], dtype.itemsize, BLOCK_BYTES)
+
+    def _fill_block(
+        self,
+        number: int,
+        place: tuple[slice, ...],
+        destination: memoryview,
+        sums: Sums | None,
+    ) -> None:
+        table = self._assembler.table
+        shape, dtype = table.shapes[number], result_dtype(table.kind_of(number).component)
+        whole = (*place, *(slice(0, length) for length in shape[len(place) :]))
+        offsets = tuple(part.start for part in whole)
+        sizes = tuple(part.stop - part.start for part in whole)
+        target = np.frombuffer(destination, dtype).reshape(sizes)
+        see = None if sums is None else sums.see
+        self._assembler.fill(number, offsets, sizes, target, see)

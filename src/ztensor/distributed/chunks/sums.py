@@ -1,0 +1,70 @@
+"""Digests of chunks whose elements come in blocks, compared once a chunk is whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ztensor.digest import require_match
+from ztensor.model.dtype import element_count
+from ztensor.reading.component import digest_of
+
+if TYPE_CHECKING:
+    from ztensor.digest import Hasher
+    from ztensor.distributed.chunks.assembling import Assembler
+    from ztensor.distributed.chunks.boxes import Overlap
+    from ztensor.distributed.chunks.table import Chunk
+    from ztensor.layout.base import Array
+    from ztensor.reading.component import StoredComponent
+
+
+class _Running(NamedTuple):
+    hasher: Hasher
+    left: int
+
+
+class Sums:
+    """The digests of chunks whose elements pass in order, block by block.
+
+    Blocks of a tensor in C's order show each chunk's elements in C's order, too.
+
+    Args:
+        assembler: whose chunks they are.
+    """
+
+    def __init__(self, assembler: Assembler) -> None:
+        self._assembler = assembler
+        self._running: dict[int, _Running] = {}
+
+    def see(self, chunk: Chunk, common: Overlap, target: Array) -> None:
+        """Take what was read of a chunk; raise where all of it was, and it is not right.
+
+        Raises:
+            DigestMismatchError: it is not.
+        """
+        if common.sizes == chunk.sizes or not self._assembler.checks:
+            return  # it was checked when it was read
+        with self._assembler.located(chunk):
+            stored = self._assembler.fetching.of(self._assembler.component(chunk))
+            running = self._running.get(chunk.row) or self._begin(stored, chunk)
+            if running is None:
+                return
+            part = np.ascontiguousarray(target[common.in_target])
+            running.hasher.update(part.reshape(-1).view(np.uint8).data)
+            left = running.left - element_count(common.sizes)
+            if left:
+                self._running[chunk.row] = running._replace(left=left)
+                return
+            self._running.pop(chunk.row, None)
+            digest = digest_of(stored.component)
+            if digest is not None:
+                require_match(digest, running.hasher.hexdigest())
+
+    def _begin(self, stored: StoredComponent, chunk: Chunk) -> _Running | None:
+        digest = digest_of(stored.component)
+        if digest is None or digest.known is None:
+            return None
+        if stored.component.encoding != "raw" and stored.check(once=True):
+            return None
+        return _Running(digest.known.hasher(), element_count(chunk.sizes))

@@ -1,0 +1,352 @@
+"""The chunks of many tensors as columns: what each tensor is, and where its boxes lie.
+
+Rows are in the order of their tensors, so that those of one are neighbours. Nothing here makes an
+object for a chunk but who asks for one, and every claim is checked for all rows at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztensor.digest import ALGORITHMS
+from ztensor.distributed.chunks.boxes import find_misfit, touching
+from ztensor.errors import FormatError, Reason, ZTensorError
+from ztensor.layout.elements import result_dtype, storage_dtype
+from ztensor.locks import cached_property
+from ztensor.model.dtype import element_count
+from ztensor.model.manifest import Component
+from ztensor.model.showing import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+# Of the encodings of a table: where the manifest of the file it lies in tells how it is stored.
+WHOLE_OBJECT = "object"
+_CHUNK_COST, _AXIS_COST = 100, 28  # bytes: for each chunk, and for each axis of each
+_BATCH = 1 << 14  # rows that are looked at together: they stay in cache
+
+
+class Kind(NamedTuple):
+    """What tensors of a table have in common: storage type, logical type, layout."""
+
+    dtype: str
+    type: str | None = None
+    format: str = "dense"
+
+    @property
+    def component(self) -> Component:
+        """Return a component of this kind that lies nowhere."""
+        return Component(self.dtype, 0, 0, self.type)
+
+    @property
+    def unit(self) -> tuple[int, int] | None:
+        """Return how many bytes hold how many elements; None where that is not known here."""
+        return _unit(self.dtype, self.type)
+
+
+@functools.cache
+def _unit(dtype: str, type: str | None) -> tuple[int, int] | None:
+    component = Component(dtype, 0, 0, type)
+    if type is not None and component.logical is None:
+        return None
+    try:
+        per_unit = 1 if component.logical is None else component.logical.elements_per_storage
+        whole = result_dtype(component) if per_unit == 1 else storage_dtype(component)
+    except ZTensorError:
+        return None
+    return whole.itemsize, per_unit
+
+
+class TableFile(NamedTuple):
+    """A file of chunks: name beneath the folder, length, digest of its manifest or ""."""
+
+    name: str
+    size: int
+    digest: str = ""
+
+
+class Chunk(NamedTuple):
+    """One row of a table.
+
+    Attributes:
+        row: -1 of a chunk that is in no table yet.
+        tensor: an index of the table's names; so `file` of its files.
+        number: which of the objects of the tensor's name in that file it is, from 0.
+        offsets: where the box begins; `sizes`: how long it is.
+        at: where its bytes begin in the file; `length`: how many are stored.
+        digest: `algorithm:hex` over these, or None.
+        content: xxh3-128 over the decoded bytes, or None.
+    """
+
+    row: int
+    tensor: int
+    file: int
+    number: int
+    encoding: str
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    at: int
+    length: int
+    digest: str | None
+    content: bytes | None = None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ChunkTable:
+    """The chunks of many tensors. Arrays are not written to.
+
+    Attributes:
+        names: of each tensor; each once.
+        kinds: few in number; `kind` (tensors,) has the index of each tensor.
+        shapes: of each tensor.
+        files: that the chunks are in; `file` (chunks,) has the index of each chunk.
+        encodings: few in number, `WHOLE_OBJECT` among them; `encoding` (chunks,) has the index of
+            each chunk, and is None where all are the first.
+        tensor: (chunks,) the tensor of each, ascending.
+        number: (chunks,) see `Chunk`; None where all are 0.
+        offsets: (all axes of all chunks,) where boxes begin, one after the other; so `sizes`.
+        at: (chunks,) where the bytes begin in the file; `length`: how many are stored.
+        digest: (chunks, bytes) of the stored bytes, by `algorithm`; None where there are none.
+        content: (chunks, 16) xxh3-128 over the decoded bytes; None where not asked for.
+    """
+
+    names: Sequence[str]
+    kinds: Sequence[Kind]
+    kind: Array
+    shapes: Sequence[tuple[int, ...]]
+    files: Sequence[TableFile]
+    encodings: Sequence[str]
+    tensor: Array
+    file: Array
+    number: Array | None
+    encoding: Array | None
+    offsets: Array
+    sizes: Array
+    at: Array
+    length: Array
+    digest: Array | None = None
+    algorithm: str = ""
+    content: Array | None = None
+
+    def __len__(self) -> int:
+        """Return how many chunks there are."""
+        return len(self.tensor)
+
+    @cached_property
+    def tensor_of(self) -> Mapping[str, int]:
+        """Return the number of each tensor by its name."""
+        return {name: number for number, name in enumerate(self.names)}
+
+    @cached_property
+    def ranks(self) -> Array:
+        """Return the number of axes of each tensor."""
+        count = len(self.shapes)
+        return np.fromiter((len(shape) for shape in self.shapes), np.int64, count)
+
+    @cached_property
+    def _first_rows(self) -> Array:
+        dtype = self.tensor.dtype  # numbers of another one would have all rows copied
+        known = min(len(self.names), int(np.iinfo(dtype).max) + 1)
+        found: Array = np.full(len(self.names) + 1, len(self.tensor), np.int64)
+        found[:known] = np.searchsorted(self.tensor, np.arange(known).astype(dtype))
+        return found
+
+    @cached_property
+    def _first_axes(self) -> Array:
+        """Return where the boxes of each tensor begin in `offsets` and `sizes`."""
+        counts = np.diff(self._first_rows) * self.ranks
+        return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
+
+    def rows(self, tensor: int) -> range:
+        """Return the rows of a tensor."""
+        return range(int(self._first_rows[tensor]), int(self._first_rows[tensor + 1]))
+
+    def boxes(self, tensor: int) -> tuple[Array, Array]:
+        """Return where the boxes of a tensor begin and how long they are: (chunks, axes) each."""
+        part = slice(int(self._first_axes[tensor]), int(self._first_axes[tensor + 1]))
+        shape = len(self.rows(tensor)), int(self.ranks[tensor])
+        return self.offsets[part].reshape(shape), self.sizes[part].reshape(shape)
+
+    def kind_of(self, tensor: int) -> Kind:
+        """Return what a tensor is."""
+        return self.kinds[int(self.kind[tensor])]
+
+    def chunk(self, row: int) -> Chunk:
+        """Return one row."""
+        tensor = int(self.tensor[row])
+        rank = int(self.ranks[tensor])
+        first = int(self._first_axes[tensor]) + (row - int(self._first_rows[tensor])) * rank
+        digest = None
+        if self.digest is not None:
+            digest = ALGORITHMS[self.algorithm].spell(self.digest[row].tobytes().hex())
+        return Chunk(
+            row,
+            tensor,
+            int(self.file[row]),
+            0 if self.number is None else int(self.number[row]),
+            self.encodings[0 if self.encoding is None else int(self.encoding[row])],
+            tuple(self.offsets[first : first + rank].tolist()),
+            tuple(self.sizes[first : first + rank].tolist()),
+            int(self.at[row]),
+            int(self.length[row]),
+            digest,
+            None if self.content is None else self.content[row].tobytes(),
+        )
+
+    def touching(
+        self, tensor: int, offsets: Sequence[int], sizes: Sequence[int]
+    ) -> Iterator[Chunk]:
+        """Yield the chunks of a tensor that have elements in a box."""
+        first = self.rows(tensor).start
+        for row in touching(*self.boxes(tensor), offsets, sizes).tolist():
+            yield self.chunk(first + row)
+
+    def nbytes(self, tensor: int) -> int | None:
+        """Return how many bytes a dense tensor decodes to; None where its type is unknown."""
+        return nbytes_of(self.kind_of(tensor), self.shapes[tensor])
+
+    def stored_nbytes(self, tensor: int) -> int:
+        """Return how many bytes the chunks of a tensor have as they are stored."""
+        rows = self.rows(tensor)
+        return int(self.length[rows.start : rows.stop].sum(dtype=np.uint64))
+
+    # --- Is it right? -----------------------------------------------------------------------
+
+    @property
+    def check_cost(self) -> int:
+        """Return the bytes of memory that `require_valid` takes at most."""
+        return _CHUNK_COST * len(self) + _AXIS_COST * len(self.offsets)
+
+    def require_valid(self) -> None:
+        """Raise where the chunks cannot be those of the tensors.
+
+        Every box lies in its shape, those of a tensor fill it, each element once; every chunk lies
+        in its file, and a raw one is as long as its box.
+
+        Raises:
+            FormatError: so it is; the message names the tensor.
+        """
+        if len(self.tensor) and (
+            int(self.tensor.max()) >= len(self.names)
+            or (len(self) > 1 and bool((self.tensor[1:] < self.tensor[:-1]).any()))
+        ):
+            raise broken("the chunks are not in the order of the tensors")
+        if int(self._first_axes[-1]) != len(self.offsets) or len(self.sizes) != len(self.offsets):
+            raise broken(
+                "the boxes have another number of axes than their tensors",
+                expected=str(int(self._first_axes[-1])),
+                found=f"{len(self.offsets)} and {len(self.sizes)}",
+            )
+        self._require_places()
+        self._require_boxes()
+
+    def _wrong(self, row: int, message: str) -> FormatError:
+        """Return the error for a row."""
+        chunk = self.chunk(row)
+        error = broken(
+            f"a chunk {message}",
+            found=f"chunk at {list(chunk.offsets)} of sizes {list(chunk.sizes)}, {chunk.length} "
+            f"bytes at {chunk.at}",
+        )
+        error.object_name = self.names[chunk.tensor]
+        return error
+
+    def _require_places(self) -> None:
+        """Raise where a file, an encoding or a place in a file is none."""
+        if not len(self):
+            return
+        if int(self.file.max()) >= len(self.files):
+            raise broken(
+                "a chunk lies in a file that is not listed",
+                expected=f"one of {len(self.files)}",
+                found=str(int(self.file.max())),
+            )
+        if (0 if self.encoding is None else int(self.encoding.max())) >= len(self.encodings):
+            raise broken("a chunk has an encoding that is not listed")
+        sizes = np.fromiter((file.size for file in self.files), np.int64, len(self.files))
+        wrong = self.at.astype(np.int64) + self.length.astype(np.int64) > sizes[self.file]
+        if wrong.any():
+            raise self._wrong(int(np.argmax(wrong)), "does not lie in its file")
+
+    def _require_boxes(self) -> None:
+        """Raise where boxes leave their shape, overlap, leave elements out, or are too long."""
+        for rank in np.unique(self.ranks).tolist():
+            chosen = np.flatnonzero(self.ranks == rank)
+            listed = [self.shapes[number] for number in chosen.tolist()]
+            shapes = np.array(listed, np.int64).reshape(len(listed), rank)
+            place = np.zeros(len(self.names), np.int32)
+            place[chosen] = np.arange(len(chosen))
+            rows = np.flatnonzero(self.ranks[self.tensor] == rank)
+            for start in range(0, len(rows), _BATCH):
+                some = rows[start : start + _BATCH]
+                offsets, sizes = (column.astype(np.int64) for column in self._boxes_of(some, rank))
+                wrong = (sizes > shapes[place[self.tensor[some]]] - offsets).any(axis=1)
+                if wrong.any():
+                    raise self._wrong(int(some[np.argmax(wrong)]), "does not lie in its tensor")
+                self._require_lengths(some, sizes.prod(axis=1, dtype=np.float64))
+            found = find_misfit(*self._boxes_of(rows, rank), place[self.tensor[rows]], shapes)
+            if found is not None:
+                raise self._misfit(int(chosen[found.tensor]), found.element, rows[found.boxes])
+
+    def _boxes_of(self, rows: Array, rank: int) -> tuple[Array, Array]:
+        """Return the boxes of rows of one rank: (rows, axes) each."""
+        tensors = self.tensor[rows]
+        first = self._first_axes[tensors] + (rows - self._first_rows[tensors]) * rank
+        places = first[:, None] + np.arange(rank)
+        return self.offsets[places], self.sizes[places]
+
+    def _require_lengths(self, rows: Array, counts: Array) -> None:
+        """Raise where raw chunks are not as long as their boxes of so many elements.
+
+        Counts are floats: exact below 2^53, and more lies in no file.
+        """
+        is_raw: Array = np.array([word == "raw" for word in self.encodings])
+        words = np.zeros(len(rows), np.intp) if self.encoding is None else self.encoding[rows]
+        kinds = self.kind[self.tensor[rows]]
+        for number, kind in enumerate(self.kinds):
+            unit = kind.unit if kind.format == "dense" else None
+            if unit is not None:
+                nbytes = np.ceil(counts / unit[1]) * unit[0]
+                wrong = is_raw[words] & (kinds == number) & (nbytes != self.length[rows])
+                if wrong.any():
+                    raise self._wrong(int(rows[np.argmax(wrong)]), "is not as long as its box")
+
+    def _misfit(self, tensor: int, element: list[int], rows: Array) -> FormatError:
+        """Return the error for an element that is not in exactly one chunk."""
+        chunks = [self.chunk(row) for row in rows[:2].tolist()]
+        if chunks:
+            error = broken(
+                "two chunks of a tensor overlap",
+                found="chunks at "
+                + " and at ".join(f"{list(c.offsets)} of sizes {list(c.sizes)}" for c in chunks),
+            )
+        else:
+            error = broken(
+                "the chunks of a tensor do not cover it",
+                expected=f"{element_count(self.shapes[tensor])} elements",
+                found=f"{counted(len(self.rows(tensor)), 'chunk')} without the one at {element}",
+            )
+        error.object_name = self.names[tensor]
+        return error
+
+
+def nbytes_of(kind: Kind, shape: tuple[int, ...]) -> int | None:
+    """Return how many bytes a dense tensor of a kind decodes to; None where that is unknown."""
+    unit = kind.unit
+    if unit is None:
+        return None
+    width, per_unit = unit
+    return -(-element_count(shape) // per_unit) * width
+
+
+def broken(message: str, expected: str | None = None, found: str | None = None) -> FormatError:
+    """Return the error for a table that cannot be true."""
+    return FormatError(message, reason=Reason.SHARD_INDEX, expected=expected, found=found)

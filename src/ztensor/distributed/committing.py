@@ -1,0 +1,340 @@
+"""How a save becomes the checkpoint: the root is written last, and then the old files go.
+
+Until the root is in place readers find the checkpoint of before, if there was one; from then on
+they find the new one. Nobody finds some of both, as no file is ever written to a second time.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
+from ztensor.distributed.cleaning import clean
+from ztensor.distributed.part import let_go
+from ztensor.distributed.place import Place
+from ztensor.distributed.root import encode_values, is_root, open_root, parse_root, write_root
+from ztensor.distributed.saves import save_of_records
+from ztensor.errors import (
+    FormatError,
+    SourceError,
+    SourceNotFoundError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.sharded.naming import ROOT
+from ztensor.source.reference import Remote
+from ztensor.source.sink import FileSink
+from ztensor.source.targets import require_free
+from ztensor.source.upload import RemoteSink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ztensor.distributed.part import PartRecord
+    from ztensor.distributed.saves import Save
+    from ztensor.source.sink import Durable
+    from ztensor.typing import Path, Storage
+
+    Array = np.ndarray[Any, Any]
+
+
+def commit(
+    folder: Path,
+    records: Iterable[PartRecord],
+    values: Mapping[str, object] | None = None,
+    *,
+    overwrite: bool = True,
+    durable: Durable = "auto",
+    storage: Storage | None = None,
+    writer: str = "",
+) -> None:
+    """Make what the processes wrote the checkpoint of a folder, as a whole or not at all.
+
+    One process calls it, once all have finished. Then files are removed that only the checkpoint
+    of before named, and those that saves left which died.
+
+    Args:
+        folder: as the processes' writers got it.
+        records: of each process what `PartWriter.finish` gave.
+        values: what is no tensor, by name: plain values of Python and NumPy, and containers of
+            them; see `ztensor.save_tree` for what is kept.
+        overwrite: False refuses to replace a checkpoint.
+        durable: see `ztensor.typing.SaveOptions`.
+        storage: see `ztensor.typing.OpenOptions`.
+        writer: what calls this, such as `"torch"`; kept in the root.
+
+    Raises:
+        NotRepresentableError: a value that no file can hold; the message has its place.
+        UsageError: the processes disagree about a tensor, their chunks leave a tensor, overlap or
+            do not cover it, or there is a checkpoint and `overwrite` is False. What was there
+            before still is. Or the records are not those of all processes of one save.
+        SourceError: a file of a process is not there, or the root could not be written.
+    """
+    place = Place(folder, storage)
+    try:
+        all_records = list(records)
+        save = save_of_records(place, all_records)
+        _commit(place, all_records, values, writer, save, overwrite=overwrite, durable=durable)
+    except BaseException:
+        let_go(place.name)
+        raise
+
+
+def _commit(
+    place: Place,
+    records: Iterable[PartRecord],
+    values: Mapping[str, object] | None,
+    writer: str,
+    save: Save,
+    *,
+    overwrite: bool,
+    durable: Durable,
+) -> None:
+    encoded = encode_values(values or {})
+    table = merged([record.table for record in records])
+    try:
+        table.require_valid()
+    except FormatError as error:
+        raise _as_usage(error, place) from error
+    place.require_no_link()
+    target = place.target(ROOT)
+    require_free(target, overwrite=overwrite)
+    _require_there(place, table)
+    before = _files_before(place)
+    sink: FileSink | RemoteSink
+    if isinstance(target, Remote):
+        sink = RemoteSink(target, is_new=not overwrite)
+    else:
+        sink = FileSink(target, durable=durable, is_new=not overwrite)
+    write_root(sink, table, encoded, writer, save=save, durable=durable)
+    clean(place, {file.name for file in table.files}, before)
+
+
+def commit_apart(
+    folder: Path,
+    records: Iterable[PartRecord],
+    values: Mapping[str, object],
+    save: Save,
+    *,
+    writer: str,
+    durable: Durable,
+    storage: Storage | None,
+) -> None:
+    """Commit what one process wrote of a save whose processes do not talk; see `commit`.
+
+    `folder` is of this process alone, and has no checkpoint yet. `save` is of all processes:
+    readers compare it with that of the others.
+    """
+    place = Place(folder, storage)
+    try:
+        _commit(place, records, values, writer, save, overwrite=False, durable=durable)
+    except BaseException:
+        let_go(place.name)
+        raise
+
+
+def _as_usage(error: FormatError, place: Place) -> UsageError:
+    """Return what is wrong with the chunks as the caller's mistake: no file says it."""
+    found = UsageError(error.message, file=place.name, expected=error.expected, found=error.found)
+    found.object_name = error.object_name
+    return found
+
+
+def _require_there(place: Place, table: ChunkTable) -> None:
+    """Raise where a file of a process is not there, or not as long as the process said.
+
+    Raises:
+        SourceError: so it is.
+    """
+    for file in table.files:
+        path = place.path(file.name)
+        if path is None:
+            continue  # a store took it as a whole
+        try:
+            size = os.stat(path).st_size
+        except OSError as error:
+            raise SourceError.from_os(error, "a file of a process is not there", path) from error
+        if size != file.size:
+            raise SourceError(
+                "a file of a process is not as long as it was",
+                file=path,
+                expected=str(file.size),
+                found=str(size),
+            )
+
+
+def _files_before(place: Place) -> list[str]:
+    """Return the files that the root names that is replaced; none where it cannot be read.
+
+    Raises:
+        UsageError: the file is intact, and no root.
+    """
+    try:
+        file = open_root(place)
+    except SourceNotFoundError:
+        return []
+    except ZTensorError:
+        return []  # damaged: what it named is found as what no root names
+    try:
+        if not is_root(file):
+            error = UsageError("a file of the root's name is there, and is no root", file=file.name)
+            error.hint = "move it away, or save in another folder"
+            raise error
+        return [one.name for one in parse_root(file).files]
+    except UsageError:
+        raise
+    except ZTensorError:
+        return []
+    finally:
+        file.close()
+
+
+# --- Tables of processes to one -------------------------------------------------------------
+
+
+def merged(tables: list[ChunkTable]) -> ChunkTable:
+    """Return the chunks of several processes as one table.
+
+    Raises:
+        UsageError: they disagree about a tensor, or about digests.
+    """
+    names: dict[str, int] = {}
+    shapes: list[tuple[int, ...]] = []
+    kinds: dict[Kind, int] = {}
+    kind: list[int] = []
+    files: dict[TableFile, int] = {}
+    encodings: dict[str, int] = {"raw": 0}
+    algorithms = {table.algorithm for table in tables if len(table)}
+    if len(algorithms) > 1:
+        raise UsageError(
+            "the processes wrote different digests; give all the same checksum=",
+            found=describe(sorted(algorithms)),
+        )
+    columns: list[dict[str, Any]] = []
+    for table in tables:
+        own = [kinds.setdefault(one, len(kinds)) for one in table.kinds]
+        places = np.empty(len(table.names), np.int64)
+        for number, name in enumerate(table.names):
+            at = names.setdefault(name, len(names))
+            places[number] = at
+            of_kind = own[int(table.kind[number])]
+            if at == len(shapes):
+                shapes.append(table.shapes[number])
+                kind.append(of_kind)
+            elif shapes[at] != table.shapes[number] or kind[at] != of_kind:
+                raise _disagreement(name, table, number, list(kinds)[kind[at]], shapes[at])
+        named = [files.setdefault(file, len(files)) for file in table.files]
+        words = [encodings.setdefault(word, len(encodings)) for word in table.encodings]
+        columns.append(_renumbered(table, places, named, words))
+    return _sorted(names, shapes, kinds, kind, files, encodings, algorithms, columns)
+
+
+def _disagreement(
+    name: str, table: ChunkTable, number: int, kind: Kind, shape: tuple[int, ...]
+) -> UsageError:
+    error = UsageError(
+        "the processes disagree about a tensor",
+        expected=f"{kind.type or kind.dtype} of shape {shape}",
+        found=f"{table.kind_of(number).type or table.kind_of(number).dtype} "
+        f"of shape {table.shapes[number]}",
+    )
+    error.object_name = name
+    return error
+
+
+def _renumbered(
+    table: ChunkTable, places: Array, files: list[int], words: list[int]
+) -> dict[str, Any]:
+    """Return the columns of a table with the numbers of the one it becomes part of."""
+    count = len(table)
+    zeros = np.zeros(count, np.int64)
+    encoding = zeros if table.encoding is None else table.encoding
+    return {
+        "tensor": places[table.tensor],
+        "file": np.array(files, np.int64)[table.file] if count else zeros,
+        "number": zeros if table.number is None else table.number,
+        "encoding": np.array(words, np.int64)[encoding] if count else zeros,
+        "ranks": table.ranks[table.tensor],
+        "offsets": table.offsets,
+        "sizes": table.sizes,
+        "at": table.at,
+        "length": table.length,
+        "digest": table.digest,
+        "content": table.content,
+    }
+
+
+def _sorted(
+    names: dict[str, int],
+    shapes: list[tuple[int, ...]],
+    kinds: dict[Kind, int],
+    kind: list[int],
+    files: dict[TableFile, int],
+    encodings: dict[str, int],
+    algorithms: set[str],
+    columns: list[dict[str, Any]],
+) -> ChunkTable:
+    """Return one table of all rows, in the order of tensors and of boxes in these."""
+
+    def joined(name: str) -> Any:
+        found = [one[name] for one in columns if len(one["tensor"])]
+        if not found:
+            return np.empty(0, np.int64)
+        return None if any(one is None for one in found) else np.concatenate(found)
+
+    tensor, ranks, offsets, sizes = map(joined, ("tensor", "ranks", "offsets", "sizes"))
+    ends = np.cumsum(ranks)
+    order = np.lexsort((_positions(tensor, ranks, ends, offsets, shapes), tensor))
+    counts = ranks[order]
+    # Where the axes of the rows are in the new order.
+    places = np.repeat(ends[order] - counts - (np.cumsum(counts) - counts), counts)
+    places = places + np.arange(len(places))
+    chosen: dict[str, Any] = {
+        name: None if (column := joined(name)) is None else column[order]
+        for name in ("file", "number", "encoding", "at", "length", "digest", "content")
+    }
+    digest = chosen["digest"] if algorithms - {""} else None
+    content = chosen["content"] if len(order) else None
+    number, encoding = chosen["number"], chosen["encoding"]
+    return ChunkTable(
+        names=list(names),
+        kinds=list(kinds),
+        kind=np.array(kind, np.int64),
+        shapes=shapes,
+        files=list(files),
+        encodings=list(encodings),
+        tensor=tensor[order],
+        file=chosen["file"],
+        number=number if number is not None and number.any() else None,
+        encoding=encoding if encoding is not None and encoding.any() else None,
+        offsets=offsets[places],
+        sizes=sizes[places],
+        at=chosen["at"],
+        length=chosen["length"],
+        digest=digest,
+        algorithm=next(iter(algorithms), ""),
+        content=content,
+    )
+
+
+def _positions(
+    tensor: Array, ranks: Array, ends: Array, offsets: Array, shapes: list[tuple[int, ...]]
+) -> Array:
+    """Return of each box a number that rises in the order of C; about, as floats have it."""
+    positions = np.zeros(len(tensor), np.float64)
+    for rank in np.unique(ranks).tolist():
+        rows = np.flatnonzero(ranks == rank)
+        position = np.zeros(len(rows), np.float64)
+        if rank:
+            lengths = np.array(
+                [shape if len(shape) == rank else (0,) * rank for shape in shapes], np.float64
+            )
+            for axis in range(rank):
+                own = offsets[ends[rows] - rank + axis]
+                position = position * lengths[tensor[rows], axis] + own
+        positions[rows] = position
+    return positions

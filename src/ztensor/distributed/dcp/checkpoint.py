@@ -1,0 +1,310 @@
+"""A checkpoint whose table was read, as a manifest: tensors as objects, values as attributes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.digest import zip_crc32
+from ztensor.distributed.chunks.boxes import c_strides
+from ztensor.distributed.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying
+from ztensor.distributed.dcp.records import is_safetensors, logical_shape, read_tensor, require_same
+from ztensor.distributed.dcp.table import Form
+from ztensor.distributed.dcp.values import LaterAttributes
+from ztensor.errors import (
+    ContainerError,
+    FormatError,
+    Reason,
+    UnsupportedError,
+    ZTensorError,
+    describe,
+)
+from ztensor.foreign.base import RAW, Projection
+from ztensor.foreign.pt.encodings import Gathered
+from ztensor.model.account import Tally
+from ztensor.model.later import LaterObjects
+from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.source.joined import join_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ztensor.distributed.dcp.beside import Beside
+    from ztensor.distributed.dcp.records import Record
+    from ztensor.distributed.dcp.table import Entry, Place, Table
+    from ztensor.encoding import Encoding
+    from ztensor.foreign.pt.values import ElementType
+    from ztensor.limits import Limits
+    from ztensor.model.account import Unrepresented
+    from ztensor.source.base import Source
+
+
+class Checkpoint:
+    """A checkpoint whose table was read.
+
+    Args:
+        source: what is open as long as it is read: `.metadata`, or the folder.
+        beside: what finds the other files.
+        table: what it says.
+        left: what of it is not given.
+        limits: safety caps.
+    """
+
+    def __init__(
+        self, source: Source, beside: Beside, table: Table, left: Tally, limits: Limits
+    ) -> None:
+        self._table = table
+        self._left = left
+        self._limits = limits
+        self._beside = beside
+        found = beside.files(table.files, table.ends)
+        self._lengths = [length for length, _ in found]
+        files = [file for _, file in found]
+        self._source = join_behind(source, files)
+        self._starts = self._source.starts[1:]
+        self._require_apart()
+        self._names = list(table.tensors)
+        self._numbers = {name: number for number, name in enumerate(self._names)}
+        self._encodings: dict[str, Encoding] = {
+            **RAW, WORD: Divided(self._source.size, self._in_boxes)
+        }  # fmt: skip
+
+    def projection(self, attributes: Mapping[str, object] | None = None) -> Projection:
+        """Return it as the reader takes it.
+
+        Args:
+            attributes: those of the whole; by default the values of the table.
+        """
+        table = self._table
+        values = LaterAttributes(table.values, self._stored, self._source, self._limits)
+
+        def account() -> list[Unrepresented]:
+            whole = Tally()
+            whole.extend(self._left())
+            whole.extend(values.left())
+            self._tally_files(whole)
+            return whole()
+
+        manifest = Manifest(
+            table.version,
+            LaterObjects(table.tensors, self._object),
+            (values if table.values else None) if attributes is None else (attributes or None),
+        )
+        return Projection(
+            manifest, self._encodings, account, source=self._source, faults=values.faults
+        )
+
+    # --- Files ------------------------------------------------------------------------------
+
+    def _require_apart(self) -> None:
+        """Raise where what is said to lie in a file is more than the file.
+
+        Else few bytes could be very many tensors and values, and reading all of them take for ever.
+
+        Raises:
+            FormatError: so it is.
+        """
+        places = self._table.every_place()
+        lengths = np.array([length or 0 for length in self._lengths], np.int64)
+        there = lengths[places[:, 0]]
+        inside = (places[:, 1] <= there) & (places[:, 2] <= there - places[:, 1])
+        some = places[inside]
+        taken = np.bincount(some[:, 0], weights=some[:, 2], minlength=len(lengths))
+        if (taken > lengths).any():
+            file = int(np.flatnonzero(taken > lengths)[0])
+            raise FormatError(
+                "chunks and values of a checkpoint lie over one another",
+                reason=Reason.OUT_OF_BOUNDS,
+                expected=f"at most {lengths[file]} bytes",
+                found=f"{taken[file]:.0f} in {describe('/'.join(self._table.files[file]), 200)}",
+            )
+
+    def _stored(self, place: Place) -> tuple[int, int, int]:
+        """Return where in the whole something begins, its length, and where its file ends.
+
+        Raises:
+            FormatError: the file is not there, or is too short.
+            UnsupportedError: it went through an extension.
+        """
+        name = describe("/".join(self._table.files[place.file]), 200)
+        length = self._lengths[place.file]
+        if length is None:
+            raise ContainerError(
+                "a file of the checkpoint is not in the folder",
+                reason=Reason.SHARD_FILE,
+                expected=name,
+                found="none",
+            )
+        if place.at + place.length > length:
+            raise FormatError(
+                "a file of the checkpoint is shorter than .metadata says; it was cut",
+                reason=Reason.TRUNCATED,
+                expected=f"{place.at + place.length} bytes",
+                found=f"{length} in {name}",
+            )
+        if place.form is Form.CHANGED:
+            raise UnsupportedError(
+                "the bytes went through an extension of the writer, as one that compresses; load "
+                "the checkpoint with torch",
+                reason=Reason.UNKNOWN_ENCODING,
+            )
+        start = self._starts[place.file]
+        return start + place.at, place.length, start + length
+
+    def _tally_files(self, left: Tally) -> None:
+        """Count files of the folder that `.metadata` does not name, and bytes of those it does."""
+        table = self._table
+        named = {parts[0] for parts in table.files}
+        for name, size in sorted(self._beside.lengths.items()):
+            if name not in named and not name.endswith(".metadata"):
+                left.add("file that .metadata does not name", name, nbytes=size)
+        for file, parts in enumerate(table.files):
+            unnamed = (self._lengths[file] or 0) - table.taken[file]
+            if unnamed > 0 and not self._ends_as_safetensors(file, table.last[file]):
+                left.add("bytes that .metadata does not name", "/".join(parts), nbytes=unnamed)
+
+    def _ends_as_safetensors(self, file: int, at: int) -> bool:
+        """Return whether a file goes on as one of safetensors, whose header tells of its bytes."""
+        start, length = self._starts[file] + at, self._lengths[file] or 0
+        return is_safetensors(self._source, start, self._starts[file] + length)
+
+    # --- Tensors ----------------------------------------------------------------------------
+
+    def _object(self, name: str) -> TensorObject:
+        entry = self._table.tensors[name]
+        element, shape = entry.element, logical_shape(entry.element, entry.size)
+        if not element.width or 0 in shape:
+            return TensorObject(shape, "dense", {"data": _nowhere(element)})
+        if entry.count == 1 and self._table.boxes(entry)[1].tolist() == [list(entry.size)]:
+            try:
+                found = self._whole(name, entry)
+            except ZTensorError:
+                found = None  # who reads it is told why
+            if found is not None:
+                return found
+        nbytes = math.prod(entry.size) * element.width
+        component = Component(
+            element.dtype,
+            self._source.size + self._numbers[name],
+            nbytes,
+            element.type,
+            encoding=WORD,
+            decoded_length=nbytes,
+        )
+        return TensorObject(shape, "dense", {"data": component})
+
+    def _whole(self, name: str, entry: Entry) -> TensorObject | None:
+        """Return a tensor that is one box; None where that has to be put in order."""
+        place = self._table.place(entry, 0)
+        if place is not None and place.form is Form.ELEMENTS:
+            where = self._lying(name, entry, 0)
+            found = Component(entry.element.dtype, where.offset, where.nbytes, entry.element.type)
+            return TensorObject(logical_shape(entry.element, entry.size), "dense", {"data": found})
+        record = self._record(name, entry, 0)
+        tensor, data = record.tensor, record.tensor.components.get("data")
+        if tensor.format != "dense" or data is None or len(tensor.components) > 1:
+            if tensor.shape != entry.size:
+                require_same(tensor, entry.element, entry.size)
+            return self._with_encodings(name, record)
+        require_same(tensor, entry.element, entry.size)
+        if data.encoding == "raw":
+            digest = None if record.crc is None else zip_crc32(b"", record.crc)
+            return TensorObject(
+                tensor.shape, "dense", {"data": dataclasses.replace(data, digest=digest)}
+            )
+        if _strides(record, data, entry.size, entry.element.width) is None:
+            return self._with_encodings(name, record)
+        return None
+
+    def _with_encodings(self, name: str, record: Record) -> TensorObject:
+        """Return the tensor of a record, its encodings under names of their own."""
+        components = {}
+        for role, one in record.tensor.components.items():
+            word = one.encoding
+            if word not in RAW:
+                word = f"tensor-{self._numbers[name]}-{role}"
+                self._encodings[word] = record.encodings[one.encoding]
+            components[role] = dataclasses.replace(one, encoding=word)
+        return dataclasses.replace(record.tensor, components=components)
+
+    def _in_boxes(self, number: int) -> InBoxes:
+        name = self._names[number]
+        entry = self._table.tensors[name]
+        boxes = functools.partial(self._boxes, name, entry)
+        return InBoxes(entry.size, entry.element.width, self._source, boxes)
+
+    def _boxes(self, name: str, entry: Entry) -> Boxes:
+        offsets, sizes = self._table.boxes(entry)
+        return Boxes(
+            offsets,
+            sizes,
+            functools.partial(self._lying, name, entry),
+            functools.partial(self._name, entry),
+        )
+
+    def _name(self, entry: Entry, box: int) -> str:
+        offsets, _ = self._table.boxes(entry)
+        place = self._table.place(entry, box)
+        where = "" if place is None else f" of {describe(self._file_name(place), 200)}"
+        return f"chunk at {offsets[box].tolist()}{where}"
+
+    def _file_name(self, place: Place) -> str:
+        return "/".join(self._table.files[place.file])
+
+    def _record(self, name: str, entry: Entry, box: int) -> Record:
+        place = self._table.place(entry, box)
+        if place is None:
+            raise FormatError(
+                ".metadata does not say where a chunk lies",
+                reason=Reason.COMPONENT_MISSING,
+                found=self._name(entry, box),
+            )
+        return read_tensor(self._source, name, *self._stored(place), self._limits)
+
+    def _lying(self, name: str, entry: Entry, box: int) -> Lying:
+        try:
+            sizes = tuple(self._table.boxes(entry)[1][box].tolist())
+            place = self._table.place(entry, box)
+            if place is not None and place.form is Form.ELEMENTS:
+                at, length, _ = self._stored(place)
+                return Lying(at, c_strides(sizes, entry.element.width), length, None)
+            record = self._record(name, entry, box)
+            data = require_same(record.tensor, entry.element, sizes)
+            strides = _strides(record, data, sizes, entry.element.width)
+            if strides is None:
+                raise UnsupportedError(
+                    "a chunk is stored in a form that is read only where it is the whole tensor; "
+                    "load the checkpoint with torch",
+                    reason=Reason.UNKNOWN_ENCODING,
+                )
+        except ZTensorError as error:
+            where = self._name(entry, box)
+            error.found = f"{error.found}, {where}" if error.found else where
+            raise
+        return Lying(data.offset, strides, data.length, record.crc)
+
+
+def _nowhere(element: ElementType) -> Component:
+    return Component(element.dtype, 0, 0, element.type)
+
+
+def _strides(
+    record: Record, data: Component, sizes: tuple[int, ...], width: int
+) -> tuple[int, ...] | None:
+    """Return the bytes between neighbours of a record's elements; None where more is to be done."""
+    if data.byte_order == "big":
+        return None
+    if data.encoding == "raw":
+        return c_strides(sizes, width)
+    encoding = record.encodings.get(data.encoding)
+    if not isinstance(encoding, Gathered):
+        return None
+    geometry = encoding.geometry
+    if geometry.flags or geometry.stream is not None:
+        return None
+    strides = iter(geometry.stride)
+    return tuple(0 if size == 1 else next(strides) for size in sizes)

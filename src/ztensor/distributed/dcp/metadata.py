@@ -1,0 +1,105 @@
+"""What `.metadata` says, checked: the value of its pickle as a table."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from ztensor.distributed.dcp.chunks import Axes, Chunks, Places
+from ztensor.distributed.dcp.table import Entry, Table
+from ztensor.distributed.dcp.vocabulary import items_of, record_of
+from ztensor.errors import FormatError, Reason, UnsupportedError, describe
+from ztensor.foreign.pt.pickled import Items, misfit
+from ztensor.foreign.pt.values import ElementType, counts, element_type_of
+
+if TYPE_CHECKING:
+    from ztensor.limits import Budget
+    from ztensor.model.account import Tally
+
+_TENSOR_COST, _VALUE_COST = 1200, 300  # bytes of memory: of a tensor with its encoding, of a value
+_FIELDS = frozenset(
+    ("state_dict_metadata", "planner_data", "storage_data", "storage_meta", "version")
+)
+
+
+def read_table(value: object, budget: Budget, left: Tally) -> Table:
+    """Return the table that the value of a pickle `.metadata` says.
+
+    Args:
+        value: the pickle's value; long runs of records may be columns.
+        budget: what listing may cost.
+        left: where what is not given is counted.
+
+    Raises:
+        FormatError: it is none, or names a file outside its folder.
+        LimitError: it is far larger than its bytes.
+        IrregularError: the pickle has to be read without columns.
+    """
+    root = record_of(value, "Metadata", "MCoreMetadata").fields()
+    table = Table()
+    version = root.get("version")
+    table.version = version if isinstance(version, str) else ""
+    axes = Axes(budget)
+    places = Places(table, root.get("storage_data"), axes, budget)
+    chunks = Chunks(axes, budget)
+    tensors: dict[str, tuple[ElementType, tuple[int, ...]]] = {}
+    for name, stored in items_of(root.get("state_dict_metadata"), "state_dict_metadata").pairs:
+        if not isinstance(name, str):
+            raise misfit("a name in .metadata", "text", name)
+        if name in tensors or name in table.values:
+            raise FormatError(
+                "two tensors have one name", reason=Reason.DUPLICATE_NAME, found=describe(name)
+            )
+        kind = record_of(stored, "TensorStorageMetadata", "BytesStorageMetadata")
+        if kind.kind == "BytesStorageMetadata":
+            budget.charge_bytes(_VALUE_COST)
+            table.values[name] = places.of_value(name)
+            continue
+        fields = kind.fields()
+        size = counts(fields.get("size"), "the size of a tensor")
+        budget.charge_bytes(_TENSOR_COST)
+        chunks.add(size, fields.get("chunks"))
+        tensors[name] = _element(fields.get("properties")), size
+    first = axis = 0
+    kept = chunks.placed(list(tensors), places, table)
+    for (name, (element, size)), count in zip(tensors.items(), kept, strict=True):
+        table.tensors[name] = Entry(element, size, first, count, axis)
+        first, axis = first + count, axis + count * len(size)
+    for name, other in root.items():
+        if name not in _FIELDS and other is not None:
+            left.add("field of .metadata", name)
+    _tally_names(root.get("planner_data"), left, budget)
+    return table
+
+
+def _element(properties: object) -> ElementType:
+    """Return the type of a tensor's elements; one of no width where it is unknown."""
+    state = record_of(properties, "TensorProperties").state
+    dtype: object = None
+    if isinstance(state, tuple) and state:
+        dtype = state[0]
+    elif isinstance(state, Items):
+        some = itertools.islice(state.pairs, 8)
+        dtype = next((value for key, value in some if key == "dtype"), None)
+    try:
+        return element_type_of(dtype)[1]
+    except UnsupportedError:
+        return ElementType(describe(str(dtype), 60), None, 0)
+
+
+def _tally_names(planner_data: object, left: Tally, budget: Budget) -> None:
+    """Count names whose keys are no text: those of nested dicts are joined by dots, as ours."""
+    if planner_data is None:
+        return
+    if not isinstance(planner_data, Items):
+        left.add("field of .metadata", "planner_data")
+        return
+    budget.charge_steps(len(planner_data))
+    for name, path in planner_data.pairs:
+        if not isinstance(path, (tuple, list)) or not isinstance(name, str):
+            left.add("field of .metadata", "planner_data")
+            return
+        if len(path) > 64:
+            left.add("path of a name", name)
+        elif any(not isinstance(key, (str, int)) for key in path):
+            left.add("dict key that is no text", name)

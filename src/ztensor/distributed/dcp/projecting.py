@@ -1,0 +1,98 @@
+"""Which kind of folder it is, and what its `.metadata` says, as a table."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from ztensor.collecting import no_collection
+from ztensor.distributed.dcp.beside import InStore, Nowhere, OnDisk
+from ztensor.distributed.dcp.checkpoint import Checkpoint
+from ztensor.distributed.dcp.columns import IrregularError
+from ztensor.distributed.dcp.folders import DATA, root_of
+from ztensor.distributed.dcp.metadata import read_table
+from ztensor.distributed.dcp.pickles import read_columns
+from ztensor.distributed.dcp.shards import project_shards
+from ztensor.distributed.dcp.vocabulary import VOCABULARY
+from ztensor.errors import LimitError, Reason
+from ztensor.foreign.pt.pickle_reader import read_pickle
+from ztensor.limits import Budget
+from ztensor.model.account import Tally
+from ztensor.source.base import read_bytes
+from ztensor.source.directory import FolderSource
+from ztensor.source.local import FileSource
+
+if TYPE_CHECKING:
+    from ztensor.distributed.dcp.beside import Beside
+    from ztensor.distributed.dcp.table import Table
+    from ztensor.foreign.base import Projection
+    from ztensor.limits import Limits
+    from ztensor.source.base import Source
+
+_LONG_BYTES = 1 << 20  # of a pickle: at 5 MB a third of the time is the collector's
+_BYTES_PER_STEP = 16  # of the checkpoint, for an instruction: chunks take 80, and a kilobyte
+
+
+def project(source: Source, budget: Budget) -> Projection:
+    """Return what a checkpoint holds, by its `.metadata` or by the folder that has it.
+
+    Raises:
+        FormatError: `.metadata` is damaged, or names files outside its folder.
+        UnsupportedError: its pickle calls what no checkpoint needs, or the folder has several.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    if not isinstance(source, FolderSource):
+        return _project(source, source, budget.limits)
+    root = None if source.path is None else root_of(source.path)
+    if root is None:
+        return project_shards(source, budget.limits)
+    with contextlib.closing(FileSource(root, mapped=False)) as metadata:
+        return _project(source, metadata, budget.limits)
+
+
+def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
+    """Return what a checkpoint holds; `source` is what is open as long as it is read."""
+    if metadata.size > limits.manifest_bytes:
+        raise LimitError(
+            "the pickle is longer than Limits.manifest_bytes",
+            reason=Reason.LIMIT_MANIFEST,
+            expected=f"at most {limits.manifest_bytes} bytes",
+            found=str(metadata.size),
+        )
+    beside = _beside(metadata)
+    # What listing may cost depends on the length of the whole checkpoint.
+    sizes = (size for name, size in beside.lengths.items() if name.endswith(DATA))
+    length = metadata.size + sum(sizes)
+    budget = Budget(limits, length)
+    budget.charge_bytes(2 * metadata.size)
+    charged = budget.bytes_left
+    with no_collection() if metadata.size > _LONG_BYTES else contextlib.nullcontext():
+        try:
+            table, left = _read(metadata, budget, length, by_columns=True)
+        except IrregularError:  # of no pickler, so that it may take twice as long
+            budget.release_to(charged)
+            table, left = _read(metadata, budget, length, by_columns=False)
+    return Checkpoint(source, beside, table, left, limits).projection()
+
+
+def _beside(metadata: Source) -> Beside:
+    if metadata.path is not None:
+        return OnDisk(metadata.path)
+    return Nowhere() if metadata.remote is None else InStore(metadata.remote)
+
+
+def _read(
+    metadata: Source, budget: Budget, length: int, *, by_columns: bool
+) -> tuple[Table, Tally]:
+    """Return what a pickle says, and what of it is not given."""
+    pickle = bytes(read_bytes(metadata, 0, metadata.size))
+    left = Tally()
+    least = length // _BYTES_PER_STEP
+    read = read_columns if by_columns else read_pickle
+    value, end = read(pickle, VOCABULARY, budget, least=least)
+    if end < len(pickle):
+        left.add("bytes behind the pickle", nbytes=len(pickle) - end)
+    del pickle
+    budget.release_bytes(2 * metadata.size)
+    return read_table(value, budget, left), left

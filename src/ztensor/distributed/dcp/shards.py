@@ -1,0 +1,236 @@
+"""Folders of safetensors files of many processes: `DCP_SHARDING_INFO` says where a part begins.
+
+torch's `HuggingFaceStorageWriter` writes them with `save_distributed=True`, and no index: the shape
+of a tensor is what the parts that are there reach to. If the files of the last processes are
+missing, only a gap between other parts shows it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.distributed.dcp.beside import REQUESTS, InStore, OnDisk
+from ztensor.distributed.dcp.checkpoint import Checkpoint
+from ztensor.distributed.dcp.folders import SHARD
+from ztensor.distributed.dcp.table import Form, Place, Table
+from ztensor.errors import FormatError, LimitError, Reason, describe
+from ztensor.foreign import safetensors
+from ztensor.foreign.pt.values import ElementType
+from ztensor.limits import Budget
+from ztensor.model.account import Tally
+from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.source.beneath import open_beneath
+from ztensor.source.directory import RemoteFolderSource
+from ztensor.source.remote import RemoteSource
+from ztensor.threads.pool import Pool
+from ztensor.wire.json import charge as json_charge
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ztensor.distributed.dcp.beside import Beside
+    from ztensor.foreign.base import Projection
+    from ztensor.limits import Limits
+    from ztensor.model.manifest import Component, TensorObject
+    from ztensor.source.base import Source
+    from ztensor.source.directory import FolderSource
+
+INFORMATION = "DCP_SHARDING_INFO"
+# What the writer says of itself.
+_OWN_KEYS = frozenset((INFORMATION, "DCP_VERSION", "format"))
+_CHUNK_COST = 600  # bytes of memory
+_MOST = 1 << 63
+
+_Chunk = tuple[tuple[int, ...], tuple[int, ...], Place]
+
+
+def project_shards(source: FolderSource, limits: Limits) -> Projection:
+    """Return what a folder of such files holds, on disk or in a store.
+
+    Raises:
+        FormatError: a header or its information is damaged, or files say different things of one
+            tensor.
+        LimitError: a safety cap is exceeded.
+        SourceError: a file cannot be read.
+    """
+    if isinstance(source, RemoteFolderSource):
+        return _project_remote(source, limits)
+    beside = OnDisk(os.path.join(source.name, "-"))
+    names = sorted(filter(SHARD.fullmatch, beside.lengths))
+    shards = _Shards(Budget(limits, sum(beside.lengths[name] for name in names)))
+    for name in names:
+        path = os.path.join(source.name, name)
+        with contextlib.closing(open_beneath(path, (name,))) as file:
+            shards.read(name, file)
+    return shards.projection(source, beside)
+
+
+def _project_remote(source: RemoteFolderSource, limits: Limits) -> Projection:
+    """Return what such files in a store hold: some of their headers are asked for at a time."""
+    folder, names = source.files.folder, sorted(source.files.names)
+    budget = Budget(limits, 0)
+    shards = _Shards(budget)
+    with Pool(REQUESTS) as workers:
+        for start in range(0, len(names), REQUESTS):
+            some = names[start : start + REQUESTS]
+            opened = list(workers.map(RemoteSource, map(folder.beside, some)))
+            for name, file in zip(some, opened, strict=True):
+                budget.lengthen(file.size)
+                with contextlib.closing(file):
+                    shards.read(name, file)
+    beside = InStore(folder, dict(shards.files))
+    return shards.projection(source, beside)
+
+
+class _Shards:
+    """What the files that were read say.
+
+    Args:
+        budget: what listing may cost.
+
+    Attributes:
+        files: their names and lengths.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self._budget = budget
+        self._left = Tally()
+        self._attributes: dict[str, object] = {}
+        self.files: list[tuple[str, int]] = []
+        self._chunks: dict[str, tuple[ElementType, list[_Chunk]]] = {}
+
+    def read(self, name: str, file: Source) -> None:
+        """Read a file's header.
+
+        Raises:
+            FormatError: it is damaged, or says other things of a tensor than a file before.
+            LimitError: a safety cap is exceeded.
+            SourceError: it cannot be read.
+        """
+        try:
+            self._read(name, file)
+        except (FormatError, LimitError) as error:
+            error.locate(file=file.name)
+            raise
+
+    def _read(self, name: str, file: Source) -> None:
+        found = safetensors.project(file, Budget(self._budget.limits, file.size))
+        attributes = found.manifest.attributes or {}
+        information = _parsed(attributes.get(INFORMATION), self._budget)
+        for key, value in attributes.items():
+            if key not in _OWN_KEYS and self._attributes.setdefault(key, value) != value:
+                self._left.add("attribute of one shard", f"{name}: {key}")
+        number = len(self.files)
+        self.files.append((name, file.size))
+        for one, tensor in found.manifest.objects.items():
+            self._budget.charge_bytes(_CHUNK_COST + len(one))
+            self._add(one, number, tensor, information)
+
+    def _add(
+        self, name: str, file: int, tensor: TensorObject, information: Mapping[str, Any]
+    ) -> None:
+        component = tensor.components["data"]
+        element = _element(component)
+        sizes = tensor.shape
+        offsets = _offsets(information.get(name), len(sizes), name)
+        if element.per_element > 1 and sizes:
+            if sizes[-1] % element.per_element:
+                raise FormatError(
+                    "a part ends within a byte",
+                    reason=Reason.FIELD_VALUE,
+                    object_name=name,
+                    found=describe(sizes),
+                )
+            sizes = (*sizes[:-1], sizes[-1] // element.per_element)
+        known, chunks = self._chunks.setdefault(name, (element, []))
+        if known != element or (chunks and len(chunks[0][0]) != len(sizes)):
+            raise FormatError(
+                "two files say different things of one tensor",
+                reason=Reason.FIELD_VALUE,
+                object_name=name,
+                expected=describe(known.type or known.dtype),
+                found=describe(element.type or element.dtype),
+            )
+        place = Place(file, component.offset, component.length, Form.ELEMENTS)
+        chunks.append((offsets, sizes, place))
+
+    def projection(self, source: Source, beside: Beside) -> Projection:
+        """Return all of it as the reader takes it.
+
+        Args:
+            source: what is open as long as the files are read.
+            beside: what finds them.
+        """
+        checkpoint = Checkpoint(source, beside, self._table(), self._left, self._budget.limits)
+        return checkpoint.projection(self._attributes)
+
+    def _table(self) -> Table:
+        table = Table()
+        for name, size in self.files:
+            table.add_file((name,), size)
+        for name, (element, chunks) in self._chunks.items():
+            shape = tuple(
+                max(offsets[axis] + sizes[axis] for offsets, sizes, _ in chunks)
+                for axis in range(len(chunks[0][0]))
+            )
+            held = [chunk for chunk in chunks if math.prod(chunk[1])]
+            table.add(name, element, shape, held)
+        return table
+
+
+def _element(component: Component) -> ElementType:
+    """Return the type of a component's elements; of no width where it is unknown."""
+    storage = STORAGE_TYPES.get(component.dtype)
+    logical = None if component.type is None else LOGICAL_TYPES.get(component.type)
+    if storage is None:
+        return ElementType(component.dtype, component.type, 0)
+    width = storage.width * (1 if logical is None else logical.storage_per_element)
+    per_element = 1 if logical is None else logical.elements_per_storage
+    return ElementType(component.dtype, component.type, width, per_element)
+
+
+def _parsed(text: object, budget: Budget) -> Mapping[str, Any]:
+    """Return the information of a file, empty where it has none."""
+    if text is None:
+        return {}
+    try:
+        if isinstance(text, str):
+            json_charge(text.encode(), budget)
+            found = json.loads(text)
+            if isinstance(found, dict):
+                return found
+    except RecursionError as error:
+        raise LimitError("the sharding information is nested too deeply") from error
+    except LimitError:
+        raise
+    except ValueError:
+        pass
+    raise FormatError(
+        f"{INFORMATION} is no JSON object",
+        reason=Reason.FIELD_VALUE,
+        found=describe(text),
+    )
+
+
+def _offsets(information: Any, rank: int, name: str) -> tuple[int, ...]:
+    """Return where a part begins; at the tensor's own begin where the file does not say."""
+    if information is None:
+        return (0,) * rank
+    offsets = information.get("saved_offsets") if isinstance(information, dict) else None
+    if (
+        not isinstance(offsets, list)
+        or len(offsets) != rank
+        or not all(type(one) is int and 0 <= one < _MOST for one in offsets)
+    ):
+        raise FormatError(
+            f"{INFORMATION} does not say where a part begins",
+            reason=Reason.FIELD_VALUE,
+            object_name=name,
+            expected=f"saved_offsets: {rank} integers from 0 on",
+            found=describe(offsets),
+        )
+    return tuple(offsets)

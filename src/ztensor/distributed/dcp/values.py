@@ -1,0 +1,123 @@
+"""What a checkpoint has beside tensors: values as attributes, read when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ztensor.distributed.dcp.records import read_value
+from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
+from ztensor.foreign.pt.objects import LONE_VALUE
+from ztensor.guard import foreign_bytes
+from ztensor.locks import Lock
+from ztensor.model.account import Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ztensor.distributed.dcp.table import Place
+    from ztensor.limits import Limits
+    from ztensor.model.account import Unrepresented
+    from ztensor.source.base import Source
+
+
+class LaterAttributes(Mapping[str, object]):
+    """The values by name; all are read when the first is asked for. Threads may share them.
+
+    A value that is a dict or a list with tensors in it gives what is plain of it under joined
+    names; its tensors are counted as left out, and so are values that are no plain data.
+
+    Args:
+        places: where each lies, None where nothing tells.
+        stored: gives where in the source a place begins, its length, and where its file ends.
+        source: what they lie in.
+        limits: safety caps.
+    """
+
+    def __init__(
+        self,
+        places: Mapping[str, Place | None],
+        stored: Callable[[Place], tuple[int, int, int]],
+        source: Source,
+        limits: Limits,
+    ) -> None:
+        self._places = places
+        self._stored = stored
+        self._source = source
+        self._limits = limits
+        self._lock = Lock()
+        self._left = Tally()
+        self._wrong: Mapping[str, ZTensorError] = {}
+        self._found: dict[str, object] | None = None
+
+    def __getitem__(self, name: str) -> object:
+        return self._good()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._good())
+
+    def __len__(self) -> int:
+        return len(self._good())
+
+    def left(self) -> list[Unrepresented]:
+        """Return what of the values is not given.
+
+        Raises:
+            FormatError: a value is damaged, or the file it is in is missing.
+        """
+        self._good()
+        return self._left()
+
+    def faults(self) -> Mapping[str, ZTensorError]:
+        """Return what is wrong with values, by their names."""
+        self._read()
+        return self._wrong
+
+    def _good(self) -> dict[str, object]:
+        found = self._read()
+        for error in self._wrong.values():
+            raise error.with_traceback(None)
+        return found
+
+    def _read(self) -> dict[str, object]:
+        with self._lock:
+            if self._found is None:
+                left, found = Tally(), dict[str, object]()
+                wrong: dict[str, ZTensorError] = {}
+                for name, place in self._places.items():
+                    try:
+                        with foreign_bytes("the value"):
+                            self._read_one(name, place, found, left)
+                    except FormatError as error:
+                        where = f"the value {describe(name)}"
+                        error.found = f"{error.found}, {where}" if error.found else where
+                        wrong[name] = error.with_traceback(None)
+                self._left, self._wrong, self._found = left, wrong, found
+            return self._found
+
+    def _read_one(
+        self, name: str, place: Place | None, found: dict[str, object], left: Tally
+    ) -> None:
+        if place is None:
+            raise FormatError(
+                ".metadata does not say where a value lies",
+                reason=Reason.COMPONENT_MISSING,
+            )
+        try:
+            at, length, _ = self._stored(place)
+            value = read_value(self._source, at, length, self._limits)
+        except UnsupportedError as error:
+            what = "value that is no plain data"
+            if error.reason is not Reason.PICKLE_CALL:
+                what = f"value that cannot be read: {error.message}"
+            left.add(what, name, nbytes=place.length)
+            return
+        for one in value.left:
+            left.add(one.kind, f"{name}.{one.where}" if one.where else name, one.count, one.nbytes)
+        for inner, tensor in value.tensors.items():
+            left.add("tensor within a value", f"{name}.{inner}", nbytes=tensor.stored_nbytes)
+        if not value.tensors:
+            lone = dict(value.attributes)
+            found[name] = lone[LONE_VALUE] if lone.keys() == {LONE_VALUE} else lone
+        else:
+            found.update({f"{name}.{key}": one for key, one in value.attributes.items()})

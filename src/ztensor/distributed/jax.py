@@ -1,0 +1,392 @@
+"""`save_sharded`: arrays that are spread over processes, each saving what it has.
+
+Every process writes its own shards, those of which no other has the first replica, into files of
+its own. Process 0 names them all in the root, once all have written. `load_file` reads the result
+under any sharding, with any number of processes. No array is ever gathered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ztensor.distributed.committing import commit
+from ztensor.distributed.part import PartWriter
+from ztensor.distributed.place import Place
+from ztensor.distributed.root import encode_values
+from ztensor.distributed.sending import record_from_bytes, record_to_bytes
+from ztensor.errors import (
+    ArgumentValueError,
+    SourceError,
+    ZTensorError,
+    describe,
+)
+from ztensor.jax.values import is_value, require_readable, stored
+from ztensor.options import PartOptions, require_options
+from ztensor.tensor import Tensor
+from ztensor.tree.fitting import fit
+from ztensor.wire import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Unpack
+
+    from ztensor.typing import Path
+
+    Exchange = Callable[[bytes], Sequence[bytes]]
+
+__all__ = ["leaf_names", "save_sharded"]
+
+_DONE, _FAILED = b"\1", b"\0"
+_LEAST_BYTES = 4096
+_MESSAGE_BYTES = 1 << 20  # gRPC takes four times as much
+_MILLISECONDS = 60_000  # for a message that is there
+
+
+def save_sharded(
+    tree: object,
+    folder: Path,
+    *,
+    overwrite: bool = True,
+    values: Mapping[str, object] | None = None,
+    process_index: int | None = None,
+    exchange: Exchange | None = None,
+    **options: Unpack[PartOptions],
+) -> None:
+    """Save arrays that may be spread over processes as a divided checkpoint; all call it.
+
+    Each process writes the shards of which it has the first replica, so that what several devices
+    or processes hold is written once. Process 0 then writes the root: until that is there the old
+    checkpoint of the folder counts, and from then on the new one. `load_file(folder, sharding=...)`
+    reads it under any other sharding, and `ztensor.open(folder)` gives whole tensors.
+
+    What a process has as a whole, as arrays of NumPy and of its own devices are, is taken to be the
+    same in all that have it: the first writes it. Plain values are those of process 0; they are in
+    `ztensor.distributed.read_root(folder).values`.
+
+    Args:
+        tree: a dict of arrays, or any tree of JAX. A leaf has the name that `leaf_names` gives: its
+            keys, joined by dots.
+        folder: a folder that all processes see, which is made if it is not there, or the URL of a
+            prefix.
+        overwrite: False refuses to replace a checkpoint.
+        values: plain values that the root has beside those of the tree, by name, such as those that
+            `ztensor.CheckpointManager.save_divided` gives. Those of process 0 count.
+        process_index: which process this is; by default `jax.process_index()`.
+        exchange: called by all processes with bytes, and returns those of all, in the order of
+            processes; it is a barrier, too. By default JAX's own collectives.
+        options: see `ztensor.typing.PartOptions`.
+
+    Raises:
+        NotRepresentableError: a leaf cannot be stored, such as a key of random numbers; by its
+            name.
+        ArgumentTypeError: an array is traced or deleted.
+        ArgumentValueError: two leaves have one name, or another argument has an unknown value.
+        UsageError: the shards leave gaps or overlap, the processes disagree about an array, or
+            there is a checkpoint and `overwrite` is False.
+        SourceError: this or another process could not write; every process raises then. What was
+            there before still is.
+    """
+    require_options("save_sharded", options, PartOptions)
+    own = jax.process_index() if process_index is None else process_index
+    share = _gathered if exchange is None else exchange
+    leaves: list[tuple[str, Any]] = []
+    plain: dict[str, object] = {}
+
+    def look() -> bytes:
+        leaves.extend(_named(tree))
+        plain.update(_plain(leaves, values or {}))
+        Place(folder, options.get("storage")).make()
+        names = [name for name, leaf in leaves if _is_of_one_process(leaf)]
+        return cbor.encode([secrets.token_bytes(16), *names])
+
+    listed: list[Any] = [cbor.decode(one) for one in _together(share, look)]
+    whole = _each_first(listed)
+    tokens = [one.hex() for one in listed[0] if isinstance(one, bytes)]
+    store = _ToFirst.of(tokens[0]) if exchange is None and tokens else None
+    with contextlib.ExitStack() as kept:  # while the writer lives, no clean-up takes its files
+
+        def write() -> bytes:
+            save_id = tokens[0] if tokens else None  # that of process 0 names the save
+            part = PartWriter(
+                folder, process=own, save_id=save_id, processes=len(listed), **options
+            )
+            writer = kept.enter_context(part)
+            for name, leaf in leaves:
+                if name not in plain:
+                    _write(writer, name, leaf, is_ours=whole.get(name, own) == own)
+            record = record_to_bytes(writer.finish())
+            return record if store is None else store.put(own, record)
+
+        records = _together(share, write)
+
+        def end() -> bytes:
+            if own == 0:
+                given = records if store is None else map(store.take, range(len(records)), records)
+                commit(
+                    folder,
+                    map(record_from_bytes, given),
+                    plain,
+                    overwrite=overwrite,
+                    durable=options.get("durable", "auto"),
+                    storage=options.get("storage"),
+                    writer="jax",
+                )
+            return b""
+
+        _together(share, end)
+
+
+def leaf_names(tree: object) -> object:
+    """Return a tree with the name that `save_sharded` gives each leaf in the leaf's place.
+
+    With what `load_file` returns it makes a tree of arrays again:
+    `jax.tree.map(arrays.__getitem__, leaf_names(tree))`.
+
+    Args:
+        tree: any tree of JAX, of arrays or of what stands for them.
+
+    Raises:
+        ArgumentValueError: two leaves have one name.
+    """
+    names = [name for name, _ in _named(tree)]
+    found: object = jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), names)
+    return found
+
+
+def laid_over(into: object, found: Mapping[str, Any]) -> object:
+    """Return a tree with what was loaded by the names of its leaves in their places.
+
+    Args:
+        into: a live tree, of arrays or of what has their shapes and element types.
+        found: arrays and plain values by name.
+
+    Raises:
+        ArgumentValueError: the names differ, or an array has another shape or element type.
+    """
+    named = _named(into)
+    names = [name for name, _ in named]
+    more = sorted(set(found) - set(names))
+    for name, leaf in named:
+        if name not in found:
+            raise ArgumentValueError("the checkpoint has no such leaf", object_name=name)
+        if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+            fit(leaf, found[name])
+    if more:
+        raise ArgumentValueError(
+            "the checkpoint has more leaves than the tree", found=", ".join(map(describe, more[:5]))
+        )
+    structure = jax.tree_util.tree_structure(into)
+    whole: object = jax.tree_util.tree_unflatten(structure, [found[name] for name in names])
+    return whole
+
+
+# --- Leaves ----------------------------------------------------------------------------------
+
+
+def _named(tree: Any) -> list[tuple[str, Any]]:
+    """Return the leaves of a tree with their names, in JAX's order.
+
+    Raises:
+        ArgumentValueError: two have one name.
+    """
+    leaves, _ = jax.tree_util.tree_flatten_with_path(
+        tree, is_leaf=lambda one: isinstance(one, Tensor) or is_value(one)
+    )
+    seen: set[str] = set()
+    named = []
+    for path, leaf in leaves:
+        name = ".".join(map(_word, path))
+        if name in seen:
+            raise ArgumentValueError("two leaves of the tree have one name", object_name=name)
+        seen.add(name)
+        named.append((name, leaf))
+    return named
+
+
+def _word(key: Any) -> str:
+    for field in ("key", "name", "idx"):
+        if hasattr(key, field):
+            return str(getattr(key, field))
+    return str(key)
+
+
+def _plain(leaves: list[tuple[str, Any]], values: Mapping[str, object]) -> dict[str, object]:
+    """Return the leaves that are no arrays, and the values that the root has beside them.
+
+    Raises:
+        ArgumentValueError: a leaf has the name of a value.
+        NotRepresentableError: a value cannot be kept.
+    """
+    plain = {name: leaf for name, leaf in leaves if not _is_array(leaf)}
+    for name, value in values.items():
+        if any(name == one for one, _ in leaves):
+            raise ArgumentValueError("a leaf of the tree has this name", object_name=name)
+        plain[name] = value
+    encode_values(plain)
+    return plain
+
+
+def _is_array(leaf: Any) -> bool:
+    return is_value(leaf) or isinstance(leaf, (np.ndarray, np.generic, Tensor))
+
+
+def _is_of_one_process(leaf: Any) -> bool:
+    """Return whether a process has all of an array, so that others may have it as well."""
+    return _is_array(leaf) and not (isinstance(leaf, jax.Array) and not leaf.is_fully_addressable)
+
+
+def _each_first(every: list[Any]) -> dict[str, int]:
+    """Return of each array that processes have as a whole the first that does: that one writes."""
+    first: dict[str, int] = {}
+    for process, names in enumerate(every):
+        for name in names:
+            if isinstance(name, str):
+                first.setdefault(name, process)
+    return first
+
+
+def _write(writer: PartWriter, name: str, leaf: Any, *, is_ours: bool) -> None:
+    """Write of an array what this process is the one to write.
+
+    Raises:
+        ZTensorError: it cannot be stored, by its name.
+    """
+    if not is_ours:
+        return
+    try:
+        if isinstance(leaf, jax.Array):
+            require_readable(leaf)
+            for shard in leaf.addressable_shards:
+                if shard.replica_id == 0:
+                    _write_shard(writer, name, leaf, shard)
+        else:
+            writer.add(name, stored(leaf) if is_value(leaf) else leaf)
+    except ZTensorError as error:
+        raise error.locate(object_name=name) from error.__cause__
+
+
+def _write_shard(writer: PartWriter, name: str, array: Any, shard: Any) -> None:
+    offsets = tuple(part.start or 0 for part in shard.index)
+    writer.add(name, np.asarray(shard.data), shape=tuple(array.shape), offsets=offsets)
+
+
+# --- Processes -------------------------------------------------------------------------------
+
+
+def _together(share: Exchange, work: Callable[[], bytes]) -> list[bytes]:
+    """Do a step in all processes, and return what each tells, where none of them failed.
+
+    Raises:
+        SourceError: another process failed, or cannot be reached.
+        Exception: what this one failed with.
+    """
+    failure: Exception | None = None
+    try:
+        told = _DONE + work()
+    except Exception as error:  # noqa: BLE001  # the others wait for what this process tells
+        failure = error
+        told = _FAILED + f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+    try:
+        every = [bytes(one) for one in share(told)]
+    except RuntimeError as error:  # JAX's is one
+        if failure is not None:
+            raise failure from None
+        raise SourceError(
+            "the processes cannot reach one another", found=describe(str(error), 200)
+        ) from error
+    if failure is not None:
+        raise failure
+    for process, one in enumerate(every):
+        if one[:1] != _DONE:
+            raise SourceError(
+                f"nothing was saved: process {process} failed",
+                found=describe(one[1:].decode("utf-8", "replace"), 400),
+            )
+    return [one[1:] for one in every]
+
+
+def _gathered(own: bytes) -> Sequence[bytes]:
+    """Return what every process passes, by JAX's collectives."""
+    if jax.process_count() == 1:
+        return [own]
+    from jax.experimental import multihost_utils
+
+    lengths = multihost_utils.process_allgather(np.array([len(own)], np.uint32)).reshape(-1)
+    # JAX compiles the exchange of each length anew: few lengths, then.
+    padded = np.zeros(max(_LEAST_BYTES, 1 << int(lengths.max()).bit_length()), np.uint8)
+    padded[: len(own)] = np.frombuffer(own, np.uint8)
+    every = np.asarray(multihost_utils.process_allgather(padded))
+    every = every.reshape(len(lengths), len(padded))
+    return [row[:length].tobytes() for row, length in zip(every, lengths.tolist(), strict=True)]
+
+
+class _ToFirst:
+    """Records on their way to process 0 alone, by the store of JAX's coordinator.
+
+    JAX's collectives give what each process says to all of them: of a thousand processes hundreds
+    of megabytes, of which only the one that commits needs any.
+
+    Args:
+        client: of the store.
+        key: of this save.
+    """
+
+    def __init__(self, client: Any, key: str) -> None:
+        self._client = client
+        self._key = f"ztensor/{key}"
+
+    @classmethod
+    def of(cls, key: str) -> _ToFirst | None:
+        """Return the store; None where there is one process, or JAX has no such store."""
+        try:
+            from jax._src.distributed import global_state  # where Orbax finds it, too
+
+            client = global_state.client
+        except (ImportError, AttributeError):
+            return None
+        needed = ("key_value_set_bytes", "blocking_key_value_get_bytes", "key_value_delete")
+        if jax.process_count() == 1 or not all(hasattr(client, name) for name in needed):
+            return None
+        return cls(client, key)
+
+    def put(self, process: int, record: bytes) -> bytes:
+        """Leave a record for process 0; return what it needs to know of it.
+
+        Raises:
+            SourceError: the store cannot be reached.
+        """
+        starts = range(0, len(record), _MESSAGE_BYTES)
+        for number, start in enumerate(starts):
+            data = record[start : start + _MESSAGE_BYTES]
+            self._asked(self._client.key_value_set_bytes, self._of(process, number), data)
+        return cbor.encode(len(starts))
+
+    def take(self, process: int, told: bytes) -> bytes:
+        """Return the record that a process left, which is gone then.
+
+        Raises:
+            SourceError: the store cannot be reached.
+        """
+        count: Any = cbor.decode(told)
+        record = bytearray()
+        for number in range(count):
+            key = self._of(process, number)
+            record += self._asked(self._client.blocking_key_value_get_bytes, key, _MILLISECONDS)
+            self._asked(self._client.key_value_delete, key)
+        return bytes(record)
+
+    def _of(self, process: int, number: int) -> str:
+        return f"{self._key}/{process}/{number}"
+
+    def _asked(self, ask: Callable[..., Any], *arguments: object) -> Any:
+        try:
+            return ask(*arguments)
+        except RuntimeError as error:  # JAX's is one
+            raise SourceError(
+                "the processes cannot reach one another", found=describe(str(error), 200)
+            ) from error

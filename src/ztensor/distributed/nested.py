@@ -1,0 +1,167 @@
+"""The tensors and values of a checkpoint as the nested state that was saved: a tree, as files have.
+
+So whoever reads trees reads checkpoints: `load_tree` of a folder gives the state, and a conversion
+into one file keeps the values. Values are never decoded on the way: what a framework's value is
+made of stays as the root has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, STEP, values_kept
+from ztensor.frameworks import FRAMEWORKS
+from ztensor.guard import foreign_bytes
+from ztensor.locks import Lock
+from ztensor.tree.encode import encode
+from ztensor.tree.kinds import Leaf
+from ztensor.tree.names import unique
+from ztensor.tree.stored import ATTRIBUTE, stored_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from ztensor.distributed.root import Root
+
+
+class RootAttributes(Mapping[str, object]):
+    """The attributes of a checkpoint, one of which tells its tree; made when they are asked for.
+
+    Args:
+        root: what the checkpoint has.
+        arrays: the arrays of the values: what each is called in the root, and as an object.
+    """
+
+    def __init__(self, root: Root, arrays: Mapping[str, str]) -> None:
+        self._root = root
+        self._arrays = arrays
+        self._found: Mapping[str, object] | None = None
+        self._lock = Lock()
+
+    def __getitem__(self, key: str) -> object:
+        return self._all()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> Mapping[str, object]:
+        with self._lock:
+            if self._found is None:
+                with foreign_bytes("the root"):
+                    self._found = attributes_of(self._root, self._arrays)
+            return self._found
+
+
+def named_apart(arrays: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+    """Return what the arrays of values are called beside tensors, by their names in the root."""
+    names = dict.fromkeys(taken)
+    found: dict[str, str] = {}
+    tries: dict[str, int] = {}
+    for array in arrays:
+        found[array] = name = unique(array, names, tries)
+        names[name] = None
+    return found
+
+
+def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
+    """Return the attributes that a file of the same tensors and values has.
+
+    Where a tree was saved in parts, its own attribute is among the values, beside those of a file.
+    What makes a checkpoint a step of a run is an attribute in either case, as in a step's file.
+
+    Raises:
+        FormatError: what the root says of its values is damaged.
+        LimitError: a safety cap is exceeded.
+    """
+
+    def leaf(name: str, framework: str) -> Leaf:
+        return Leaf(None, ("array", name), framework, arrays[name])
+
+    values = dict(values_kept(root, leaf))
+    told = values.get(ATTRIBUTE)
+    if isinstance(told, dict) and {"version", "shape"} <= told.keys():
+        return values
+    paths = values.pop(PATHS, None)
+    paths = paths if isinstance(paths, dict) else {}
+    for name in (BOXES, SAVE_ID):
+        values.pop(name, None)
+    is_step = STEP not in paths and _is_of_a_step(values.get(STEP))
+    attributes: dict[str, object] = {STEP: values.pop(STEP)} if is_step else {}
+    framework = root.writer if root.writer in FRAMEWORKS else "numpy"
+    flat: dict[str, Any] = {name: Leaf(None, name, framework, name) for name in root.names}
+    flat.update(values)
+    return {**attributes, ATTRIBUTE: stored_shape(encode(nested(flat, paths)).shape)}
+
+
+def _is_of_a_step(value: object) -> bool:
+    """Return whether a value is what a run's manager says of a step, and plain throughout."""
+    if not isinstance(value, dict) or not value.keys() <= {"version", "step", "metrics"}:
+        return False
+    metrics = value.get("metrics", {})
+    return (
+        type(value.get("version")) is int
+        and type(value.get("step")) is int
+        and isinstance(metrics, dict)
+        and all(type(one) is str and type(at) is float for one, at in metrics.items())
+    )
+
+
+def nested(flat: Mapping[str, Any], paths: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return values in the dicts and lists they belong in.
+
+    Args:
+        flat: the values by name.
+        paths: keys on the way to some of them, as torch's planner tells them; what has none, or
+            one that leads through another value, stays under its name.
+    """
+    whole = _Inner()
+    inners: list[tuple[Any, object, _Inner]] = []
+    left = []
+    for name in (*(name for name in paths if name in flat), *(n for n in flat if n not in paths)):
+        path = _keys(paths.get(name))
+        if not path or not _put(whole, path, flat[name], inners):
+            left.append(name)
+    for name in left:
+        whole[unique(name, whole, {})] = flat[name]
+    for outer, key, inner in reversed(inners):  # those within come behind those around them
+        outer[key] = _closed(inner)
+    return dict(whole)
+
+
+class _Inner(dict[Any, Any]):
+    """A container that is being filled, unlike a dict that is a value."""
+
+
+def _keys(path: object) -> Sequence[Any]:
+    if isinstance(path, (tuple, list)) and all(type(key) in (str, int) for key in path):
+        return path
+    return ()
+
+
+def _put(whole: _Inner, path: Sequence[Any], value: object, inners: list[Any]) -> bool:
+    """Put a value in its place, and return whether that is free."""
+    target = whole
+    for key in path[:-1]:
+        found = target.get(key)
+        if found is None and key not in target:
+            found = target[key] = _Inner()
+            inners.append((target, key, found))
+        if not isinstance(found, _Inner):
+            return False
+        target = found
+    if path[-1] in target:
+        return False
+    target[path[-1]] = value
+    return True
+
+
+def _closed(inner: _Inner) -> Any:
+    """Return a list where the keys are those of one, else a dict."""
+    keys: Any = list(inner)
+    if keys and all(type(key) is int for key in keys) and set(keys) == set(range(len(keys))):
+        return [inner[at] for at in range(len(keys))]
+    return dict(inner)

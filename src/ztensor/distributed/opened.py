@@ -1,0 +1,369 @@
+"""A folder, a root or a URL to the whole tensors of a divided checkpoint."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ztensor.distributed.chunks.assembling import Assembler
+from ztensor.distributed.nested import RootAttributes, named_apart
+from ztensor.distributed.place import ATTRIBUTE, Place
+from ztensor.distributed.root import is_root, open_root, parse_root, value_arrays
+from ztensor.distributed.rows import SEPARATOR
+from ztensor.errors import (
+    FormatError,
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    UsageError,
+    describe,
+)
+from ztensor.interactive import Shown
+from ztensor.limits import Limits, caps_of
+from ztensor.model.later import LaterObjects
+from ztensor.model.manifest import Manifest
+from ztensor.model.showing import counted
+from ztensor.options import FileOptions, require_options
+from ztensor.reading.file import FileObjects
+from ztensor.reading.listing import read_manifest
+from ztensor.reading.objects import not_found
+from ztensor.sharded.naming import DIVIDED, ROOT
+from ztensor.source.failures import changed
+from ztensor.source.joined import LazyFile, OpenFiles, join_behind
+from ztensor.source.local import FileSource
+from ztensor.source.remote import RemoteSource
+from ztensor.source.rights import rights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Unpack
+
+    from ztensor.distributed.chunks.table import Chunk
+    from ztensor.distributed.root import Root
+    from ztensor.model.manifest import TensorObject
+    from ztensor.source.rights import Rights
+    from ztensor.typing import Path, Storage
+
+    Array = np.ndarray[Any, Any]
+
+
+class DividedObjects(FileObjects):
+    """The whole tensors of a divided checkpoint; see `FileObjects`.
+
+    Args:
+        place: its folder or prefix.
+        file: the open root, as the file it is; closed with this.
+        verify: as for `FileObjects`, for chunks.
+        limits: the caps in force.
+
+    Attributes:
+        place: as given, like file.
+        root: what the root says.
+        assembler: puts tensors together.
+        value_arrays: names of arrays that are no tensors but in values, to those in the root.
+
+    Raises:
+        FormatError: the root is damaged, or its chunks cannot be those of its tensors.
+        SourceError: a file that it names is not there, or is of another length.
+    """
+
+    def __init__(
+        self, place: Place, file: FileObjects, *, verify: bool | None, limits: Limits
+    ) -> None:
+        self.place = place
+        self.file = file
+        self.root: Root = parse_root(file)
+        table = self.root.table
+        if place.folder is not None:
+            try:
+                self.require_there()
+            except SourceError as error:
+                raise self.explained(error) from error.__cause__
+        pool = OpenFiles()
+        files = [
+            LazyFile(
+                place.shown(one.name),
+                place.path(one.name),
+                one.size,
+                functools.partial(place.open, one.name, one.size),
+                pool,
+                self.explained,
+            )
+            for one in table.files
+        ]
+        source = join_behind(file.source, files)
+        self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
+        tensors = self.assembler.objects(self._whole)
+        arrays = value_arrays(file)
+        called = named_apart(arrays, tensors)
+        self.value_arrays = {name: arrays[own] for own, name in called.items()}
+        # The source begins with the root: what is in it lies there where it says.
+        beside = {name: file.object(own) for name, own in self.value_arrays.items()}
+        manifest = Manifest(
+            file.manifest.version,
+            LaterObjects((*tensors, *beside), lambda name: beside.get(name) or tensors[name]),
+            RootAttributes(self.root, called) if self.root.has_values else None,
+        )
+        self._starts, self._files = source.starts, files
+        super().__init__(
+            source,
+            manifest,
+            format=DIVIDED,
+            encodings=self.assembler.encodings(),
+            verify=verify,
+            limits=limits,
+        )
+
+    def require_there(self) -> None:
+        """Raise where a file is missing or of another length; the error tells what is lost.
+
+        Opening does so in a folder. A store is asked for a list of what it has.
+
+        Raises:
+            SourceError: so it is.
+            UsageError: the place cannot be listed, as that of an HTTP server.
+        """
+        listed = self.place.parts() if self.place.is_remote else {}
+        missing = "a file of the checkpoint is missing"
+        for number, one in enumerate(self.root.files):
+            path = self.place.shown(one.name)
+            if self.place.is_remote:
+                if one.name not in listed:
+                    raise self._losing(number, SourceNotFoundError(missing, file=path))
+                size = listed[one.name].nbytes
+            else:
+                try:
+                    size = os.stat(path).st_size
+                except OSError as error:
+                    raise self._losing(number, SourceError.from_os(error, missing, path)) from error
+            if size != one.size:
+                raise self._losing(
+                    number,
+                    SourceError(
+                        "a file of the checkpoint has another length than the one that was saved",
+                        reason=Reason.SOURCE_CHANGED,
+                        file=path,
+                        expected=f"{one.size} bytes",
+                        found=str(size),
+                    ),
+                )
+
+    def explained(self, error: SourceError) -> SourceError:
+        """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
+        source = self.file.source.exact()
+        try:
+            if isinstance(source, RemoteSource):
+                source.require_current()
+            elif isinstance(source, FileSource) and source.is_stale():
+                return changed(self.file.name)  # it is there: where nothing is, nothing is stale
+        except SourceError as other:
+            return other if other.reason is Reason.SOURCE_CHANGED else error
+        return error
+
+    def _losing(self, number: int, error: SourceError) -> SourceError:
+        """Return an error that tells what is lost: no name holds it where it is raised."""
+        error.hint = self._lost(number)
+        return error
+
+    def _lost(self, number: int) -> str:
+        """Return what is in a file, for messages."""
+        table = self.root.table
+        rows = np.flatnonzero(table.file == number)
+        first = [table.chunk(row) for row in rows[:3].tolist()]
+        some = ", ".join(f"{describe(table.names[c.tensor])} at {list(c.offsets)}" for c in first)
+        more = ", ..." if len(rows) > 3 else ""
+        return f"it has {counted(len(rows), 'chunk')} of tensors: {some}{more}"
+
+    def _whole(self, chunk: Chunk) -> TensorObject:
+        """Return an object that only the file it lies in describes."""
+        start = self._starts[chunk.file + 1]
+        source = self._files[chunk.file].opened()
+        _, manifest = read_manifest(source, self.limits)
+        name = self.root.names[chunk.tensor]
+        own = f"{name}{SEPARATOR}{chunk.number}" if chunk.number else name
+        found = manifest.objects.get(own)
+        if found is None:
+            raise FormatError(
+                "the file has no object that the root says it has",
+                reason=Reason.SHARD_FILE,
+                file=source.name,
+                object_name=name,
+            )
+        components = {
+            role: dataclasses.replace(one, offset=one.offset + start)
+            for role, one in found.components.items()
+        }
+        kept = {k: v for k, v in (found.attributes or {}).items() if k != ATTRIBUTE}
+        return dataclasses.replace(found, components=components, attributes=kept or None)
+
+    # --- The file ---------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Return the path of the root."""
+        return self.file.name
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the paths of the root and of all files."""
+        found = (self.place.path(one.name) for one in self.root.files)
+        return (*self.file.paths, *(path for path in found if path is not None))
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all files."""
+        return self.file.nbytes + sum(one.size for one in self.root.files)
+
+    def rights(self) -> set[Rights]:
+        """Return the rights of all files."""
+        try:
+            return {rights_of(path) for path in self.paths}
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the files", self.name) from error
+
+    def identity(self) -> object:
+        """Return what tells these bytes from others: no file is ever written to again."""
+        return self.file.identity()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by the root's path, so that workers open the files themselves."""
+        self.require_open()
+        reopen = functools.partial(open_objects, verify=self.verify, limits=self.limits)
+        return reopen, (self.place.target(ROOT),)
+
+    def arrays_at_once(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the tensors that lie in several chunks: of a store, few requests bring all."""
+        return self.assembler.arrays(names) if self.place.is_remote else {}
+
+    def read_box(
+        self, name: str, offsets: Sequence[int], sizes: Sequence[int], destination: Array
+    ) -> None:
+        """Fill an array with a box of a dense tensor; see `DividedCheckpoint.read_box`."""
+        self.require_open()
+        number = self.root.table.tensor_of.get(name) if isinstance(name, str) else None
+        if number is None:
+            raise not_found(name, self.names, self.name)
+        with self.located(name):
+            if self.root.table.kind_of(number).format != "dense":
+                raise UsageError(
+                    "only dense tensors are read by boxes", found=self.root.layouts[number]
+                )
+            self.assembler.read_box(number, offsets, sizes, destination)
+
+
+def open_objects(
+    folder: Any, *, storage: Storage | None = None, **how: Unpack[FileOptions]
+) -> DividedObjects:
+    """Return the whole tensors of a divided checkpoint; see `open_divided`."""
+    place = Place(folder, storage)
+    found = divided_of(place, **how)
+    if found is None:
+        raise UsageError("the file is the root of no divided checkpoint", file=place.name)
+    return found
+
+
+def divided_of(place: Place, **how: Unpack[FileOptions]) -> DividedObjects | None:
+    """Return the tensors of a divided checkpoint; None where its root is a file like any other.
+
+    Raises:
+        ZTensorError: what `open_divided` raises.
+    """
+    verify, caps = how.get("verify"), caps_of(how.get("limits"))
+    file = open_root(place, verify=verify, limits=caps)
+    try:
+        if is_root(file):
+            return DividedObjects(place, file, verify=verify, limits=caps)
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return None
+
+
+class DividedCheckpoint(Shown):
+    """An open divided checkpoint: whole tensors, and boxes of them; `open_divided` makes it.
+
+    Attributes:
+        objects: the whole tensors; see `ztensor.Reader.objects`.
+        root: what the root says: names, shapes, types, files, values, the table of chunks.
+    """
+
+    def __init__(self, objects: DividedObjects) -> None:
+        self.objects = objects
+        self.root = objects.root
+
+    def read_box(
+        self, name: str, offsets: Sequence[int], sizes: Sequence[int], destination: Array
+    ) -> None:
+        """Fill an array with a box of a dense tensor, of whatever chunks it was saved in.
+
+        Chunks that lie in the box as a whole are checked by their digests while they are read; of
+        others only the part is read, and checked where `verify=True` was given.
+
+        Args:
+            name: the tensor's name.
+            offsets: where the box begins along each axis.
+            sizes: how long it is.
+            destination: an array of shape `sizes`, of any strides, of the tensor's element type,
+                or of unsigned integers of its width. Nothing is copied twice.
+
+        Raises:
+            ObjectNotFoundError: no tensor of that name.
+            UsageError: it is not dense.
+            ArgumentValueError: the box does not lie in the tensor, or the array is of another
+                shape or read-only.
+            ArgumentTypeError: the array has another element type.
+            FormatError: stored bytes are damaged.
+            SourceError: the bytes could not be read.
+        """
+        self.objects.read_box(name, offsets, sizes, destination)
+
+    def close(self) -> None:
+        """Give back the files. May be called again."""
+        self.objects.close()
+
+    def __enter__(self) -> Self:
+        """Return the checkpoint itself."""
+        self.objects.require_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return where it is, and counts."""
+        table = self.root.table
+        state = " (closed)" if self.objects.is_closed else ""
+        return (
+            f"<DividedCheckpoint {describe(self.objects.place.name, 200)}, "
+            f"{counted(len(table.names), 'tensor')} in {counted(len(table), 'chunk')} in "
+            f"{counted(len(table.files), 'file')}{state}>"
+        )
+
+
+def open_divided(
+    folder: Path, *, storage: Storage | None = None, **options: Unpack[FileOptions]
+) -> DividedCheckpoint:
+    """Open a divided checkpoint; `ztensor.open` gives a reader of the same tensors.
+
+    Args:
+        folder: the folder or the URL of the prefix, or the root in it.
+        storage: see `ztensor.typing.OpenOptions`.
+        options: see `ztensor.typing.FileOptions`. `verify` is of chunks: None checks those that are
+            read as a whole, True all that are touched. `mmap` and `recover` are of no matter:
+            tensors of many files are read, and a root is never torn.
+
+    Raises:
+        UsageError: the folder has a file of that name which is no root.
+        FormatError: the root is damaged, or its chunks cannot be those of its tensors.
+        UnsupportedVersionError: a newer release wrote it.
+        LimitError: a safety cap is exceeded.
+        SourceError: the root or a file that it names cannot be read, or is not there.
+    """
+    require_options("open_divided", options, FileOptions)
+    return DividedCheckpoint(open_objects(folder, storage=storage, **options))

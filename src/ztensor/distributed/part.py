@@ -1,0 +1,525 @@
+"""`PartWriter`: what one process writes of a divided checkpoint, and what it says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import weakref
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ztensor.digest import ALGORITHMS, digest_of, require_writable, xxh3_128
+from ztensor.distributed.chunks.table import Chunk, ChunkTable, Kind, TableFile
+from ztensor.distributed.cleaning import remove_parts
+from ztensor.distributed.columns import told_kinds
+from ztensor.distributed.place import ATTRIBUTE, Place, is_own, part_name
+from ztensor.distributed.rows import (
+    Tensors,
+    Written,
+    columns_of_file,
+    kind_of_tensor,
+    own_name,
+    row_of,
+    table_of,
+)
+from ztensor.distributed.since import Older
+from ztensor.errors import (
+    ArgumentValueError,
+    ClosedError,
+    NotRepresentableError,
+    describe,
+)
+from ztensor.frameworks import adapter_of
+from ztensor.layout.elements import blocks, spell
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.model.showing import counted
+from ztensor.options import PartOptions, require_options
+from ztensor.reading.listing import find_manifest
+from ztensor.sharded.naming import ROOT, parse_size
+from ztensor.source.base import Range
+from ztensor.source.reference import Remote
+from ztensor.source.sink import FileSink
+from ztensor.source.upload import RemoteSink
+from ztensor.tensor import Tensor, shape_of
+from ztensor.writing.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Unpack
+
+    from ztensor.distributed.chunks.table import Chunk
+    from ztensor.reading.file import FileObjects
+    from ztensor.source.descriptor import Descriptor
+    from ztensor.source.sink import Durable
+    from ztensor.typing import Path, Storage, TensorLike
+
+    Array = np.ndarray[Any, Any]
+
+
+# The last writer of each folder and process, for as long as it lives.
+_LAST: weakref.WeakValueDictionary[tuple[str, int], PartWriter] = weakref.WeakValueDictionary()
+# The word of `checksum=` for digests that tell equal bytes from others.
+STRONG = "xxh3-128"
+_MOST_ID_BYTES = 200
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PartRecord:
+    """What one process wrote: small, and pickled on its way to the one that commits.
+
+    Attributes:
+        process: its number.
+        table: what it wrote, and where.
+        save_id: which save it belongs to; None where the caller did not say.
+        processes: how many write parts of that save; None where the caller did not say.
+    """
+
+    process: int
+    table: ChunkTable
+    save_id: str | None = None
+    processes: int | None = None
+
+    def __repr__(self) -> str:
+        """Return counts."""
+        table = self.table
+        return (
+            f"<PartRecord of process {self.process}: {counted(len(table), 'chunk')} of "
+            f"{counted(len(table.names), 'tensor')} in {counted(len(table.files), 'file')}>"
+        )
+
+
+class PartWriter:
+    """Writes the part of one process of a divided checkpoint.
+
+    Its files get names that no file had before, so nothing that is there is touched. They count
+    once `commit` names them. Keep the writer until then: while it lives, and there is no newer one
+    of this folder and process, no clean-up of another save takes its files for a dead one's.
+
+    Args:
+        folder: the folder, which must be there, or the URL of a prefix.
+        process: the number of this process; of no matter to readers.
+        save_id: a text or number that all processes of this save pass, and no other save into this
+            folder: a random one that a process makes and gives to the others, or the step with the
+            number of the attempt. `commit` and `repair` compare it.
+        processes: how many processes write parts of this save, numbered from 0. Each leaves a file
+            then, so that `commit` and `repair` know whether one is missing. With 1 the id need not
+            be given.
+        options: see `ztensor.typing.PartOptions`.
+
+    Raises:
+        SourceError: nothing can be written there, or `since` cannot be read.
+        FormatError: `since` is damaged.
+        ArgumentValueError: an argument has an unknown value.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        process: int = 0,
+        save_id: str | int | None = None,
+        processes: int | None = None,
+        **options: Unpack[PartOptions],
+    ) -> None:
+        require_options("PartWriter", options, PartOptions)
+        if type(process) is not int or process < 0:
+            raise ArgumentValueError(
+                "a process has a number from 0", found=describe(process), expected="0 or more"
+            )
+        if processes is not None and (type(processes) is not int or processes <= process):
+            raise ArgumentValueError(
+                "processes must be an integer above the number of each process",
+                expected=f"more than {process}",
+                found=describe(processes, 40),
+            )
+        self.save_id = secrets.token_hex(16) if processes == 1 and save_id is None else None
+        if save_id is not None:
+            self.save_id = require_save_id(save_id)
+        self.processes = processes
+        self.process = process
+        self._prepare(folder, **options)
+        self._tensors = Tensors()
+        self._rows: list[Chunk] = []
+        self._files: list[TableFile] = []
+        self._empty: set[int] = set()  # tensors of which there will be no object
+        self._token = secrets.token_hex(8)  # a process may try again with the same id
+        self._held: list[Descriptor | None] = []  # locks, for as long as this lives
+        self._output: Writer | None = None
+        self._sink: FileSink | RemoteSink
+        self._counts: dict[str, int] = {}
+        self._written: list[Written] = []
+        self._places: dict[tuple[int, tuple[int, ...]], Written] = {}  # of this file
+        self.state = "open"
+        self._begin()
+        self._release_older()
+
+    def _prepare(
+        self,
+        folder: Path,
+        *,
+        compression: bool | int | str = False,
+        checksum: str | bool | None = True,
+        threads: int | None = None,
+        durable: Durable = "auto",
+        storage: Storage | None = None,
+        max_shard_size: int | str | None = None,
+        since: Path | None = None,
+    ) -> None:
+        """Look at the folder, and take the options; see `PartOptions`."""
+        self._place = Place(folder, storage)
+        self._place.require_no_link()
+        self._older = None if since is None else Older(since, self._place, storage)
+        self._is_strong = since is not None or checksum == STRONG
+        self._options: dict[str, Any] = {
+            "compression": compression,
+            "checksum": True if checksum == STRONG else checksum,
+            "threads": threads,
+        }
+        self._durable = _is_durable(self._place, durable)
+        self._most = None if max_shard_size is None else parse_size(max_shard_size)
+
+    def _release_older(self) -> None:
+        """Give up the files of an earlier save of this process that nobody committed."""
+        key = self._place.name, self.process
+        older = _LAST.get(key)
+        if older is not None and older.state == "finished":
+            older._held.clear()
+        _LAST[key] = self
+
+    # --- Tensors ----------------------------------------------------------------------------
+
+    def add(
+        self,
+        name: str,
+        value: TensorLike,
+        *,
+        shape: Sequence[int] | None = None,
+        offsets: Sequence[int] | None = None,
+    ) -> None:
+        """Write a chunk of a tensor, or a whole one.
+
+        The data is stored before this returns and may be changed or dropped then.
+
+        Args:
+            name: the tensor's name; any text. It may come again with another box.
+            value: an array, a `Tensor`, or a value of torch, JAX or SciPy.
+            shape: the shape of the whole tensor where `value` is a box of it. Then it is dense.
+            offsets: where the box begins along each axis.
+
+        Raises:
+            NotRepresentableError: no file can hold it, or a chunk has attributes or is not dense.
+            ArgumentValueError: the box does not lie in the shape, or only one of both is given.
+            UsageError: the whole tensor was written before.
+            SourceError: the bytes could not be stored. The writer is then aborted.
+        """
+        self._require_open()
+        framework = None if type(value) is np.ndarray else adapter_of(value)
+        given: Any = value if framework is None else framework.stored(value)
+        if not isinstance(given, (np.ndarray, Tensor)):
+            given = np.asarray(given)
+        tensor = given if isinstance(given, Tensor) else None
+        if tensor is not None and tensor.format == "dense" and not tensor.attributes:
+            given, tensor = tensor.numpy(), None
+        whole, offset = _box(name, tuple(given.shape), shape, offsets)
+        if tensor is not None and shape is not None:
+            raise NotRepresentableError(
+                "only dense tensors without attributes are cut into chunks",
+                object_name=name,
+                found=f"layout {tensor.format}",
+            )
+        kind = Kind(*spell(given.dtype)) if tensor is None else kind_of_tensor(tensor)
+        number = self._tensors.number(name, whole, kind, is_whole=shape is None)
+        if tensor is None and not given.size:
+            if 0 in whole:
+                self._empty.add(number)
+            return  # no element: nothing has to lie anywhere
+        content = None
+        if self._is_strong and tensor is None:
+            content = xxh3_128(blocks(given))
+            if self._older is not None:
+                place = name, whole, offset, tuple(given.shape), kind
+                if self._older.has(number, place, content, self._algorithm):
+                    return
+        self._roll(given.nbytes)
+        output = self._require_open()
+        own, count = self._own(name)
+        output.write(own, given)
+        sizes = tuple(given.shape)
+        self._note(Written(own, number, count, offset, sizes, tensor is not None, content))
+
+    def share(
+        self,
+        name: str,
+        of: str,
+        *,
+        at: Sequence[int] | None = None,
+        shape: Sequence[int] | None = None,
+        offsets: Sequence[int] | None = None,
+    ) -> bool:
+        """Write a chunk that has the bytes of one written before, without writing them again.
+
+        Args:
+            name: the tensor's name.
+            of: the tensor that has a chunk alike in type, layout, shape and every element.
+            at: where that chunk begins; where the tensor does, by default.
+            shape: as for `add`, like `offsets`.
+            offsets: where the box begins along each axis.
+
+        Returns:
+            Whether it was written; not where that chunk is in another file, or has no element.
+
+        Raises:
+            ArgumentValueError: the box does not lie in the shape, or only one of both is given.
+            UsageError: the whole tensor was written before.
+        """
+        output = self._require_open()
+        known = self._tensors.numbers.get(of)
+        if known is None:
+            return False
+        begin = (0,) * len(self._tensors.shapes[known]) if at is None else tuple(at)
+        like = self._places.get((known, begin))
+        if like is None:
+            return False
+        whole, offset = _box(name, like.sizes, shape, offsets)
+        kind = self._tensors.kinds[known]
+        number = self._tensors.number(name, whole, kind, is_whole=shape is None)
+        own, count = self._own(name)
+        output.share(own, like.own)
+        self._note(like._replace(own=own, tensor=number, number=count, offsets=offset))
+        return True
+
+    def _note(self, written: Written) -> None:
+        self._written.append(written)
+        self._places[written.tensor, written.offsets] = written
+
+    def _own(self, name: str) -> tuple[str, int]:
+        """Return what the next object of a tensor is called in this file, and its number."""
+        count = self._counts.get(name, 0)
+        self._counts[name] = count + 1
+        return own_name(name, count), count
+
+    @property
+    def _algorithm(self) -> str:
+        algorithm = require_writable(self._options["checksum"], ())
+        return "" if algorithm is None else algorithm.name
+
+    def _copy(self, objects: FileObjects, chunk: Chunk) -> None:
+        """Copy a chunk of an older file, as it is stored there, of which little else is needed."""
+        name = self._tensors.names[chunk.tensor]
+        self._roll(chunk.length)
+        own, count = self._own(name)
+        output = self._require_open()
+        output.copy(own, objects, own_name(name, chunk.number))
+        copied = output.draft.objects[own]  # of earlier releases it says itself which chunk it is
+        kept = {key: v for key, v in (copied.attributes or {}).items() if key != ATTRIBUTE}
+        output.draft.objects[own] = dataclasses.replace(copied, attributes=kept or None)
+        box = chunk.offsets, chunk.sizes
+        self._written.append(
+            Written(own, chunk.tensor, count, *box, is_whole=False, content=chunk.content)
+        )
+
+    def _roll(self, nbytes: int) -> None:
+        """Go on in another file where this one would become too long."""
+        output = self._require_open()
+        if self._most is None or not output.draft.objects:
+            return
+        if self._sink.position + nbytes > self._most:
+            self._end_file()
+            self._begin()
+
+    # --- Files ------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        name = part_name(self.process)
+        target = self._place.target(name)
+        if isinstance(target, Remote):
+            self._sink = RemoteSink(target, is_new=True)
+        else:
+            self._sink = FileSink(target, durable=self._durable, is_new=True)
+        self._output = Writer(self._sink, **self._options)
+        self._name = name
+        self._counts = {}
+        self._written = []
+        self._places = {}
+
+    def _end_file(self, *, is_last: bool = False) -> None:
+        output = self._output
+        if output is None:
+            return
+        number = len(self._files)
+        has_older = self._older is not None and bool(self._older.files)
+        is_needed = bool(number or self._empty or has_older or self.processes)
+        if not (output.draft.objects or is_needed):  # no file for nothing
+            output.abort()
+            self._output = None
+            return
+        self._describe(output, number, is_last=is_last, has_older=has_older)
+        if isinstance(self._sink, FileSink):
+            self._held.append(self._sink.held())
+        output.finish()
+        self._output = None
+        self._rows += [row_of(one, number, output.draft.objects[one.own]) for one in self._written]
+        source = self._place.open(self._name)
+        try:
+            frame = find_manifest(source, DEFAULT_LIMITS)
+            whole = Range(source, frame.manifest_offset, frame.manifest_length)
+            digest = digest_of(ALGORITHMS["sha256"], whole.pieces())
+            self._files.append(TableFile(self._name, source.size, digest))
+        finally:
+            source.close()
+
+    def _describe(self, output: Writer, number: int, *, is_last: bool, has_older: bool) -> None:
+        """Have a file say which chunks it has, and of which save and process it is.
+
+        Raises:
+            SourceError: the columns could not be written.
+        """
+        told = {
+            "process": self.process,
+            "processes": self.processes,
+            "save": self.save_id,
+            "part": self._token,
+            "number": number,
+            "files": number + 1 if is_last else None,
+            "older": has_older or None,
+        }
+        prefix, table = columns_of_file(self._tensors, self._written, self._empty)
+        self._empty = set()
+        for name, column in table.columns.items():
+            output.write(f"{prefix}{name}", column, compress=True)
+        output.draft.attributes = {
+            ATTRIBUTE: {
+                **{key: value for key, value in told.items() if value is not None},
+                "table": prefix,
+                "kinds": told_kinds(table.kinds),
+            }
+        }
+
+    def finish(self) -> PartRecord:
+        """Finish the files, flushed as `durable` asks, and return what `commit` needs of them.
+
+        Raises:
+            ClosedError: it was finished or aborted before.
+            SourceError: a file could not be put in place.
+        """
+        self._require_open()
+        try:
+            if self._older is not None:
+                self._older.copy_little(self._copy)
+            self._end_file(is_last=True)
+            if self._older is not None:
+                self._rows += self._older.rows(len(self._files))
+                self._files += self._older.files
+            table = table_of(self._tensors, self._rows, self._files)
+            record = PartRecord(self.process, table, self.save_id, self.processes)
+        except BaseException:
+            self.abort()
+            raise
+        self.state = "finished"
+        return record
+
+    def abort(self) -> None:
+        """Remove what was written; may be called again, and after `finish` without effect."""
+        if self.state != "open":
+            return
+        self.state = "aborted"
+        if self._output is not None:
+            self._output.abort()
+            self._output = None
+        own = [file.name for file in self._files if is_own(file.name, self.process)]
+        linked = [] if self._older is None else self._older.linked
+        remove_parts(self._place, [*own, *linked])
+        self._held.clear()
+
+    def _require_open(self) -> Writer:
+        if self.state != "open" or self._output is None:
+            raise ClosedError(f"the writer is {self.state}", file=self._place.name)
+        if self._output.state != "open":
+            self.abort()
+            raise ClosedError("the writer is aborted", file=self._place.name)
+        return self._output
+
+    def __enter__(self) -> Self:
+        """Return the writer itself."""
+        self._require_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Abort what was not finished."""
+        self.abort()
+
+    def __repr__(self) -> str:
+        """Return where it writes, and its state."""
+        return (
+            f"<PartWriter {describe(self._place.name, 200)} process {self.process}, {self.state}>"
+        )
+
+
+def require_save_id(save_id: object) -> str:
+    """Return the id of a save as text.
+
+    Raises:
+        ArgumentValueError: it is neither a text nor an integer, or it is empty or too long.
+    """
+    is_id = isinstance(save_id, str) or type(save_id) is int
+    text = str(save_id) if is_id else ""
+    if not 0 < len(text.encode("utf-8", "replace")) <= _MOST_ID_BYTES:
+        raise ArgumentValueError(
+            "save_id must be a text or an integer",
+            expected=f"1 to {_MOST_ID_BYTES} bytes",
+            found=describe(save_id, 80),
+        )
+    return text
+
+
+def _box(
+    name: str,
+    sizes: tuple[int, ...],
+    shape: Sequence[int] | None,
+    offsets: Sequence[int] | None,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape of the whole tensor, and where the box begins.
+
+    Raises:
+        ArgumentValueError: the box does not lie in the shape, or only one of both is given.
+    """
+    if shape is None and offsets is None:
+        return sizes, (0,) * len(sizes)
+    if shape is None or offsets is None:
+        raise ArgumentValueError("shape and offsets are given both, or neither", object_name=name)
+    whole, begin = shape_of(shape), shape_of(offsets)
+    if (
+        len(whole) != len(sizes)
+        or len(begin) != len(sizes)
+        or any(
+            start + size > length for start, size, length in zip(begin, sizes, whole, strict=True)
+        )
+    ):
+        raise ArgumentValueError(
+            "the box does not lie in the tensor",
+            object_name=name,
+            expected=f"within shape {describe(whole)}",
+            found=f"{describe(begin)} of sizes {describe(sizes)}",
+        )
+    return whole, begin
+
+
+def _is_durable(place: Place, durable: Durable) -> Durable:
+    """Return whether files are flushed: with "auto", where a checkpoint is there already."""
+    if durable != "auto":
+        return durable
+    target = place.target(ROOT)
+    return False if isinstance(target, Remote) else os.path.lexists(target)
+
+
+def let_go(folder: str) -> None:
+    """Let clean-ups take what the writers of this process finished in a folder: its save failed.
+
+    Args:
+        folder: as `Place` names it.
+    """
+    for (name, _), writer in list(_LAST.items()):
+        if name == folder and writer.state == "finished":
+            writer._held.clear()

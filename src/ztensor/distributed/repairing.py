@@ -1,0 +1,362 @@
+"""A lost root made anew of the files of the processes, where these tell all without doubt."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+
+import numpy as np
+
+from ztensor.contents import open_file
+from ztensor.digest import ALGORITHMS, digest_of
+from ztensor.distributed.chunks.table import Kind, TableFile
+from ztensor.distributed.columns import Columns, kinds_of
+from ztensor.distributed.committing import merged
+from ztensor.distributed.opened import open_objects
+from ztensor.distributed.place import ATTRIBUTE, REQUESTS, Place
+from ztensor.distributed.root import encode_values, write_root
+from ztensor.distributed.rows import (
+    SEPARATOR,
+    Tensors,
+    Written,
+    kind_of_object,
+    own_name,
+    row_of,
+    table_of,
+)
+from ztensor.distributed.saves import file_of_part, require_one_save
+from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
+from ztensor.guard import foreign_bytes
+from ztensor.limits import Budget
+from ztensor.model.dtype import element_count
+from ztensor.model.showing import counted
+from ztensor.sharded.naming import ROOT
+from ztensor.source.base import Range
+from ztensor.source.sink import FileSink
+from ztensor.source.targets import shown
+from ztensor.source.upload import RemoteSink, copy, is_there
+from ztensor.threads.pool import Pool
+
+if TYPE_CHECKING:
+    from ztensor.distributed.chunks.table import ChunkTable
+    from ztensor.distributed.saves import FileOfPart
+    from ztensor.model.manifest import TensorObject
+    from ztensor.reading.file import FileObjects
+    from ztensor.source.sink import Durable
+    from ztensor.typing import Path, Storage
+
+
+_MOST_KEPT = 1000  # damaged roots
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RootReport:
+    """What was found of a checkpoint whose root may be lost.
+
+    Attributes:
+        path: the root.
+        tensors: how many there are.
+        chunks: how many they are in.
+        files: the files of processes.
+        written: the path of the root where one was written, else None.
+        kept: where a damaged root was kept, else None.
+    """
+
+    path: str
+    tensors: int
+    chunks: int
+    files: tuple[str, ...]
+    written: str | None = None
+    kept: str | None = None
+
+    def __repr__(self) -> str:
+        """Return counts, and what was written."""
+        done = "nothing to repair" if self.written is None else f"written to {self.written}"
+        return (
+            f"<RootReport {counted(self.tensors, 'tensor')} in "
+            f"{counted(len(self.files), 'file')}, {done}>"
+        )
+
+
+def repair(
+    folder: Path,
+    *,
+    durable: Durable = "auto",
+    dry_run: bool = False,
+    one_save: bool = False,
+    storage: Storage | None = None,
+) -> RootReport:
+    """Write the root of a divided checkpoint anew where it is lost or damaged.
+
+    The files of the processes tell of each chunk which box of which tensor it is, of which save it
+    is, and how many processes and files that save has. It is made anew of a save of which all files
+    are there; files of others that are not whole stay, and do not count. Values that are no tensors
+    were in the root alone, and stay lost. A damaged root is kept beside the new one.
+
+    Args:
+        folder: the folder, or the URL of a prefix.
+        durable: as for `commit`.
+        dry_run: True writes nothing.
+        one_save: True vouches that files that do not say which save they are of are all of one, and
+            that none is missing. Those that earlier releases wrote do not say so, nor those of a
+            `PartWriter` without `save_id` and `processes`.
+        storage: see `ztensor.typing.OpenOptions`.
+
+    Raises:
+        UsageError: no save is proven to be there as a whole, or several are; the files do not
+            cover all tensors; or nothing is listed or written at places of this scheme. Nothing is
+            written then.
+        FormatError: a file is damaged.
+        SourceError: a file cannot be read, or the folder has no such files.
+    """
+    place = Place(folder, storage)
+    path = place.shown(ROOT)
+    try:
+        with contextlib.closing(open_objects(folder, storage=storage)) as found:
+            found.require_there()
+            return _report(path, found.root.table)
+    except ZTensorError as error:
+        has_root = place.has_root()
+        if isinstance(error, SourceError) and has_root:
+            raise  # the root is whole, and a file that it names is missing
+    files = require_one_save(place.name, _files_of(place), one_save=one_save)
+    table = _joined(files, place.name)
+    report = _report(path, table)
+    place.require_no_link()
+    if dry_run:
+        return dataclasses.replace(report, written=path)
+    kept, target = None, place.target(ROOT)
+    if has_root:
+        kept = _keep_path(target) if isinstance(target, str) else _keep_object(place)
+    sink: FileSink | RemoteSink
+    if isinstance(target, str):
+        sink = FileSink(target, durable=durable)
+    else:
+        sink = RemoteSink(target, is_new=not has_root)
+    write_root(sink, table, encode_values({}), "repair", save=files[0].save, durable=durable)
+    return dataclasses.replace(report, written=path, kept=kept)
+
+
+def _report(path: str, table: ChunkTable) -> RootReport:
+    files = tuple(file.name for file in table.files)
+    return RootReport(path, len(table.names), len(table), files)
+
+
+def _keep_object(place: Place) -> str:
+    """Have a store copy a damaged root, and return the copy's URL."""
+    for number in range(1, _MOST_KEPT):
+        kept = place.remote(f"{ROOT}.damaged-{number}")
+        if not is_there(kept):
+            copy(place.remote(ROOT), kept)
+            return kept.name
+    raise SourceError("too many damaged roots were kept", file=place.shown(ROOT))
+
+
+def _keep_path(path: str) -> str:
+    """Give a damaged root a second name, and return that."""
+    folder = os.path.dirname(path)
+    for number in range(1, _MOST_KEPT):
+        kept = os.path.join(folder, f"{shown(path)}.damaged-{number}")
+        try:
+            os.link(path, kept)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot keep the damaged root", path) from error
+        return kept
+    raise SourceError("too many damaged roots were kept", file=path)
+
+
+def _files_of(place: Place) -> list[FileOfPart]:
+    names = list(place.parts())
+    with Pool(REQUESTS if place.is_remote else 1) as workers:
+        found = workers.map(functools.partial(_file_of, place), names)
+        files = [file for file in found if file is not None]
+    if not files:
+        raise SourceError("the folder has no file of a divided checkpoint", file=place.name)
+    return files
+
+
+def _joined(files: list[FileOfPart], folder: str) -> ChunkTable:
+    """Return the chunks of several files as one table.
+
+    Raises:
+        UsageError: they do not make a checkpoint.
+    """
+    tables = [file.table for file in files]
+    try:
+        table = merged(tables)
+        table.require_valid()
+    except FormatError as error:
+        raise _doubtful(error, tables, folder) from error
+    except UsageError as error:
+        error.hint = "its files are of several saves; move those of others out of the folder"
+        raise error.locate(file=folder) from None
+    return table
+
+
+def _doubtful(error: FormatError, tables: list[ChunkTable], folder: str) -> UsageError:
+    """Return why the files do not make a checkpoint."""
+    found = UsageError(
+        f"the files of the folder do not make one checkpoint: {error.message}",
+        file=folder,
+        expected=error.expected,
+        found=error.found,
+    )
+    found.object_name = name = error.object_name
+    holders = [(t, t.tensor_of[name]) for t in tables if name is not None and name in t.tensor_of]
+    files = [file.name for table, _ in holders for file in table.files]
+    counts = [table.boxes(own)[1].prod(axis=1, dtype=np.float64).sum() for table, own in holders]
+    if holders and sum(counts) > element_count(holders[0][0].shapes[holders[0][1]]):
+        found.hint = (
+            f"files of several saves are there: {describe(files[:4], 200)}; which of them belong "
+            "together only the root told: move those of others out of the folder"
+        )
+    return found
+
+
+def _file_of(place: Place, name: str) -> FileOfPart | None:
+    """Return what a file of a process says; None where it is a file like any other.
+
+    Raises:
+        FormatError: it is damaged, or says of a chunk what cannot be.
+    """
+    with contextlib.closing(open_file(place.target(name), mmap=False)) as file:
+        told = (file.manifest.attributes or {}).get(ATTRIBUTE)
+        frame = file.frame
+        if frame is None or not isinstance(told, Mapping) or "version" in told:
+            return None
+        with foreign_bytes("the part", file.name):
+            tensors = Tensors()
+            has_columns = isinstance(told.get("table"), str)
+            boxes = (_boxes_of_columns if has_columns else _boxes_of_objects)(file, told, tensors)
+            rows = [
+                row_of(_written(own, box, tensors, file), 0, file.object(own)) for own, box in boxes
+            ]
+            whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
+            digest = digest_of(ALGORITHMS["sha256"], whole.pieces())
+            table = table_of(tensors, rows, [TableFile(name, file.nbytes, digest)])
+            return file_of_part(name, table, told)
+
+
+class _Box(NamedTuple):
+    """Which part of a tensor an object is, and the how manieth of that name."""
+
+    of: str
+    shape: tuple[int, ...]
+    offsets: tuple[int, ...]
+    number: int
+
+
+def _boxes_of_columns(
+    file: FileObjects, told: Mapping[str, Any], tensors: Tensors
+) -> list[tuple[str, _Box]]:
+    """Return each object with its box, as the columns of the file say.
+
+    Raises:
+        FormatError: the columns are damaged, or tell of an object that is not there.
+    """
+    columns = Columns(file, Budget(file.limits, file.nbytes), told["table"])
+    listed = told.get("kinds")
+    kinds = kinds_of(listed if isinstance(listed, list) else [])
+    ranks = columns.column("tensors/rank", most=file.limits.rank)
+    names, shapes = columns.names(len(ranks)), columns.shapes(ranks)
+    kind = columns.column("tensors/kind", len(ranks), most=len(kinds) - 1).tolist()
+    of = columns.column("chunks/tensor", most=len(ranks) - 1)
+    numbers = columns.column("chunks/object", len(of)).tolist()
+    counts = ranks.astype(np.int64)[of]
+    offsets = columns.column("chunks/offsets", int(counts.sum())).tolist()
+    ends = np.cumsum(counts).tolist()
+    boxes = []
+    for tensor, number, end, count in zip(of.tolist(), numbers, ends, counts.tolist(), strict=True):
+        name = names[tensor]
+        own = own_name(name, number)
+        found = file.manifest.objects.get(own)
+        if found is None or kind_of_object(found) != kinds[kind[tensor]]:
+            raise FormatError(
+                "the file lacks a chunk that its columns tell of, or has one of another kind",
+                reason=Reason.SHARD_FILE,
+                object_name=own,
+            )
+        boxes.append((own, _Box(name, shapes[tensor], tuple(offsets[end - count : end]), number)))
+    if len(boxes) != sum(not own.startswith(told["table"]) for own in file.names):
+        raise FormatError(
+            "the columns of the file do not tell of all its chunks", reason=Reason.SHARD_FILE
+        )
+    with_chunks = set(of.tolist())
+    for tensor, name in enumerate(names):
+        if tensor not in with_chunks:
+            tensors.number(name, shapes[tensor], kinds[kind[tensor]], is_whole=True)
+    return boxes
+
+
+def _boxes_of_objects(
+    file: FileObjects, told: Mapping[str, Any], tensors: Tensors
+) -> list[tuple[str, _Box]]:
+    """Return each object with its box, as the objects said themselves in earlier releases."""
+    for empty in told.get("empty", ()):
+        _declare(empty, tensors, file)
+    return [(own, _box_of_object(own, file.object(own), file)) for own in file.names]
+
+
+def _box_of_object(own: str, found: TensorObject, file: FileObjects) -> _Box:
+    told: Any = (found.attributes or {}).get(ATTRIBUTE)
+    of, shape, offsets = (
+        told.get(key) if isinstance(told, Mapping) else None for key in ("of", "shape", "offsets")
+    )
+    if (
+        not isinstance(of, str)
+        or not _is_shape(shape)
+        or not _is_shape(offsets)
+        or len(offsets) != len(shape)
+    ):
+        raise FormatError(
+            "the object does not say which part of which tensor it is",
+            reason=Reason.SHARD_FILE,
+            file=file.name,
+            object_name=own,
+            found=describe(told),
+        )
+    _, _, count = own.rpartition(SEPARATOR) if own != of else ("", "", "0")
+    return _Box(of, tuple(shape), tuple(offsets), int(count) if count.isdecimal() else 0)
+
+
+def _written(own: str, box: _Box, tensors: Tensors, file: FileObjects) -> Written:
+    """Return an object as what was written.
+
+    Raises:
+        FormatError: it cannot be that part of that tensor.
+    """
+    found = file.object(own)
+    kept = {key for key in found.attributes or {} if key != ATTRIBUTE}
+    is_whole = found.format != "dense" or bool(kept)
+    if len(found.shape) != len(box.shape) or (is_whole and found.shape != box.shape):
+        raise FormatError(
+            "the chunk is of another rank than its tensor",
+            reason=Reason.SHARD_FILE,
+            file=file.name,
+            object_name=own,
+        )
+    number = tensors.number(
+        box.of, box.shape, kind_of_object(found), is_whole=found.shape == box.shape
+    )
+    return Written(own, number, box.number, box.offsets, found.shape, is_whole)
+
+
+def _is_shape(found: object) -> TypeGuard[list[int]]:
+    return isinstance(found, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in found)
+
+
+def _declare(empty: Any, tensors: Tensors, file: FileObjects) -> None:
+    """Note a tensor without elements, of which there is no object."""
+    try:
+        name, dtype, type, shape = empty
+        tensors.number(str(name), tuple(map(int, shape)), Kind(dtype, type or None), is_whole=True)
+    except (TypeError, ValueError) as error:
+        raise FormatError(
+            "an empty tensor is malformed", reason=Reason.SHARD_FILE, file=file.name
+        ) from error

@@ -1,0 +1,453 @@
+"""The root of a divided checkpoint: a file of ours whose objects are the columns of a table.
+
+Its attributes say little: versions, kinds of tensors, files. What there is one of for each tensor
+or chunk is a column, compressed, as a million lists in a manifest would take seconds and gigabytes.
+Values that are no tensors are kept as a tree (`ztensor/tree/`); nothing is pickled.
+
+Attributes, beneath `divided`:
+
+    version     1
+    writer      what wrote it, such as "torch"
+    kinds       [storage type, logical type or "", layout] of tensors
+    encodings   of chunks: "raw", "zstd", or "object" for one whose file tells more
+    algorithm   of the digests of chunks, or ""
+    files       {names, sizes, digests of their manifests}, a list each
+    save        the id of the save; may be left out
+    processes   how many processes wrote it; may be left out
+
+Objects, a row for each tensor (`tensors/...`) or chunk (`distributed/chunks/...`), all unsigned
+integers:
+
+    tensors/names, name_lengths      UTF-8 one behind the other, and bytes of each
+    tensors/kind, rank, shape        shapes one behind the other
+    chunks/tensor, file              numbers; the rows are in the order of the tensors
+    chunks/object, encoding          left out where all are 0
+    chunks/offsets, sizes            boxes one behind the other
+    chunks/at, length                where the bytes lie in the file
+    chunks/digest, content           digests over stored and decoded bytes; may be left out
+    values, values/...               the shape of the tree of values, and its arrays
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.contents import open_file
+from ztensor.digest import ALGORITHMS
+from ztensor.distributed.chunks.table import ChunkTable, TableFile, broken
+from ztensor.distributed.columns import CONTENT_BYTES, Columns, columns_of, kinds_of, told_kinds
+from ztensor.distributed.place import ATTRIBUTE, Place, opener, require_plain
+from ztensor.distributed.saves import Save, save_of
+from ztensor.errors import (
+    LimitError,
+    Reason,
+    UnsupportedVersionError,
+    UsageError,
+    describe,
+)
+from ztensor.frameworks import tree_adapter
+from ztensor.guard import foreign_bytes
+from ztensor.limits import Budget
+from ztensor.locks import cached_property
+from ztensor.sharded.naming import ROOT
+from ztensor.tree.decode import decode
+from ztensor.tree.encode import encode
+from ztensor.tree.kinds import MAKERS, Made
+from ztensor.writing.writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ztensor.limits import Limits
+    from ztensor.model.manifest import Manifest
+    from ztensor.reading.file import FileObjects
+    from ztensor.source.sink import Durable, Sink
+    from ztensor.tree.decode import LeafAt
+    from ztensor.typing import Path, Storage
+
+    Array = np.ndarray[Any, Any]
+
+VERSION = 1
+_VALUES = "values"
+# Among the values: where in a nested state each name belongs, what the boxes of a process are of
+# that was alone, and the id that torch's writer gave the save. No name of a state has this form.
+PATHS = "\x1fpaths"
+BOXES = "\x1fboxes"
+SAVE_ID = "\x1fsave_id"
+# Among the values, and an attribute of a file: what makes it a step of a run, with its metrics.
+STEP = "checkpoint"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Root:
+    """What the root of a divided checkpoint says; nothing is made for each chunk.
+
+    Attributes:
+        table: the tensors, and the chunks they are in.
+        writer: what wrote it, such as `"torch"`; "" where it does not say.
+        save_id: which save it is of; None where it does not say.
+        processes: how many processes wrote that save; None where it does not say.
+    """
+
+    table: ChunkTable
+    writer: str
+    _values: Callable[..., Mapping[str, Any]] | None = dataclasses.field(repr=False, default=None)
+    save_id: str | None = None
+    processes: int | None = None
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Return the names of the tensors."""
+        return self.table.names
+
+    @property
+    def shapes(self) -> Sequence[tuple[int, ...]]:
+        """Return the whole shape of each tensor."""
+        return self.table.shapes
+
+    @cached_property
+    def dtypes(self) -> Sequence[str]:
+        """Return the storage type of each tensor, such as `"f32"`."""
+        return [self.table.kinds[number].dtype for number in self.table.kind.tolist()]
+
+    @cached_property
+    def types(self) -> Sequence[str | None]:
+        """Return the logical type of each tensor, such as `"bf16"`, or None."""
+        return [self.table.kinds[number].type for number in self.table.kind.tolist()]
+
+    @cached_property
+    def layouts(self) -> Sequence[str]:
+        """Return the layout of each tensor, such as `"dense"`."""
+        return [self.table.kinds[number].format for number in self.table.kind.tolist()]
+
+    @property
+    def files(self) -> Sequence[TableFile]:
+        """Return the files of the processes: name, size, and digest of the manifest."""
+        return self.table.files
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """Return the values that are no tensors, by their names; read when first asked for.
+
+        Raises:
+            FormatError: what the root says of them is damaged.
+            LimitError: a safety cap is exceeded.
+        """
+        return values_as(self, None)
+
+    @property
+    def has_values(self) -> bool:
+        """Return whether there is anything beside the tensors."""
+        return self._values is not None
+
+
+def values_kept(root: Root, leaf: Callable[[str, str], object]) -> Mapping[str, Any]:
+    """Return the values as a tree is encoded of them: what is made of others stays told.
+
+    Args:
+        root: what a checkpoint has.
+        leaf: gives what stands for an array, by its name and its framework.
+
+    Raises:
+        ZTensorError: as for `Root.values`.
+    """
+    if root._values is None:
+        return {}
+    return root._values(lambda _, at: leaf(at.name, at.framework), (), _kept)
+
+
+def _kept(name: str) -> Callable[[Any], Made]:
+    return functools.partial(Made, name)
+
+
+def read_root(
+    folder: Path, *, limits: Limits | None = None, storage: Storage | None = None
+) -> Root:
+    """Return what the root of a divided checkpoint says, every claim of it checked.
+
+    Args:
+        folder: the folder or the URL of the prefix, or the root in it.
+        limits: safety caps; `ztensor.Limits()` by default.
+        storage: see `ztensor.typing.OpenOptions`.
+
+    Raises:
+        FormatError: the root is damaged, or its chunks cannot be those of its tensors.
+        UsageError: the file is the root of no divided checkpoint.
+        UnsupportedVersionError: a newer release wrote it.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    place = Place(folder, storage)
+    file = open_root(place, limits=limits)
+    try:
+        if not is_root(file):
+            raise UsageError("the file is the root of no divided checkpoint", file=file.name)
+        root = parse_root(file)
+        root.values  # noqa: B018  # the file is closed behind this
+    finally:
+        file.close()
+    return root
+
+
+def open_root(
+    place: Place, *, verify: bool | None = None, limits: Limits | None = None
+) -> FileObjects:
+    """Open the root of a checkpoint as the file it is.
+
+    Raises:
+        ZTensorError: what `read_root` raises.
+    """
+    return open_file(opener(place.target(ROOT)), verify=verify, mmap=False, limits=limits)
+
+
+def is_root(file: FileObjects) -> bool:
+    """Return whether a file is the root of a divided checkpoint."""
+    return file.format == "zt" and says_root(file.manifest)
+
+
+def says_root(manifest: Manifest) -> bool:
+    """Return whether a file of ours says that it is the root of a divided checkpoint."""
+    told = (manifest.attributes or {}).get(ATTRIBUTE)
+    return isinstance(told, Mapping) and "version" in told
+
+
+# --- Reading --------------------------------------------------------------------------------
+
+
+def values_as(root: Root, framework: str | None, types: Iterable[type] = ()) -> Mapping[str, Any]:
+    """Return the values of an open root, with those of a framework as they were.
+
+    Args:
+        root: what `parse_root` gave, of a file that is open.
+        framework: its name in `ztensor.frameworks`; None gives NumPy's arrays for all.
+        types: classes of namedtuples, dataclasses and enums; see `ztensor.load_tree`.
+
+    Raises:
+        ZTensorError: as for `Root.values`, and what `ztensor.load_tree` raises for classes.
+    """
+    if root._values is None:
+        return {}
+    home = None if framework is None else tree_adapter(framework)
+    own = {} if home is None else home.tree_makers()
+
+    def leaf(file: FileObjects, at: LeafAt) -> object:
+        value = file.value(f"{_VALUES}/{at.name}", copy=True)
+        return home.tree_leaf(value) if home is not None and at.framework == framework else value
+
+    return root._values(leaf, types, lambda name: own.get(name) or MAKERS.get(name))
+
+
+def parse_root(file: FileObjects) -> Root:
+    """Return what the root says, every claim checked.
+
+    Args:
+        file: the open root; values are read of it when they are asked for.
+
+    Raises:
+        ZTensorError: what `read_root` raises.
+    """
+    with foreign_bytes("the root", file.name):
+        return _Parser(file).root()
+
+
+class _Parser:
+    """Reads the columns of a root, and charges what they take before they are read."""
+
+    def __init__(self, file: FileObjects) -> None:
+        self._file = file
+        self._budget = Budget(file.limits, file.nbytes)
+        self._columns = Columns(file, self._budget)
+        told = file.attributes.get(ATTRIBUTE)
+        self._told: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+
+    def root(self) -> Root:
+        version = self._told.get("version")
+        if type(version) is not int or version < 1:
+            raise broken("the root has no version", found=describe(version))
+        if version > VERSION:
+            raise UnsupportedVersionError(
+                "a newer release wrote the divided checkpoint",
+                reason=Reason.UNKNOWN_VERSION,
+                expected=f"version {VERSION}",
+                found=str(version),
+            )
+        table = self._table()
+        with self._budget.lent(table.check_cost):
+            table.require_valid()
+        values = None
+        if _VALUES in self._file.names:
+            values = functools.partial(_values_of, self._file, self._budget)
+        save = save_of(self._told)
+        return Root(table, self._text("writer"), values, save.id, save.processes)
+
+    def _table(self) -> ChunkTable:
+        kinds = kinds_of(self._list("kinds"))
+        ranks = self._columns.column("tensors/rank", most=self._file.limits.rank)
+        names = self._columns.names(len(ranks))
+        kind = self._columns.column("tensors/kind", len(ranks), most=len(kinds) - 1)
+        tensor = self._columns.column("chunks/tensor", most=len(ranks) - 1)
+        count = len(tensor)
+        axes = sum(  # not all at once: few bytes may be very many rows
+            int(ranks[tensor[start : start + _BATCH]].sum(dtype=np.int64))
+            for start in range(0, count, _BATCH)
+        )
+        algorithm = self._text("algorithm")
+        if algorithm and algorithm not in ALGORITHMS:
+            raise broken("the digests are of an unknown kind", found=describe(algorithm))
+        width = ALGORITHMS[algorithm].digits // 2 if algorithm else 0
+        encodings = [one if isinstance(one, str) else "" for one in self._list("encodings")]
+        return ChunkTable(
+            names=names,
+            kinds=kinds,
+            kind=kind,
+            shapes=self._columns.shapes(ranks),
+            files=self._files(),
+            encodings=encodings,
+            tensor=tensor,
+            file=self._columns.column("chunks/file", count),
+            number=self._columns.column("chunks/object", count, optional=True),
+            encoding=self._columns.column(
+                "chunks/encoding", count, most=len(encodings) - 1, optional=True
+            ),
+            offsets=self._columns.column("chunks/offsets", axes),
+            sizes=self._columns.column("chunks/sizes", axes),
+            at=self._columns.column("chunks/at", count),
+            length=self._columns.column("chunks/length", count),
+            digest=self._columns.bytes_of("chunks/digest", count, width) if width else None,
+            algorithm=algorithm,
+            content=self._columns.bytes_of("chunks/content", count, CONTENT_BYTES),
+        )
+
+    # --- Attributes -------------------------------------------------------------------------
+
+    def _text(self, key: str) -> str:
+        text = self._told.get(key, "")
+        if not isinstance(text, str):
+            raise broken(f"{key!r} is no text", found=describe(text))
+        return text
+
+    def _list(self, key: str, within: Mapping[str, Any] | None = None) -> list[Any]:
+        found = (self._told if within is None else within).get(key)
+        if not isinstance(found, list):
+            raise broken(f"{key!r} is no list", found=describe(found))
+        return found
+
+    def _files(self) -> list[TableFile]:
+        told = self._told.get("files")
+        if not isinstance(told, Mapping):
+            raise broken("'files' is no map", found=describe(told))
+        names, sizes = self._list("names", told), self._list("sizes", told)
+        digests = self._list("digests", told)
+        if not len(names) == len(sizes) == len(digests):
+            raise broken("the files have more names than sizes or digests, or fewer")
+        if len(set(map(require_plain, names))) < len(names):
+            raise broken("the root names one file twice")
+        if any(type(size) is not int or not 0 <= size < 1 << 62 for size in sizes):
+            raise broken("a file has no size")
+        if not all(isinstance(digest, str) for digest in digests):
+            raise broken("a file has no digest")
+        return list(itertools.starmap(TableFile, zip(names, sizes, digests, strict=True)))
+
+
+_BATCH = 1 << 20
+
+
+def _values_of(
+    file: FileObjects,
+    budget: Budget,
+    leaf: Callable[[FileObjects, LeafAt], object],
+    types: Iterable[type],
+    maker_of: Callable[[str], Callable[[Any], Any] | None],
+) -> Mapping[str, Any]:
+    stored = file.object(_VALUES).components["data"].length
+    if file.object(_VALUES).shape[:1] > (file.limits.manifest_bytes,):
+        raise LimitError(
+            "the values are longer than Limits.manifest_bytes", reason=Reason.LIMIT_MANIFEST
+        )
+    shape = file.array(_VALUES, copy=True)
+    names = set(value_arrays(file))
+
+    def there(at: LeafAt) -> object:
+        if at.name not in names:
+            raise broken("the root lacks an array of its values", found=describe(at.name))
+        return leaf(file, at)
+
+    decoded = decode(shape.tobytes(), budget, there, stored=stored, types=types, maker_of=maker_of)
+    tree = decoded.tree
+    if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
+        raise broken("the values have no names", found=describe(tree))
+    return tree
+
+
+def value_arrays(file: FileObjects) -> dict[str, str]:
+    """Return the arrays of the values: their names, and what they are called in the root."""
+    start = f"{_VALUES}/"
+    return {name.removeprefix(start): name for name in file.names if name.startswith(start)}
+
+
+# --- Writing --------------------------------------------------------------------------------
+
+
+def encode_values(values: Mapping[str, object]) -> Any:
+    """Return the tree of values as it is written.
+
+    Raises:
+        NotRepresentableError: a value that no file can hold; the message has its place.
+        UsageError: a name is no text.
+    """
+    for name in values:
+        if not isinstance(name, str):
+            raise UsageError("a value's name is text", found=describe(name))
+    return encode(dict(values))
+
+
+def write_root(
+    sink: Sink,
+    table: ChunkTable,
+    values: Any,
+    writer: str,
+    *,
+    save: Save | None = None,
+    durable: Durable = "auto",
+) -> None:
+    """Write the root, and put it in place.
+
+    Args:
+        sink: where it goes; it appears as a whole.
+        table: what is in the checkpoint.
+        values: what `encode_values` gave.
+        writer: what writes it.
+        save: which save it is of.
+        durable: what the sink was made with.
+
+    Raises:
+        SourceError: it could not be written; what was there before still is.
+    """
+    told: dict[str, object] = {
+        "version": VERSION,
+        "writer": writer,
+        "kinds": told_kinds(table.kinds),
+        "encodings": list(table.encodings),
+        "algorithm": table.algorithm,
+        "files": {
+            "names": [file.name for file in table.files],
+            "sizes": [file.size for file in table.files],
+            "digests": [file.digest for file in table.files],
+        },
+    }
+    if save is not None:
+        told.update((key, one) for key, one in save.told().items() if one is not None)
+    output = Writer(sink, compression=True, attributes={ATTRIBUTE: told}, durable=durable)
+    with output:
+        for name, column in columns_of(table).items():
+            output.write(name, column)
+        if values.leaves or values.shape != encode({}).shape:
+            output.write(_VALUES, np.frombuffer(values.shape, np.uint8))
+            for name, leaf in values.leaves.items():
+                output.write(f"{_VALUES}/{name}", leaf)

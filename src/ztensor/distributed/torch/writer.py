@@ -1,0 +1,368 @@
+"""`StorageWriter`: what `torch.distributed.checkpoint.save` calls."""
+
+from __future__ import annotations
+
+import io
+import os
+import secrets
+import uuid
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
+from torch.distributed.checkpoint.planner import WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
+
+from ztensor.distributed import PartRecord, PartWriter, commit
+from ztensor.distributed.committing import commit_apart
+from ztensor.distributed.part import require_save_id
+from ztensor.distributed.place import Place
+from ztensor.distributed.root import BOXES, PATHS, SAVE_ID
+from ztensor.distributed.rows import own_name
+from ztensor.distributed.saves import Save
+from ztensor.distributed.torch.agreeing import SaveApart, save_of_plan, with_save, with_token
+from ztensor.distributed.torch.opened import folder_of
+from ztensor.distributed.torch.place import DCP_VERSION, AtPlace
+from ztensor.distributed.torch.planner import asking, elements, require_shape
+from ztensor.errors import (
+    ArgumentValueError,
+    NotRepresentableError,
+    UsageError,
+    ZTensorError,
+)
+from ztensor.options import PartOptions, require_options
+from ztensor.torch.values import first_line, from_torch, identity
+from ztensor.tree import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Unpack
+
+    from torch.distributed.checkpoint.metadata import Metadata
+    from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+
+    from ztensor.typing import Path
+
+    Boxes = dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]
+
+# What turns an object into a pickle in torch's own planners; those that leave it as it is can be
+# asked for the object itself.
+_PICKLING: Callable[..., Any] = dcp.DefaultSavePlanner.transform_object
+
+
+class _Written(NamedTuple):
+    """What one process tells the coordinator.
+
+    Attributes:
+        record: of its files; None where it wrote none.
+        values: plain values by name.
+        boxes: of a process that is alone: objects to the tensors they are of, the whole shapes of
+            these, and where the boxes begin; else None.
+    """
+
+    record: PartRecord | None
+    values: dict[str, Any]
+    boxes: Boxes | None
+
+
+class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch is untyped here
+    """Write a checkpoint of any number of processes, for `torch.distributed.checkpoint.save`.
+
+        dcp.save(state, storage_writer=ztensor.torch.StorageWriter("step-100"))
+
+    The folder gets one `.zt` file for each process and the root `checkpoint.zt`, written last.
+    Until the root is there the old checkpoint is what is read, also if a process or the machine
+    dies; then the files that only the old one needed are removed. Nothing is pickled.
+
+    Kept: dense tensors of every type that zTensor has, `DTensor` and `ShardedTensor` (each process
+    its own shards), sparse COO and CSR tensors, and plain values, as `ztensor.save_tree` keeps
+    them. Tensors over the same memory that one process writes are stored once.
+
+    Works with `dcp.save` and `dcp.async_save` (in a thread and in a process), with the planners of
+    torch and those derived from them, with cached plans, and with `no_dist`. With
+    `use_collectives=False` there is no process that could write the root: each gets a folder of its
+    own, such as `00003`, beneath this one, and that folder must have no checkpoint yet, since
+    processes that do not talk cannot replace one together.
+
+    Args:
+        path: the folder, or a URL of a prefix on an object store. Made where it is missing.
+        overwrite: False refuses a folder that has a checkpoint, before anything is written.
+        values: plain values that the root has beside the state, by name, such as those that
+            `ztensor.CheckpointManager.save_divided` gives. The coordinator's count.
+        save_id: a text or number that all processes of a save pass, and no other save into the
+            folder, such as the step with the number of the attempt. By default the processes agree
+            on one; with `use_collectives=False` one that tries again by itself needs it.
+        options: see `ztensor.typing.PartOptions`.
+
+    Attributes:
+        save_id: that one, or a new id for each save; a reader has the one of the coordinator
+            in `read_metadata().storage_meta`.
+
+    Raises:
+        ArgumentTypeError: `path` is no path.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        overwrite: bool = True,
+        values: Mapping[str, object] | None = None,
+        save_id: str | int | None = None,
+        **options: Unpack[PartOptions],
+    ) -> None:
+        require_options("StorageWriter", options, PartOptions)
+        super().__init__()
+        self._save_id = None if save_id is None else require_save_id(save_id)
+        self._take_place(path)
+        self._options = options
+        self._durable = options.get("durable", "auto")
+        self._storage = options.get("storage")
+        self._values = dict(values or {})
+        self._overwrite = overwrite
+        self.save_id = self._save_id or str(uuid.uuid4())
+        self._rank = 0
+        self._is_alone = False
+        self._part: PartWriter | None = None
+        self._token = ""
+        self._apart: SaveApart | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what another process needs, without files that are being written here."""
+        return {**vars(self), "_part": None, "_apart": None}
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Take another folder for what is written from now on; None keeps the old one."""
+        if checkpoint_id is not None:
+            self._take_place(checkpoint_id)
+        self.save_id = self._save_id or str(uuid.uuid4())
+        self._part = None
+
+    def storage_meta(self) -> StorageMeta:
+        """Return what planners are told of the place."""
+        return StorageMeta(checkpoint_id=self._name, save_id=self.save_id)
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:  # noqa: FBT001  # torch's
+        """Learn which process this is; called by torch, in every process."""
+        del is_coordinator, args
+        rank = kwargs.get("rank")
+        self._rank = rank if isinstance(rank, int) else 0
+        self._is_alone = not kwargs.get("use_collectives", True)
+        self._token = secrets.token_hex(16)
+        self._apart = None
+        if self._is_alone:
+            self._apart = SaveApart(self._name, self._rank, self._save_id)
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Return the plan with a token of this save: planners may use one of an earlier save."""
+        return with_token(plan, self._token)
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Refuse a folder that must not be overwritten; called by torch, in the coordinator.
+
+        Raises:
+            UsageError: there is a checkpoint, and `overwrite` is False, or the processes do not
+                talk.
+        """
+        for home in (self._path, self._home):
+            if (self._is_alone or not self._overwrite) and Place(home, self._storage).has_root():
+                error = UsageError("Checkpoint already exists", file=self._name)  # torch's words
+                error.in_python = None if self._is_alone else "overwrite=True replaces it"
+                raise error
+        return plans if self._is_alone else with_save(plans, self._save_id)
+
+    def write_data(
+        self, plan: SavePlan, planner: SavePlanner
+    ) -> torch.futures.Future[list[WriteResult]]:
+        """Write what this process has to write; called by torch, in every process.
+
+        Returns:
+            A `torch.futures.Future` of a list of one `WriteResult`, which is done.
+
+        Raises:
+            NotRepresentableError: a value that cannot be stored, by its name; nothing is left.
+            SourceError: a file could not be written; nothing is left.
+        """
+        values: dict[str, Any] = {}
+        tensors = []
+        for item in plan.items:
+            if item.type == WriteItemType.BYTE_IO:
+                values[item.index.fqn] = _plain(item, planner)
+            elif 0 not in item.tensor_data.chunk.sizes or 0 in item.tensor_data.size:
+                tensors.append(item)
+        boxes: Boxes | None = {} if self._is_alone else None
+        record, size = None, 0
+        Place(self._home, self._storage).make()
+        save = save_of_plan(plan, self._token) or Save(self._save_id)
+        if self._apart is not None:
+            save = Save(self._apart.save.id)  # each has a checkpoint of its own
+        if tensors or save.processes:
+            part = PartWriter(
+                self._home,
+                process=self._rank,
+                save_id=save.id,
+                processes=save.processes,
+                **self._options,
+            )
+            with part:
+                alike = {} if self._is_alone else _alike(tensors, planner)
+                for item in tensors:
+                    size += _write(part, item, planner, alike.get(item.index), boxes)
+                record = part.finish()
+            self._part = part  # while it lives no other save takes its files for a dead one's
+        index = MetadataIndex(f"process {self._rank}")
+        done: Any = torch.futures.Future()
+        done.set_result([WriteResult(index, size, _Written(record, values, boxes))])
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Write the root behind all files; called by torch, in the coordinator.
+
+        Raises:
+            SourceError: it could not be written. The old checkpoint is still there.
+        """
+        written = [result.storage_data for some in results for result in some]
+        values: dict[str, Any] = {}
+        for one in written:
+            values.update(one.values)
+        for name, value in self._values.items():
+            if name in values:
+                raise ArgumentValueError("the state has a value of this name", object_name=name)
+            values[name] = value
+        values[SAVE_ID] = self.save_id
+        if metadata.planner_data is not None:
+            values[PATHS] = metadata.planner_data
+        if self._is_alone:
+            values[BOXES] = {key: box for one in written for key, box in (one.boxes or {}).items()}
+        records = [one.record for one in written if one.record is not None]
+        options: dict[str, Any] = {"durable": self._durable, "storage": self._storage}
+        if self._apart is not None:
+            commit_apart(self._home, records, values, self._apart.save, writer="torch", **options)
+        else:
+            if len({(one.save_id, one.processes) for one in records}) > 1:
+                # Some used a plan of an earlier save, and could not learn the id of this one.
+                records = [PartRecord(one.process, one.table) for one in records]
+            commit(
+                self._home, records, values, overwrite=self._overwrite, writer="torch", **options
+            )
+        self._part = None
+        metadata.storage_meta = self.storage_meta()
+        metadata.version = DCP_VERSION
+
+    @property
+    def _home(self) -> Any:
+        """Where the root goes: into a folder of this process' own where processes do not talk."""
+        if not self._is_alone:
+            return self._path
+        return folder_of(self._path, self._storage, self._rank)
+
+
+def _plain(item: Any, planner: Any) -> Any:
+    """Return the plain value of an item.
+
+    Raises:
+        NotRepresentableError: it is none.
+    """
+    name = item.index.fqn
+    with asking(planner, name):
+        if getattr(type(planner), "transform_object", None) is _PICKLING:
+            value = planner.lookup_object(item.index)
+        else:
+            data = planner.resolve_data(item)
+            data.seek(0)
+            try:
+                with torch.serialization.safe_globals([io.BytesIO]):
+                    value = torch.load(data, weights_only=True)
+            except Exception as error:
+                raise NotRepresentableError(
+                    "the planner gives no plain value but a pickle of something else",
+                    object_name=name,
+                    found=first_line(error),
+                ) from error
+    try:
+        encode({name: value})
+    except ZTensorError as error:
+        error.locate(object_name=name)
+        raise
+    return value
+
+
+class _Alike(NamedTuple):
+    """A tensor over the same elements as one that is written before it.
+
+    Attributes:
+        identity: of both; see `ztensor.torch.values.identity`.
+        of: the name of the other.
+        at: where its box begins.
+    """
+
+    identity: object
+    of: str
+    at: tuple[int, ...]
+
+
+def _alike(items: list[Any], planner: Any) -> dict[Any, _Alike]:
+    """Return the items, by their index, whose elements another item has, too.
+
+    All are looked up while all live, so that no memory is given out twice meanwhile. Planners that
+    make tensors only when they are resolved are asked for none here.
+    """
+    found: dict[Any, _Alike] = {}
+    if not hasattr(planner, "lookup_object"):
+        return found
+    first: dict[object, _Alike] = {}
+    held = []
+    for item in items:
+        with asking(planner, item.index.fqn):
+            tensor = planner.lookup_object(item.index)
+        held.append(tensor)
+        one = identity(tensor)
+        if one in first:
+            found[item.index] = first[one]
+        else:
+            at = elements(item.tensor_data.chunk.offsets, tensor.dtype)
+            first[one] = _Alike(one, item.index.fqn, at)
+    return found
+
+
+def _write(
+    part: PartWriter, item: Any, planner: Any, alike: _Alike | None, boxes: Boxes | None
+) -> int:
+    """Write the tensor of an item, or the box of one; return its bytes.
+
+    With `boxes` the box is a tensor by itself, and is noted there.
+
+    Raises:
+        NotRepresentableError: zTensor has no such elements or layout.
+        UsageError: the planner gives a tensor of another shape than it planned.
+    """
+    name, data = item.index.fqn, item.tensor_data
+    with asking(planner, name):
+        tensor = planner.resolve_data(item)
+    require_shape(name, tensor, data.chunk.sizes)
+    try:
+        box: dict[str, Any] = {}
+        if tuple(data.size) != tuple(data.chunk.sizes):
+            box = {
+                "shape": elements(data.size, tensor.dtype),
+                "offsets": elements(data.chunk.offsets, tensor.dtype),
+            }
+        if (
+            alike is not None
+            and identity(tensor) == alike.identity
+            and part.share(name, alike.of, at=alike.at, **box)
+        ):
+            return 0
+        stored = from_torch(tensor)
+        if boxes is not None:
+            own, whole = name, tuple(stored.shape)
+            while own in boxes:
+                own = own_name(name, len(boxes))
+            boxes[own] = name, box.get("shape", whole), box.get("offsets", (0,) * len(whole))
+            name, box = own, {}
+        part.add(name, stored, **box)
+    except ZTensorError as error:
+        error.locate(object_name=item.index.fqn)
+        raise
+    return stored.nbytes

@@ -1,0 +1,149 @@
+"""Columns of a file: what is no column, and names that are no names."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.distributed.saving import save
+from ztensor.contents import open_file
+from ztensor.distributed import PartWriter, commit, read_root, repair
+from ztensor.errors import FormatError, Reason
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+W = np.arange(24.0).reshape(6, 4)
+# What stands in the place of a column of whole numbers.
+NO_COLUMNS: dict[str, Any] = {
+    "of two axes": np.zeros((1, 1), np.uint8),
+    "without an axis": np.uint8(0),
+    "of floats": np.zeros(1),
+    "of a logical type": np.zeros(1, ml_dtypes.bfloat16),
+    "of another layout": ztensor.Tensor(
+        {"data": np.zeros(1, np.uint8)}, shape=(1,), format="zt.unknown/1"
+    ),
+    "without data": ztensor.Tensor.coo(np.ones(1), np.zeros((1, 1), np.int64), (1,)),
+    "of negative numbers": np.full(1, -1, np.int8),
+    "of too many": np.zeros(9, np.uint8),
+    "of too large a number": np.full(1, 200, np.uint8),
+}
+
+
+def _changed(path: Path, prefix: str, **columns: Any) -> None:
+    """Write a file anew with other objects in the place of some."""
+    with contextlib.closing(open_file(path)) as file:  # the root as the file it is
+        objects = {name: file.tensor(name, copy=True) for name in file.names}
+        attributes = dict(file.attributes)
+    objects.update({f"{prefix}{name.replace('__', '/')}": one for name, one in columns.items()})
+    path.unlink()
+    with ztensor.Writer(path, attributes=attributes) as writer:
+        for name, value in objects.items():
+            writer.write(name, value)
+
+
+def _root(folder: Path) -> tuple[Path, str]:
+    return folder / "checkpoint.zt", ""
+
+
+def _part(folder: Path) -> tuple[Path, str]:
+    (folder / "checkpoint.zt").unlink()
+    return next(folder.glob("00000-*.zt")), "\x1ftable/"
+
+
+def _read(folder: Path) -> None:
+    if (folder / "checkpoint.zt").exists():
+        read_root(folder)
+    else:
+        repair(folder)
+
+
+@pytest.mark.parametrize("file", [_root, _part])
+@pytest.mark.parametrize("column", ["tensors__rank", "tensors__kind", "chunks__tensor"])
+@pytest.mark.parametrize("kind", NO_COLUMNS)
+def test_what_is_no_column_of_whole_numbers_is_refused(
+    tmp_path: Path, file: Any, column: str, kind: str
+) -> None:
+    save(tmp_path, {"w": W}, processes=1)
+    path, prefix = file(tmp_path)
+    _changed(path, prefix, **{column: NO_COLUMNS[kind]})
+    with pytest.raises(FormatError):
+        _read(tmp_path)
+
+
+@pytest.mark.parametrize("file", [_root, _part])
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path, file: Any) -> None:
+    save(tmp_path, {"w": W}, processes=1)
+    path, prefix = file(tmp_path)
+    _changed(path, prefix, tensors__names=np.frombuffer(b"\xff", np.uint8))
+    with pytest.raises(FormatError) as caught:
+        _read(tmp_path)
+    assert caught.value.reason is Reason.CBOR_UTF8
+
+
+@pytest.mark.parametrize("file", [_root, _part])
+def test_a_name_that_two_tensors_have_is_refused(tmp_path: Path, file: Any) -> None:
+    save(tmp_path, {"v": W, "w": W}, processes=1)
+    path, prefix = file(tmp_path)
+    _changed(path, prefix, tensors__names=np.frombuffer(b"ww", np.uint8))
+    with pytest.raises(FormatError, match="one name"):
+        _read(tmp_path)
+
+
+@pytest.mark.parametrize("file", [_root, _part])
+def test_a_file_that_was_written_anew_as_it_is_is_read(tmp_path: Path, file: Any) -> None:
+    """So that the tests before this one are of what they change."""
+    save(tmp_path, {"w": W}, processes=1)
+    path, prefix = file(tmp_path)
+    _changed(path, prefix, tensors__names=np.frombuffer(b"w", np.uint8))
+    _read(tmp_path)
+
+
+def test_a_tensor_may_be_called_like_the_columns(tmp_path: Path) -> None:
+    names = ["\x1ftable", "\x1ftable/tensors/names", "\x1ftable\x1f/chunks/tensor", "w"]
+    with PartWriter(tmp_path, processes=1) as part:
+        for number, name in enumerate(names):
+            part.add(name, W + number)
+        commit(tmp_path, [part.finish()])
+    (tmp_path / "checkpoint.zt").unlink()
+    repair(tmp_path)
+    with ztensor.open(tmp_path) as reader:
+        assert all((reader[name] == W + number).all() for number, name in enumerate(names))
+
+
+# --- Chunks that share bytes ----------------------------------------------------------------------
+
+
+def test_a_chunk_shares_the_bytes_of_the_box_that_it_names(tmp_path: Path) -> None:
+    boxes = {"shape": (12, 4), "offsets": (6, 0)}
+    with PartWriter(tmp_path, processes=1) as part:
+        part.add("a", W, shape=(12, 4), offsets=(0, 0))
+        part.add("a", W + 100, **boxes)
+        assert part.share("b", "a")
+        assert part.share("c", "a", at=(6, 0))
+        assert part.share("d", "a", at=(6, 0), shape=(12, 4), offsets=(0, 0))
+        assert part.share("d", "a", at=(0, 0), **boxes)
+        assert not part.share("e", "a", at=(3, 0))
+        assert not part.share("e", "none")
+        commit(tmp_path, [part.finish()])
+    with ztensor.open(tmp_path) as reader:
+        assert sorted(reader) == ["a", "b", "c", "d"]
+        assert (reader["b"] == W).all()
+        assert (reader["c"] == W + 100).all()
+        assert (reader["d"] == np.concatenate([W + 100, W])).all()
+
+
+def test_nothing_is_shared_with_a_chunk_of_another_file(tmp_path: Path) -> None:
+    with PartWriter(tmp_path, processes=1, max_shard_size=W.nbytes) as part:
+        part.add("a", W)
+        part.add("b", W + 1)
+        assert not part.share("c", "a")
+        assert part.share("c", "b")
+        commit(tmp_path, [part.finish()])
+    with ztensor.open(tmp_path) as reader:
+        assert (reader["c"] == W + 1).all()

@@ -1,0 +1,73 @@
+"""A root that is a link: another checkpoint may be behind it, and nothing is written there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.distributed import PartWriter, commit, repair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def by_parts(folder: Path) -> None:
+    with PartWriter(folder) as writer:
+        writer.add("t", np.full(3, 2.0))
+        commit(folder, [writer.finish()])
+
+
+def by_torch(folder: Path) -> None:
+    torch = pytest.importorskip("torch")
+    dcp: Any = pytest.importorskip("torch.distributed.checkpoint")
+    from ztensor.torch import StorageWriter
+
+    dcp.save({"t": torch.full((3,), 2.0)}, storage_writer=StorageWriter(folder), no_dist=True)
+
+
+def by_jax(folder: Path) -> None:
+    jax = pytest.importorskip("jax")
+    from ztensor.jax import save_sharded
+
+    save_sharded({"t": jax.numpy.full(3, 2.0)}, folder)
+
+
+def by_increments(folder: Path) -> None:
+    folder.rename(folder.parent / "step-00000005")
+    manager = ztensor.CheckpointManager(folder.parent, increments=True, background=False)
+    manager.save(5, {"t": np.full(3, 2.0)})
+
+
+def by_repair(folder: Path) -> None:
+    with PartWriter(folder.parent / "parts", save_id=1, processes=1) as writer:
+        writer.add("t", np.full(3, 2.0))
+        writer.finish()
+    for part in (folder.parent / "parts").iterdir():
+        part.rename(folder / part.name)
+    (folder.parent / "other" / "checkpoint.zt").write_bytes(b"ZTEN1000 damaged")
+    repair(folder)
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+@pytest.mark.parametrize("leads", ["to another", "nowhere"])
+@pytest.mark.parametrize("save", [by_parts, by_torch, by_jax, by_increments, by_repair])
+def test_nothing_is_written_through_a_root_that_is_a_link(
+    save: Callable[[Path], None], leads: str, tmp_path: Path
+) -> None:
+    other, folder = tmp_path / "other", tmp_path / "folder"
+    for one in (other, folder, tmp_path / "parts"):
+        one.mkdir()
+    by_parts(other)
+    target = other / ("checkpoint.zt" if leads == "to another" else "nothing.zt")
+    (folder / "checkpoint.zt").symlink_to(target)
+    before = {path.name: path.read_bytes() for path in other.iterdir()}
+    if save is by_repair:
+        before["checkpoint.zt"] = b"ZTEN1000 damaged"
+    # torch wraps what a writer raises in an exception of its own.
+    with pytest.raises(BaseException, match=r"is a link|No such file"):
+        save(folder)
+    assert {path.name: path.read_bytes() for path in other.iterdir()} == before

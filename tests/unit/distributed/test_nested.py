@@ -1,0 +1,186 @@
+"""A checkpoint is read as the nested state that was saved, and so is what is made of it."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.distributed.saving import save
+from ztensor.distributed.nested import nested
+from ztensor.distributed.root import PATHS
+from ztensor.errors import NotRepresentableError, ObjectNotFoundError
+from ztensor.states import save_encoded_divided
+from ztensor.tree import encode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TENSORS: dict[str, Any] = {
+    "model.w": np.arange(12, dtype="f4").reshape(4, 3),
+    "optim.0": np.ones(3),
+    "rng.1": np.full(2, 7),
+}
+VALUES: dict[str, Any] = {
+    "step": 7,
+    "betas": (0.9, 0.95),
+    "rng": ("MT", np.arange(5, dtype="u4")),
+    "seen": {3, 1},
+    "counts": collections.Counter("aab"),
+    "when": datetime.date(2026, 1, 2),
+    "optim.1": None,
+}
+PLACES: dict[str, Any] = {
+    "model.w": ("model", "w"),
+    "optim.0": ("optim", 0),
+    "optim.1": ("optim", 1),
+    "gone": ("model", "gone"),
+    "step": ("step",),
+}
+
+
+def same(found: Any, expected: Any) -> None:
+    assert type(found) is type(expected)
+    if isinstance(expected, dict):
+        assert list(found) == list(expected)
+        for key, value in expected.items():
+            same(found[key], value)
+    elif isinstance(expected, (list, tuple)):
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+    elif isinstance(expected, np.ndarray):
+        np.testing.assert_array_equal(found, expected)
+    else:
+        assert found == expected
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "step"
+    found.mkdir()
+    save(found, TENSORS, values={**VALUES, PATHS: PLACES})
+    return found
+
+
+def test_a_state_comes_back_nested_from_the_folder_and_from_a_file(
+    folder: Path, tmp_path: Path
+) -> None:
+    expected = {
+        "model": {"w": TENSORS["model.w"]},
+        "optim": [TENSORS["optim.0"], None],
+        "step": 7,
+        "rng.1": TENSORS["rng.1"],
+        **{name: value for name, value in VALUES.items() if name not in PLACES},
+    }
+    tree = ztensor.load_tree(folder)
+    same(dict(sorted(tree.items())), dict(sorted(expected.items())))
+    report = ztensor.convert(folder, tmp_path / "one.zt", strict=True, check=True)
+    assert report.lost == ()
+    same(ztensor.load_tree(tmp_path / "one.zt"), tree)
+    ztensor.merge([folder], tmp_path / "merged.zt")
+    same(ztensor.load_tree(tmp_path / "merged.zt"), tree)
+    assert ztensor.content_hash(folder, attributes=True) == ztensor.content_hash(
+        tmp_path / "one.zt", attributes=True
+    )
+    found = ztensor.diff(folder, tmp_path / "one.zt")
+    assert not found.differing
+    assert not found.values
+
+
+def test_an_array_among_the_values_is_an_object_that_is_read_and_verified(folder: Path) -> None:
+    with ztensor.open(folder) as reader:
+        assert list(reader) == [*TENSORS, "rng.1#2"]
+        np.testing.assert_array_equal(reader["rng.1#2"], np.arange(5))
+        assert reader.verify().objects == 4
+        assert reader.verify(["rng.1#2"]).ok
+        assert reader.verify(["model.w", "rng.1#2"]).objects == 2
+        with pytest.raises(ObjectNotFoundError):
+            reader.verify(["rng.1#3"])
+        assert reader.unrepresented == ()
+    root = folder / "checkpoint.zt"
+    with ztensor.open(root) as reader:
+        at = reader.objects.file.object("values/rng.1").components["data"].offset  # type: ignore[attr-defined]
+    data = bytearray(root.read_bytes())
+    data[at + 5] ^= 1
+    root.write_bytes(data)
+    with ztensor.open(folder) as reader:
+        assert not reader.verify(["rng.1#2"]).ok
+        assert reader.verify(["model.w"]).ok
+
+
+def test_a_checkpoint_without_values_is_a_flat_tree(tmp_path: Path) -> None:
+    save(tmp_path, TENSORS)
+    same(ztensor.load_tree(tmp_path), TENSORS)
+    with ztensor.open(tmp_path) as reader:
+        assert reader.attributes == {}
+
+
+def test_a_tree_that_was_saved_in_parts_is_a_file_of_one_when_it_is_converted(
+    tmp_path: Path,
+) -> None:
+    state = {"model": {"w": np.ones(3)}, "step": 3, 4: (1, 2)}
+    folder = tmp_path / "step"
+    folder.mkdir()
+    save_encoded_divided(encode(state), folder, {"note": "a"}, since=None, durable=False)
+    same(ztensor.load_tree(folder), state)
+    ztensor.convert(folder, tmp_path / "one.zt", strict=True)
+    same(ztensor.load_tree(tmp_path / "one.zt"), state)
+    with ztensor.open(tmp_path / "one.zt") as reader:
+        assert reader.attributes["note"] == "a"
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".gguf", ".h5", ".zt"])
+def test_what_a_format_has_no_place_for_is_named(folder: Path, tmp_path: Path, suffix: str) -> None:
+    ztensor.save_tree(ztensor.load_tree(folder), tmp_path / "tree.zt")
+    version = "1.1.0"  # of a .zt: one that holds no tree
+    for source in (folder, tmp_path / "tree.zt"):
+        report = ztensor.convert(source, tmp_path / f"new{suffix}", version=version)
+        told = " ".join(loss.sentence for loss in report.lost)
+        for name in ("seen", "when"):
+            assert f"left out: value {name!r}" in told
+        assert "'tree'" not in told
+        with ztensor.open(tmp_path / f"new{suffix}") as reader:
+            attributes = reader.attributes
+        assert "tree" not in attributes
+        if suffix == ".h5":
+            assert attributes["step"] == 7
+            assert attributes["rng.0"] == "MT"
+        elif suffix == ".safetensors":
+            assert attributes["step"] == "7"
+        else:
+            assert "'step'" in told or attributes["step"] == 7
+        with pytest.raises(NotRepresentableError):
+            ztensor.convert(source, tmp_path / f"new{suffix}", version=version, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ({}, {"a": 1, "b": 2}),
+        ({"a": ("x", 0), "b": ("x", 1)}, {"x": [1, 2]}),
+        ({"b": ("x", 0), "a": ("x", 1)}, {"x": [2, 1]}),
+        ({"a": ("x", 1), "b": ("x", 2)}, {"x": {1: 1, 2: 2}}),
+        ({"a": ("x", 0), "b": ("x", "0")}, {"x": {0: 1, "0": 2}}),
+        ({"a": ("x",), "b": ("x", "y")}, {"x": 1, "b": 2}),
+        ({"a": ("x", "y"), "b": ("x",)}, {"x": {"y": 1}, "b": 2}),
+        ({"a": ("x",), "b": ("x",)}, {"x": 1, "b": 2}),
+        ({"a": ("b",)}, {"b": 1, "b#2": 2}),
+        ({"a": (), "b": (1.5,)}, {"a": 1, "b": 2}),
+        ({"a": 3, "b": (True,)}, {"a": 1, "b": 2}),
+        ({"a": ["x"] * 20_000}, None),
+    ],
+    ids=str,
+)
+def test_values_go_where_their_paths_lead(paths: Any, expected: Any) -> None:
+    found = nested({"a": 1, "b": 2}, paths)
+    if expected is None:
+        for _ in range(20_000):
+            found = found["x"]
+        assert found == 1  # type: ignore[comparison-overlap]
+    else:
+        assert found == expected

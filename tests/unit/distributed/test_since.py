@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.distributed.saving import save
+from ztensor.distributed import open_divided, repair
+
+FROZEN = np.arange(4000.0).reshape(40, 100)
+HEAD = np.arange(60.0, dtype="f4").reshape(6, 10)
+
+
+def _tensors(step: int) -> dict[str, Any]:
+    return {"frozen": FROZEN, "head": HEAD + step, "step": np.int64(step)}
+
+
+def _written(folder: Path, before: Path) -> int:
+    """Return the bytes of files that only one folder has."""
+    old = {path.stat().st_ino for path in before.iterdir()}
+    return sum(path.stat().st_size for path in folder.iterdir() if path.stat().st_ino not in old)
+
+
+@pytest.mark.parametrize("compression", [False, True])
+def test_only_what_changed_is_written_and_the_old_step_may_go(
+    tmp_path: Path, compression: bool
+) -> None:
+    folders = [tmp_path / f"step-{number}" for number in range(3)]
+    for step, folder in enumerate(folders):
+        folder.mkdir()
+        since = {"since": folders[step - 1]} if step else {"checksum": "xxh3-128"}
+        save(folder, _tensors(step), compression=compression, **since)
+        if step:
+            assert _written(folder, folders[step - 1]) < 12_000
+            shutil.rmtree(folders[step - 1])
+        with ztensor.open(folder) as reader:
+            assert all((reader[name] == value).all() for name, value in _tensors(step).items())
+            assert reader.verify().ok
+
+
+def test_a_step_is_saved_over_the_one_before_in_one_folder(tmp_path: Path) -> None:
+    save(tmp_path, _tensors(0), checksum="xxh3-128")
+    before = {path.name for path in tmp_path.glob("0*.zt")}
+    save(tmp_path, _tensors(1), since=tmp_path)
+    assert before < {path.name for path in tmp_path.glob("0*.zt")}
+    with ztensor.open(tmp_path) as reader:
+        assert (reader["head"] == HEAD + 1).all()
+        assert reader.verify().ok
+
+
+def test_of_a_file_that_is_hardly_used_the_chunks_are_copied(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for step, folder in enumerate(folders):
+        folder.mkdir()
+        since = {"since": folders[0]} if step else {"checksum": "xxh3-128"}
+        save(folder, {"large": FROZEN + step, "small": HEAD}, **since)
+    assert not {p.name for p in folders[0].glob("0*.zt")} & {p.name for p in folders[1].iterdir()}
+    with open_divided(folders[1]) as checkpoint:
+        assert checkpoint.root.table.content is not None
+        assert (checkpoint.objects.array("small", copy=True) == HEAD).all()
+
+
+def test_without_strong_digests_nothing_is_taken_for_equal(tmp_path: Path) -> None:
+    steps: dict[str, dict[str, Any]] = {
+        "a": {},
+        "b": {"since": tmp_path / "a"},
+        "c": {"since": tmp_path / "b"},
+    }
+    for name, more in steps.items():
+        (tmp_path / name).mkdir()
+        save(tmp_path / name, _tensors(0), **more)
+    assert _written(tmp_path / "b", tmp_path / "a") > FROZEN.nbytes
+    assert _written(tmp_path / "c", tmp_path / "b") < 12_000
+
+
+def test_equal_crc32c_is_no_equality(tmp_path: Path) -> None:
+    from ztensor.digest import ALGORITHMS, digest_of
+
+    first = np.arange(64, dtype=np.uint8)
+    # XOR with a multiple of the polynomial keeps the sum: 1 + x^... found by adding it bitwise.
+    second = first.copy()
+    polynomial = (1 << 32) | 0x1EDC6F41
+    for bit in range(33):
+        if polynomial >> (32 - bit) & 1:
+            second[20 + bit // 8] ^= 1 << (bit % 8)
+    crc = ALGORITHMS["crc32c"]
+    assert digest_of(crc, [first.data]) == digest_of(crc, [second.data])
+    steps: tuple[tuple[str, Any, dict[str, Any]], ...] = (
+        ("a", first, {"checksum": "xxh3-128"}),
+        ("b", second, {"since": tmp_path / "a"}),
+    )
+    for name, value, more in steps:
+        (tmp_path / name).mkdir()
+        save(tmp_path / name, {"w": value}, processes=1, **more)
+    with ztensor.open(tmp_path / "b") as reader:
+        assert (reader["w"] == second).all()
+
+
+def test_a_store_copies_what_is_unchanged(tmp_path: Path) -> None:
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    obstore = pytest.importorskip("obstore")
+    for step in range(2):
+        more: dict[str, Any] = (
+            {"since": "memory://run/step-0"} if step else {"checksum": "xxh3-128"}
+        )
+        save(f"memory://run/step-{step}", _tensors(step), storage=store, **more)
+    for found in obstore.list(store).collect():
+        if found["path"].startswith("run/step-0"):
+            obstore.delete(store, found["path"])
+    with ztensor.open("memory://run/step-1", storage=store) as reader:
+        assert (reader["frozen"] == FROZEN).all()
+        assert (reader["head"] == HEAD + 1).all()
+
+
+def test_an_aborted_part_takes_its_links_away(tmp_path: Path) -> None:
+    from ztensor.distributed import PartWriter
+
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    save(tmp_path / "a", _tensors(0), checksum="xxh3-128", processes=1)
+    part = PartWriter(tmp_path / "b", since=tmp_path / "a")
+    part.add("frozen", FROZEN)
+    part.abort()
+    assert not os.listdir(tmp_path / "b")
+    with ztensor.open(tmp_path / "a") as reader:
+        assert reader.verify().ok
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a store that copies no object, as S3 does none above 5 GiB."""
+    obstore = pytest.importorskip("obstore")
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise obstore.exceptions.GenericError(
+            "InvalidRequest: The specified copy source is larger than the maximum allowable size"
+        )
+
+    monkeypatch.setattr(obstore, "copy", refuse)
+    return pytest.importorskip("obstore.store").MemoryStore()
+
+
+def test_what_a_store_refuses_to_copy_is_written_anew(refusing: Any) -> None:
+    for step in range(2):
+        more: dict[str, Any] = (
+            {"since": "memory://run/step-0"} if step else {"checksum": "xxh3-128"}
+        )
+        save(f"memory://run/step-{step}", _tensors(step), storage=refusing, **more)
+    obstore = pytest.importorskip("obstore")
+    for found in obstore.list(refusing).collect():
+        if found["path"].startswith("run/step-0"):
+            obstore.delete(refusing, found["path"])
+    with ztensor.open("memory://run/step-1", storage=refusing) as reader:
+        assert (reader["frozen"] == FROZEN).all()
+        assert reader.verify().ok
+
+
+def test_a_damaged_root_is_kept_in_a_store_that_refuses_to_copy(refusing: Any) -> None:
+    obstore = pytest.importorskip("obstore")
+    save("memory://run", _tensors(0), storage=refusing)
+    obstore.put(refusing, "run/checkpoint.zt", b"damage")
+    report = repair("memory://run", storage=refusing)
+    assert report.kept is not None
+    kept = next(one["path"] for one in obstore.list(refusing).collect() if "damaged" in one["path"])
+    assert bytes(obstore.get(refusing, kept).bytes()) == b"damage"
+
+
+@pytest.mark.slow
+def test_an_object_is_written_anew_in_bounded_memory(refusing: Any, tmp_path: Path) -> None:
+    from ztensor.source.reference import Remote
+    from ztensor.source.upload import copy
+
+    del refusing  # which keeps in memory what it is given
+    store = pytest.importorskip("obstore.store").LocalStore(tmp_path)
+    whole = np.arange(160 << 20, dtype=np.uint8)
+    whole.tofile(tmp_path / "a")
+    source, target = (Remote(f"memory://{name}", store) for name in ("a", "b"))
+    tracemalloc.start()
+    try:
+        assert copy(source, target)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < whole.nbytes
+    assert (np.fromfile(tmp_path / "b", np.uint8) == whole).all()
+
+
+def test_a_copy_of_nothing_is_an_error(refusing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ztensor.source.reference import Remote
+    from ztensor.source.upload import copy
+
+    with pytest.raises(ztensor.SourceError):
+        copy(Remote("memory://none", refusing), Remote("memory://b", refusing))
+    monkeypatch.undo()
+    with pytest.raises(ztensor.errors.SourceNotFoundError):
+        copy(Remote("memory://none", refusing), Remote("memory://b", refusing))
+
+
+def _seconds(folder: Path, count: int) -> float:
+    """Return what it takes to copy so many small tensors of a file that is hardly needed."""
+    small = {f"layer.{number}": np.full(4, number, "f4") for number in range(count)}
+    for name in "ab":
+        (folder / name).mkdir(parents=True)
+    large = np.zeros(16 * count, "f4")
+    save(folder / "a", {**small, "large": large}, processes=1, checksum="xxh3-128")
+    begun = time.process_time()
+    save(folder / "b", {**small, "large": large + 1}, processes=1, since=folder / "a")
+    seconds = time.process_time() - begun
+    with open_divided(folder / "b") as checkpoint:
+        assert len(checkpoint.root.files) == 1  # none was linked
+    return seconds
+
+
+@pytest.mark.slow
+def test_the_time_to_copy_chunks_grows_with_their_number_alone(tmp_path: Path) -> None:
+    few, many = (_seconds(tmp_path / str(count), count) for count in (3_000, 48_000))
+    assert many < 32 * few  # 16 if linear, 256 if quadratic
