@@ -31,14 +31,14 @@ with atheris.instrument_imports(include=["ztensor"]):
 
     import ztensor.container.v1.regular
     import ztensor.encoding.zstd
-    import ztensor.foreign.gguf
-    import ztensor.foreign.hdf5
-    import ztensor.foreign.keras
-    import ztensor.foreign.npy
-    import ztensor.foreign.npz
-    import ztensor.foreign.onnx
-    import ztensor.foreign.pt
-    import ztensor.foreign.safetensors
+    import ztensor.formats.gguf
+    import ztensor.formats.hdf5
+    import ztensor.formats.keras
+    import ztensor.formats.npy
+    import ztensor.formats.npz
+    import ztensor.formats.onnx
+    import ztensor.formats.pt
+    import ztensor.formats.safetensors
     import ztensor.reading.recovery
     from ztensor.testing.promise import refusal_of
 

@@ -38,11 +38,11 @@ from ztensor.container.v2 import schema as v2
 from ztensor.encoding.zstd.codec import Zstd
 from ztensor.encoding.zstd.held import Held
 from ztensor.errors import NotZTensorError, SourceNotFoundError
-from ztensor.foreign.parsing import project
-from ztensor.foreign.pt.pickle_reader import read_pickle
-from ztensor.foreign.pt.pickled import Vocabulary
-from ztensor.foreign.pt.values import storage_of
-from ztensor.foreign.pt.vocabulary import CALLS
+from ztensor.formats.parsing import project
+from ztensor.formats.pt.pickle_reader import read_pickle
+from ztensor.formats.pt.pickled import Vocabulary
+from ztensor.formats.pt.values import storage_of
+from ztensor.formats.pt.vocabulary import CALLS
 from ztensor.limits import Budget
 from ztensor.numpy import save
 from ztensor.reading.listing import read_manifest

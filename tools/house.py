@@ -62,7 +62,6 @@ WINGS = (
 # that fits decides; files without one are of the core's `io`.
 MEMBERS = {
     SPEC: "model wire container encoding digest layout spec",
-    "formats": "model/formats foreign",
     "distributed": "divided",
     "training": (
         "tree states checkpoints lightning accelerate trainer keras torch/tree torch/randomness "
@@ -71,10 +70,7 @@ MEMBERS = {
     "convert": "converting casting",
     "insight": "analysis page serving notebook fleet model/showing",
     "cli": "installation __main__",
-    FACES: (
-        "layout/scipy_sparse torch jax flax scipy dask transformers diffusers peft model_folder "
-        "iterating handle"
-    ),
+    FACES: "torch jax flax scipy dask transformers diffusers peft model_folder iterating handle",
     "remote": (
         "source/remote source/urls source/upload source/cache source/hub source/hub_tree "
         "source/stores source/prefixes source/failures source/heads source/within "

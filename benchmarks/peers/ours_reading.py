@@ -7,7 +7,7 @@ import importlib
 
 from benchmarks.peers import ours
 
-from ztensor.model.formats import FORMATS
+from ztensor.formats.table import FORMATS
 
 START = ours.START
 

@@ -159,7 +159,7 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
         except NotZTensorError as error:
             # Only then is another format thought of. Its traceback leads to this frame: a circle.
             not_ours = error.with_traceback(None)
-    from ztensor.foreign.parsing import project
+    from ztensor.formats.parsing import project
 
     projection = project(source, limits)
     if projection is None:
@@ -180,8 +180,8 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
 
 def _of_no_format(source: Source) -> NotZTensorError:
     """Return the error for a file whose bytes are of no format that is read."""
-    from ztensor.foreign.lookalikes import lookalike
-    from ztensor.model.formats import FORMATS
+    from ztensor.formats.lookalikes import lookalike
+    from ztensor.formats.table import FORMATS
 
     known = ", ".join(("zTensor", *FORMATS))
     head = bytes(read_bytes(source, 0, min(512, source.size)))
@@ -226,7 +226,7 @@ def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
         FormatError: it is of none that is known.
         SourceError: it cannot be read.
     """
-    from ztensor.foreign.parsing import recognised
+    from ztensor.formats.parsing import recognised
 
     other = recognised(source)
     if other is not None:

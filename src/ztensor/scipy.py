@@ -13,7 +13,8 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.layout import View, scipy_sparse
+from ztensor.formats.npz import scipy_layouts as scipy_sparse
+from ztensor.layout import View
 from ztensor.layout.elements import spell
 from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.tensor import Tensor

@@ -26,11 +26,11 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.formats.table import written_as
 from ztensor.frameworks import FRAMEWORKS, tree_adapter
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Keyed, Shown
 from ztensor.limits import Budget
-from ztensor.model.formats import written_as
 from ztensor.model.showing import counted
 from ztensor.opening import open as open_files
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options

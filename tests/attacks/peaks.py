@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import ztensor
 from ztensor.errors import ZTensorError
+from ztensor.formats.table import FORMATS
 from ztensor.limits import MIB
-from ztensor.model.formats import FORMATS
 
 for _format in FORMATS.values():  # their code is no part of what is measured
     importlib.import_module(_format.module)

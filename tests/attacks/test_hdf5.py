@@ -21,9 +21,9 @@ import pytest
 import ztensor
 from tests.extent import amount
 from ztensor.errors import Reason
-from ztensor.foreign.hdf5 import datatype
-from ztensor.foreign.hdf5.checksum import lookup3
-from ztensor.foreign.hdf5.window import Window
+from ztensor.formats.hdf5 import datatype
+from ztensor.formats.hdf5.checksum import lookup3
+from ztensor.formats.hdf5.window import Window
 from ztensor.limits import Budget
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise

@@ -12,10 +12,10 @@ from tests.attacks.peaks import peak_of, require_listed_in_budget
 from tests.attacks.shapes.archives import PICKLES, in_a_zip, legacy
 from tests.extent import amount
 from ztensor.errors import LimitError, Reason, ZTensorError
-from ztensor.foreign.pt.pickle_reader import read_pickle
-from ztensor.foreign.pt.pickled import Vocabulary
-from ztensor.foreign.pt.values import storage_of
-from ztensor.foreign.pt.vocabulary import CALLS
+from ztensor.formats.pt.pickle_reader import read_pickle
+from ztensor.formats.pt.pickled import Vocabulary
+from ztensor.formats.pt.values import storage_of
+from ztensor.formats.pt.vocabulary import CALLS
 from ztensor.limits import MIB, Budget, Limits
 
 VOCABULARY = Vocabulary(CALLS, storage_of)

@@ -15,8 +15,8 @@ from tests.attacks.shapes.archives import archive, dtype_header, npy
 from tests.corpus.foreign import make_pt
 from ztensor.encoding.zstd.held import Held
 from ztensor.errors import EncodingError, LimitError, Reason
-from ztensor.foreign import deflate
-from ztensor.foreign.deflate import Stream, inflated
+from ztensor.formats import deflate
+from ztensor.formats.deflate import Stream, inflated
 from ztensor.limits import MIB, Limits
 
 PIECE = deflate.PIECE_BYTES

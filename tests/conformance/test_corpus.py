@@ -222,7 +222,7 @@ ELSEWHERE = {
     Reason.LIMIT_MEMORY: "tests/unit/test_guard.py",
     Reason.LIMIT_STACK: "tests/unit/test_guard.py",
     Reason.MANIFEST_DIGEST: "tests/unit/container/test_v1.py",
-    Reason.PICKLE_CALL: "tests/unit/foreign/test_pickle_reader.py",
+    Reason.PICKLE_CALL: "tests/unit/formats/test_pickle_reader.py",
     Reason.QUANTIZATION: "tests/unit/quantization/test_quantization.py",
     Reason.SHARD_INDEX: "tests/unit/test_sharded.py",
     Reason.UNFORESEEN: "tests/unit/test_guard.py",

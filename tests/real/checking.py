@@ -10,8 +10,8 @@ import numpy as np
 
 import ztensor
 from tests.real.libraries import theirs
+from ztensor.formats.table import written_formats
 from ztensor.model.account import MOST_ENTRIES
-from ztensor.model.formats import written_formats
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 
 if TYPE_CHECKING:

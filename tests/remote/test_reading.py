@@ -32,7 +32,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
 )
-from ztensor.model.formats import FORMATS, named_as
+from ztensor.formats.table import FORMATS, named_as
 from ztensor.source import ahead, cache, pieces, remote
 
 if TYPE_CHECKING:

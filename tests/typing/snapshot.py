@@ -30,9 +30,9 @@ MODULES = [
         f"ztensor.{name}"
         for name in (
             "accelerate", "conformance", "dask", "diffusers", "distributed", "divided", "edit",
-            "errors", "flax", "fleet", "jax", "keras", "lightning", "numpy", "peft", "testing.builder",
-            "testing.builder_2", "testing.damage", "testing.promise", "testing.strategies", "torch",
-            "trainer", "transformers", "typing", "v2",
+            "errors", "flax", "fleet", "jax", "keras", "lightning", "numpy", "peft",
+            "testing.builder", "testing.builder_2", "testing.damage", "testing.promise",
+            "testing.strategies", "torch", "trainer", "transformers", "typing", "v2",
         )
     ),
 ]  # fmt: skip

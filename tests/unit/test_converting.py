@@ -29,7 +29,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.model.formats import written_formats
+from ztensor.formats.table import written_formats
 from ztensor.numpy import save_file
 from ztensor.reading.names import keeps
 from ztensor.source.sink import FileSink

@@ -161,19 +161,19 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
         "ztensor.layout.sparse_csr:SparseCsr.check_object", lambda s: ztensor.open(s.csr),
     ),
     "the format of a file": (
-        "ztensor.model.formats:Format.is_recognised", lambda s: ztensor.open(s.npz),
+        "ztensor.formats.table:Format.is_recognised", lambda s: ztensor.open(s.npz),
     ),
     "another format": (
-        "ztensor.foreign.npz.projecting:read_entries", lambda s: ztensor.open(s.npz),
+        "ztensor.formats.npz.projecting:read_entries", lambda s: ztensor.open(s.npz),
     ),
     "an object read late": (
-        "ztensor.foreign.npz.projecting:header_of", lambda s: ztensor.open(s.npz).metadata("w"),
+        "ztensor.formats.npz.projecting:header_of", lambda s: ztensor.open(s.npz).metadata("w"),
     ),
     "what is not represented": (
-        "ztensor.foreign.npz.projecting:unread_bytes", lambda s: ztensor.open(s.npz).unrepresented,
+        "ztensor.formats.npz.projecting:unread_bytes", lambda s: ztensor.open(s.npz).unrepresented,
     ),
     "a member of an archive": (
-        "ztensor.foreign.npz.members:Whole.decode_into", lambda s: ztensor.open(s.npz)["w"],
+        "ztensor.formats.npz.members:Whole.decode_into", lambda s: ztensor.open(s.npz)["w"],
     ),
     "decoding": (
         "ztensor.encoding.zstd.codec:Zstd.require_length",

@@ -23,6 +23,7 @@ from ztensor.digest import ALGORITHMS, Algorithm
 from ztensor.encoding import ENCODINGS
 from ztensor.encoding.raw import Raw
 from ztensor.errors import UsageError
+from ztensor.formats.table import FORMATS, Format
 from ztensor.layout import LAYOUTS, elements
 from ztensor.layout.base import Layout, check_components
 from ztensor.model.dtype import (
@@ -32,7 +33,6 @@ from ztensor.model.dtype import (
     LogicalType,
     StorageType,
 )
-from ztensor.model.formats import FORMATS, Format
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.quantizing import quantize
 from ztensor.quantization.recipes import RECIPES
@@ -188,8 +188,8 @@ LINES = '''
 import numpy as np
 
 from ztensor.encoding.base import Encoding
-from ztensor.foreign.base import Projection
-from ztensor.foreign.parts import ahead_of, parts_of
+from ztensor.formats.base import Projection
+from ztensor.formats.parts import ahead_of, parts_of
 from ztensor.model.manifest import Component, Manifest, TensorObject
 
 
@@ -417,7 +417,7 @@ def test_the_page_has_each_table() -> None:
         "encoding/__init__.py",
         "layout/__init__.py",
         "model/dtype.py",
-        "model/formats.py",
+        "formats/table.py",
         "quantization/recipes.py",
         "digest.py",
         "frameworks.py",

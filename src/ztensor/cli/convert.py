@@ -21,7 +21,7 @@ from ztensor.container import LATEST
 from ztensor.encoding import writable
 from ztensor.encoding.zstd.codec import STRONGEST_LEVEL
 from ztensor.errors import UsageError
-from ztensor.model.formats import written_formats
+from ztensor.formats.table import written_formats
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.model.formats import format_by_suffix, require_written, written_formats
+from ztensor.formats.table import format_by_suffix, require_written, written_formats
 from ztensor.model.showing import counted
 from ztensor.reading.names import keeps
 from ztensor.writing.blob import compression_of

@@ -13,7 +13,7 @@ from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.encoding import ENCODINGS
 from ztensor.errors import UnsupportedError
-from ztensor.foreign.parsing import exporter
+from ztensor.formats.parsing import exporter
 from ztensor.opening import Reader
 from ztensor.reading.ahead import Ahead
 from ztensor.reading.portable import stored_object

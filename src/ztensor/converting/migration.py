@@ -16,7 +16,7 @@ from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.converting.versions import version_of
 from ztensor.errors import UsageError
-from ztensor.model.formats import require_ours
+from ztensor.formats.table import require_ours
 from ztensor.opening import open as open_file
 from ztensor.options import RewriteOptions, require_options
 from ztensor.source.appending import AppendSink

@@ -24,7 +24,7 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
-from ztensor.model.formats import written_formats
+from ztensor.formats.table import written_formats
 from ztensor.opening import Reader
 from ztensor.opening import open as open_files
 from ztensor.options import WriteOptions, require_options

@@ -13,7 +13,7 @@ from ztensor.converting.conversion import convert_as
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.fleet.naming import Naming
 from ztensor.fleet.running import each, listed
-from ztensor.model.formats import require_written, written_formats
+from ztensor.formats.table import require_written, written_formats
 from ztensor.model.showing import counted, short_repr
 from ztensor.opening import open as open_reader
 from ztensor.options import ConvertOptions, FleetOptions, require_options

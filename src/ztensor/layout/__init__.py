@@ -30,7 +30,7 @@ LAYOUTS: Registry[str, Layout] = Registry(
     },
     families={
         "gguf.": "ztensor.quantization.gguf_blocks:GGUF_LAYOUTS",
-        "scipy.": "ztensor.layout.scipy_sparse:SCIPY_LAYOUTS",
+        "scipy.": "ztensor.formats.npz.scipy_layouts:SCIPY_LAYOUTS",
     },
 )
 

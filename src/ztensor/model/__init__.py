@@ -2,6 +2,6 @@
 
 Read `dtype.py` (storage and logical types), `shape.py`, `manifest.py` (component, object,
 manifest), `problem.py` (a broken rule as a value), then `rules.py` (the rules every version
-shares). `formats.py` is the table of formats that are not ours.
+shares).
 Nothing here knows CBOR, NumPy or a version number's consequences.
 """

@@ -13,7 +13,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.model.formats import is_read_suffix
+from ztensor.formats.table import is_read_suffix
 from ztensor.model.showing import counted
 from ztensor.sharded.folders import OTHERS, SAFETENSORS
 from ztensor.sharded.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
@@ -127,7 +127,7 @@ def _only_one(folder: Folder) -> str:
 
 def _is_model(place: Beneath | Remote) -> bool:
     """Return whether a file's first bytes are those of a format that is read."""
-    from ztensor.foreign.parsing import recognised
+    from ztensor.formats.parsing import recognised
 
     try:
         with contextlib.closing(source_of(place, mapped=False)) as source:

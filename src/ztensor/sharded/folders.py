@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Protocol
 
 from ztensor.errors import SourceError, SourceNotFoundError, SourcePermissionError
-from ztensor.model.formats import is_read_suffix
+from ztensor.formats.table import is_read_suffix
 from ztensor.sharded.naming import INDEX_SUFFIX
 from ztensor.source.beneath import Beneath, cache_of
 from ztensor.source.folders import folder_of, has_lists, listed, there

@@ -158,7 +158,7 @@ class ShardedObjects:
         """
         every = [self.file(file).attributes for file in self.set.files]
         if every and self.format == "gguf":
-            from ztensor.foreign.gguf import attributes_of_whole
+            from ztensor.formats.gguf import attributes_of_whole
 
             return attributes_of_whole(every)
         return merged_attributes(every)[0]

@@ -13,9 +13,9 @@ import numpy as np
 
 from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
-from ztensor.foreign.saving import save_as
+from ztensor.formats.saving import save_as
+from ztensor.formats.table import written_as
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.model.formats import written_as
 from ztensor.sharded.index import read_text, state_of
 from ztensor.sharded.naming import (
     WAITING,

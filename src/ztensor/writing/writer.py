@@ -16,10 +16,10 @@ import numpy as np
 import ztensor
 from ztensor.container import LATEST, emitter_of
 from ztensor.errors import UsageError, ZTensorError, describe
+from ztensor.formats.table import require_ours
 from ztensor.interactive import Hinted
 from ztensor.layout.elements import blocks, is_stored_as_is, require_written_bools
 from ztensor.model.dtype import decoded_size
-from ztensor.model.formats import require_ours
 from ztensor.model.manifest import Component, TensorObject
 from ztensor.model.rules import align
 from ztensor.model.showing import counted

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.foreign.pt.projecting import LEGACY_VERSION, MAGIC
+from ztensor.formats.pt.projecting import LEGACY_VERSION, MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,7 @@ from ztensor.analysis.identity import tensor_hashes
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.main import VERBS
 from ztensor.cli.parsing import load
-from ztensor.model.formats import FORMATS
+from ztensor.formats.table import FORMATS
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ LIGHT = [
     (["--version"], ["numpy", "tqdm", "zstandard", "argparse", "ztensor.opening"]),
     (["ls", "--help"], ["numpy", "tqdm", "zstandard", "ztensor.opening"]),
     (["append", "--help"], ["numpy", "tqdm", "zstandard", "ztensor.opening"]),
-    (["ls", "FILE"], ["tqdm", "argcomplete", "torch", "jax", "h5py", "ztensor.foreign."]),
+    (["ls", "FILE"], ["tqdm", "argcomplete", "torch", "jax", "h5py", "ztensor.formats."]),
     (["mv", "FILE", "bias", "new", "--dry-run"], ["tqdm", "torch", "jax", "h5py"]),
 ]
 
@@ -116,7 +116,7 @@ except SystemExit as end:
     address, modules = done.stdout.splitlines()
     assert address.startswith("http://127.0.0.1:")
     slow = {"asyncio", "uvicorn", "starlette", "webbrowser"}
-    slow |= {"ztensor.analysis", "ztensor.page", "ztensor.foreign"}
+    slow |= {"ztensor.analysis", "ztensor.page", "ztensor.formats"}
     assert slow.isdisjoint(modules.split())
 
 

@@ -18,9 +18,9 @@ from ztensor.distributed.dcp.pickles import read_columns
 from ztensor.distributed.dcp.table import Table
 from ztensor.distributed.dcp.vocabulary import VOCABULARY, Record
 from ztensor.errors import ZTensorError
-from ztensor.foreign.pt.pickle_reader import read_pickle
-from ztensor.foreign.pt.pickled import Call, Items, Vocabulary
-from ztensor.foreign.pt.values import counts
+from ztensor.formats.pt.pickle_reader import read_pickle
+from ztensor.formats.pt.pickled import Call, Items, Vocabulary
+from ztensor.formats.pt.values import counts
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.model.account import Tally
 

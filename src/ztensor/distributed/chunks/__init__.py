@@ -5,6 +5,6 @@ which overlap, whether they fill a shape. `table.py` holds the chunks of many te
 that a million of them are no million objects. `assembling.py` is the encoding that fills memory
 with a tensor, or a box of it, from the chunks that overlap.
 
-No format is known here: `distributed/` makes tables of our own checkpoints, modules of `foreign/`
+No format is known here: `distributed/` makes tables of our own checkpoints, modules of `formats/`
 of other ones.
 """

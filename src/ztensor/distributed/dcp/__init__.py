@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ztensor.foreign.base import Projection
+    from ztensor.formats.base import Projection
     from ztensor.limits import Budget
     from ztensor.source.base import Source
 

@@ -18,7 +18,7 @@ from ztensor.buffers import empty_array, new_bytes
 from ztensor.distributed.chunks.boxes import find_misfit, is_in_order, is_run, overlap, touching
 from ztensor.encoding.base import Encoding, require_equal_length
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
-from ztensor.foreign.base import InBlocks, gather_stored
+from ztensor.formats.base import InBlocks, gather_stored
 from ztensor.layout.blocks import Blocks
 from ztensor.model.showing import counted
 from ztensor.source.base import Range

@@ -23,8 +23,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.foreign.base import RAW, Projection
-from ztensor.foreign.pt.encodings import Gathered
+from ztensor.formats.base import RAW, Projection
+from ztensor.formats.pt.encodings import Gathered
 from ztensor.model.account import Tally
 from ztensor.model.later import LaterObjects
 from ztensor.model.manifest import Component, Manifest, TensorObject
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ztensor.distributed.dcp.records import Record
     from ztensor.distributed.dcp.table import Entry, Place, Table
     from ztensor.encoding import Encoding
-    from ztensor.foreign.pt.values import ElementType
+    from ztensor.formats.pt.values import ElementType
     from ztensor.limits import Limits
     from ztensor.model.account import Unrepresented
     from ztensor.source.base import Source

@@ -16,8 +16,8 @@ from ztensor.distributed.dcp.columns import Block
 from ztensor.distributed.dcp.table import NO_PLACE, Form, Place
 from ztensor.distributed.dcp.vocabulary import Record, items_of, record_of
 from ztensor.errors import FormatError, Reason, describe
-from ztensor.foreign.pt.pickled import misfit
-from ztensor.foreign.pt.values import counts
+from ztensor.formats.pt.pickled import misfit
+from ztensor.formats.pt.values import counts
 from ztensor.source.beneath import parts_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 import numpy as np
 
 from ztensor.distributed.dcp.lanes import Kind
-from ztensor.foreign.pt.pickle_machine import ROUNDED
-from ztensor.foreign.pt.pickled import Buildable, Items
+from ztensor.formats.pt.pickle_machine import ROUNDED
+from ztensor.formats.pt.pickled import Buildable, Items
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,8 +9,8 @@ from ztensor.distributed.dcp.chunks import Axes, Chunks, Places
 from ztensor.distributed.dcp.table import Entry, Table
 from ztensor.distributed.dcp.vocabulary import items_of, record_of
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.foreign.pt.pickled import Items, misfit
-from ztensor.foreign.pt.values import ElementType, counts, element_type_of
+from ztensor.formats.pt.pickled import Items, misfit
+from ztensor.formats.pt.values import ElementType, counts, element_type_of
 
 if TYPE_CHECKING:
     from ztensor.limits import Budget

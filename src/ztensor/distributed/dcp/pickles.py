@@ -17,9 +17,9 @@ import numpy as np
 
 from ztensor.distributed.dcp.columns import Block, Column, IrregularError, Memo, Remembered, Texts
 from ztensor.distributed.dcp.lanes import BEGIN, read_lanes
-from ztensor.foreign.pt.pickle_machine import MARK, PLACE, Machine
-from ztensor.foreign.pt.pickle_reader import INSTRUCTIONS, follow
-from ztensor.foreign.pt.pickled import Buildable, Items
+from ztensor.formats.pt.pickle_machine import MARK, PLACE, Machine
+from ztensor.formats.pt.pickle_reader import INSTRUCTIONS, follow
+from ztensor.formats.pt.pickled import Buildable, Items
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ztensor.distributed.dcp.lanes import Field, Lanes
-    from ztensor.foreign.pt.pickled import Vocabulary
+    from ztensor.formats.pt.pickled import Vocabulary
     from ztensor.limits import Budget
 
     Array = NDArray[Any]

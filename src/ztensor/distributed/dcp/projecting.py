@@ -15,7 +15,7 @@ from ztensor.distributed.dcp.pickles import read_columns
 from ztensor.distributed.dcp.shards import project_shards
 from ztensor.distributed.dcp.vocabulary import VOCABULARY
 from ztensor.errors import LimitError, Reason
-from ztensor.foreign.pt.pickle_reader import read_pickle
+from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.limits import Budget
 from ztensor.model.account import Tally
 from ztensor.source.base import read_bytes
@@ -25,7 +25,7 @@ from ztensor.source.local import FileSource
 if TYPE_CHECKING:
     from ztensor.distributed.dcp.beside import Beside
     from ztensor.distributed.dcp.table import Table
-    from ztensor.foreign.base import Projection
+    from ztensor.formats.base import Projection
     from ztensor.limits import Limits
     from ztensor.source.base import Source
 

@@ -11,9 +11,9 @@ import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.foreign import pt, safetensors
-from ztensor.foreign.pt.objects import LONE_TENSOR
-from ztensor.foreign.zip import LOCAL_MAGIC, STORED, place, read_entries, sum_of
+from ztensor.formats import pt, safetensors
+from ztensor.formats.pt.objects import LONE_TENSOR
+from ztensor.formats.zip import LOCAL_MAGIC, STORED, place, read_entries, sum_of
 from ztensor.limits import Budget
 from ztensor.source.base import read_bytes
 from ztensor.source.within import Within
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor.encoding import Encoding
-    from ztensor.foreign.pt.values import ElementType
-    from ztensor.foreign.zip import Entry
+    from ztensor.formats.pt.values import ElementType
+    from ztensor.formats.zip import Entry
     from ztensor.limits import Limits
     from ztensor.model.account import Unrepresented
     from ztensor.model.manifest import Component, TensorObject

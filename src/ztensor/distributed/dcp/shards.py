@@ -18,8 +18,8 @@ from ztensor.distributed.dcp.checkpoint import Checkpoint
 from ztensor.distributed.dcp.folders import SHARD
 from ztensor.distributed.dcp.table import Form, Place, Table
 from ztensor.errors import FormatError, LimitError, Reason, describe
-from ztensor.foreign import safetensors
-from ztensor.foreign.pt.values import ElementType
+from ztensor.formats import safetensors
+from ztensor.formats.pt.values import ElementType
 from ztensor.limits import Budget
 from ztensor.model.account import Tally
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.distributed.dcp.beside import Beside
-    from ztensor.foreign.base import Projection
+    from ztensor.formats.base import Projection
     from ztensor.limits import Limits
     from ztensor.model.manifest import Component, TensorObject
     from ztensor.source.base import Source

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ztensor.foreign.pt.values import ElementType
+    from ztensor.formats.pt.values import ElementType
 
     Array = NDArray[Any]
 

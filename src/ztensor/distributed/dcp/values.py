@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.distributed.dcp.records import read_value
 from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
-from ztensor.foreign.pt.objects import LONE_VALUE
+from ztensor.formats.pt.objects import LONE_VALUE
 from ztensor.guard import foreign_bytes
 from ztensor.locks import Lock
 from ztensor.model.account import Tally

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.foreign.pt.pickled import Buildable, Call, Items, Vocabulary, misfit
-from ztensor.foreign.pt.vocabulary import CALLS
+from ztensor.formats.pt.pickled import Buildable, Call, Items, Vocabulary, misfit
+from ztensor.formats.pt.vocabulary import CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

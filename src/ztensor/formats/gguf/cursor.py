@@ -1,0 +1,108 @@
+"""A place in the header of a GGUF file."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import ContainerError, LimitError, Reason, describe
+from ztensor.formats.gguf.types import SECTION, broken
+from ztensor.source.base import read_bytes
+
+if TYPE_CHECKING:
+    from typing import Literal
+
+    from ztensor.limits import Budget
+    from ztensor.source.base import Source
+
+TEXT_COST = 64  # bytes of memory of a text, beside its characters
+# The header of a model is a few MiB, most of it its vocabulary.
+_FIRST_READ = 1 << 20
+_GROWTH = 4
+
+
+class Cursor:
+    """A place in a header, of which as much is in memory as was asked for.
+
+    Attributes:
+        at: the place.
+        data: the file's first bytes.
+        order: `<` or `>`, for struct and NumPy.
+    """
+
+    def __init__(self, source: Source, budget: Budget) -> None:
+        self.source, self.budget, self.limits = source, budget, budget.limits
+        self.data = b""
+        self.at = 0
+        self.order: Literal["<", ">"] = "<"
+
+    def need(self, length: int) -> None:
+        """Have so many bytes from here on.
+
+        Raises:
+            ContainerError: the file does not have them.
+            LimitError: `Limits.manifest_bytes` does not allow it.
+        """
+        end, have = self.at + length, len(self.data)
+        if end <= have:
+            return
+        source, most = self.source, self.limits.manifest_bytes
+        if end > source.size:
+            raise ContainerError(
+                "the file ends inside its header; it was cut, or a length in it is wrong",
+                reason=Reason.TRUNCATED,
+                expected=f"{describe(length)} bytes at offset {self.at}",
+                found=f"{source.size - self.at}",
+                section=SECTION,
+            )
+        if end > most:
+            raise LimitError(
+                "the header is longer than Limits.manifest_bytes",
+                reason=Reason.LIMIT_MANIFEST,
+                expected=f"at most {most} bytes",
+                found=f"at least {end}",
+            )
+        stop = min(max(end, _GROWTH * have, _FIRST_READ), source.size, most)
+        self.budget.charge_bytes(2 * stop)  # both halves, and the whole
+        self.data += read_bytes(source, have, stop - have)
+        self.budget.release_bytes(stop + have)
+
+    def require_left(self, count: int, least: int, what: str) -> None:
+        """Raise where the rest of the file is too short for `count` things of `least` bytes.
+
+        Raises:
+            ContainerError: it is.
+        """
+        left = self.source.size - self.at
+        if count * least > left:
+            raise ContainerError(
+                f"the file is too short for as many {what} as its header tells",
+                reason=Reason.TRUNCATED,
+                expected=f"at least {count * least} bytes for {count}",
+                found=f"{left}",
+                section=SECTION,
+            )
+
+    def take(self, form: str) -> tuple[Any, ...]:
+        """Return the next fields, in the file's byte order."""
+        form = self.order + form
+        length = struct.calcsize(form)
+        self.need(length)
+        self.at += length
+        return struct.unpack_from(form, self.data, self.at - length)
+
+    def text(self) -> bytes:
+        """Return the next string."""
+        (length,) = self.take("Q")
+        self.need(length)
+        self.at += length
+        self.budget.charge_bytes(TEXT_COST + 4 * length)  # a character takes four bytes at most
+        return self.data[self.at - length : self.at]
+
+    def name(self, what: str) -> str:
+        """Return the next string, which must be UTF-8."""
+        text = self.text()
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            raise broken(f"the name of a {what} is not UTF-8", found=describe(text)) from error

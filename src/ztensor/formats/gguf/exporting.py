@@ -1,0 +1,216 @@
+"""Any reader's objects and attributes as a GGUF file."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import NotRepresentableError, describe
+from ztensor.formats.gguf.metadata import as_text, known_types
+from ztensor.formats.gguf.projecting import MOST_DIMENSION, length_of
+from ztensor.formats.gguf.types import (
+    ALIGNMENT,
+    ARRAY,
+    DEFAULT_ALIGNMENT,
+    DTYPES,
+    HEADER,
+    MAGIC,
+    MOST_RANK,
+    NUMBERS,
+    PLAIN_NUMBERS,
+    SWAPPED,
+    TYPES,
+    is_alignment,
+)
+from ztensor.formats.parts import Pouring, lose_attributes
+from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
+from ztensor.reading.ahead import Ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ztensor.reading.reader import ObjectReader
+    from ztensor.source.sink import Sink
+
+_MOST_ALIGNMENT = 1 << 16  # that we write; the padding is made in memory
+_MOST_NAME = 63  # bytes, that ggml reads
+
+
+def export(
+    reader: ObjectReader,
+    sink: Sink,
+    *,
+    lose: Callable[[str | None, str], None],
+    progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
+) -> int:
+    """Write what a reader holds as a file of version 3, little-endian.
+
+    Dense objects of the types GGUF has and objects of blocks are written, in the order their bytes
+    have in the source; all others are left out. Attributes become metadata, of the types that
+    `GGUF.types` tells and else of the smallest common ones: `u32`, `i32`, `f32` where they fit.
+
+    Arguments and errors are those of `Exporting.export`.
+    """
+    chosen = [row for name in reader if (row := _row(reader, name, lose)) is not None]
+    if reader and not chosen:
+        raise NotRepresentableError(
+            "GGUF can hold none of the objects; quantize or convert them first",
+            expected=f"dense ones of {', '.join(PLAIN_NUMBERS)}, or blocks of GGUF",
+        )
+    chosen.sort(key=lambda row: row[:2])
+    pairs = _pairs(reader.attributes, lose)
+    alignment = {key: value for key, _, value in pairs}.get(ALIGNMENT, DEFAULT_ALIGNMENT)
+    head = [struct.pack(f"<{HEADER}", MAGIC, 3, len(chosen), len(pairs))]
+    for key, kind, value in pairs:
+        head += (_packed_text(key), struct.pack("<I", _number(kind)), _packed(value, kind))
+    at = 0
+    for *_, name, shape, number, length in chosen:
+        head.append(_packed_text(name))
+        head.append(struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], number, at))
+        at += -(-length // alignment) * alignment
+    start = b"".join(head)
+    sink.write(start + bytes(-len(start) % alignment))
+    pouring = Pouring(sink, progress, sum(row[-1] for row in chosen))
+    with Ahead([(reader.objects.part(row[2]), row[2], "data") for row in chosen], threads) as ahead:
+        for *_, name, _, _, length in chosen:
+            pouring.write(ahead.chunks(reader.objects.part(name), name, "data"))
+            sink.write(bytes(-length % alignment))
+    return len(chosen)
+
+
+# The source's name and the place in it, then name, shape, type's number and length.
+_Row = tuple[str, int, str, tuple[int, ...], int, int]
+
+
+def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None]) -> _Row | None:
+    """Return how an object is written, or None where it is not."""
+    home = reader.objects.part(name)
+    tensor_object = home.object(name)
+    shape, component = tensor_object.shape, tensor_object.components.get("data")
+    number, length = None, None
+    if component is not None and component.encoding != SWAPPED:
+        if tensor_object.format in GGUF_LAYOUTS:
+            block_type = GGUF_LAYOUTS[tensor_object.format].block_type
+            number, length = block_type.number, block_type.data_bytes(shape)
+        elif tensor_object.format == "dense" and component.type is None:
+            number = PLAIN_NUMBERS.get(component.dtype)
+            length = None if number is None else length_of(name, shape, number)
+    if component is None or number is None or length is None:
+        kind = component.type or component.dtype if component is not None else "no data"
+        lose(name, f"left out: GGUF has no {describe(tensor_object.format)} of {describe(kind)}")
+        return None
+    is_large = len(shape) > MOST_RANK or max(shape, default=0) > MOST_DIMENSION
+    if is_large or len(name.encode()) > _MOST_NAME:
+        lose(
+            name,
+            f"left out: GGUF has at most {MOST_RANK} dimensions, each below 2^63, and {_MOST_NAME} "
+            "bytes of a name",
+        )
+        return None
+    if not shape and number == PLAIN_NUMBERS["bf16"]:
+        lose(name, "written with one dimension: readers of GGUF stop at a bf16 that has none")
+        shape = (1,)
+    lose_attributes(lose, name, tensor_object.attributes)
+    if others := [role for role in tensor_object.components if role != "data"]:
+        lose(name, f"components beside 'data' are left out: {', '.join(map(describe, others))}")
+    return home.name, component.offset, name, shape, number, length
+
+
+def _pairs(
+    attributes: Mapping[str, Any], lose: Callable[[str | None, str], None]
+) -> list[tuple[str, Any, Any]]:
+    """Return keys, types and values that can be written, in the order they once had."""
+    known = dict(known_types(attributes.get(TYPES)))
+    pairs = []
+    for key in dict.fromkeys((*known, *attributes)):
+        if key == TYPES or key not in attributes:
+            continue
+        value, kind = attributes[key], known.get(key)
+        if kind is None or not _fits(value, kind):
+            kind = _inferred(value)
+        is_bad = key == ALIGNMENT and not (
+            kind == "u32" and is_alignment(value) and value <= _MOST_ALIGNMENT
+        )
+        if kind is None or is_bad:
+            lose(None, f"the attribute {describe(key)} is left out: {describe(value, 40)}")
+            continue
+        pairs.append((key, kind, value))
+    return pairs
+
+
+def _inferred(value: object) -> Any:
+    """Return the type to write a value as, or None where there is none."""
+    if isinstance(value, list):
+        if value and all(isinstance(one, list) for one in value):
+            kinds = [_inferred(one) for one in value]
+            return None if None in kinds else kinds
+        candidates = ["[str]", "[bool]", "[i32]", "[u32]", "[i64]", "[u64]", "[f32]", "[f64]"]
+    else:
+        candidates = ["str", "bool", "u32", "i32", "u64", "i64", "f32", "f64"]
+    return next((kind for kind in candidates if _fits(value, kind)), None)
+
+
+def _fits(value: object, kind: object) -> bool:
+    """Return whether a value is one of a type, so that reading it again gives the same."""
+    if isinstance(kind, list):
+        return (
+            isinstance(value, list)
+            and len(value) == len(kind)
+            and all(map(_fits, value, kind))
+            and all(map(_is_array, kind))
+        )
+    if not isinstance(kind, str):
+        return False
+    if not _is_array(kind):
+        return kind in NUMBERS and not isinstance(value, list) and _fits([value], f"[{kind}]")
+    word = kind[1:-1]
+    if not isinstance(value, list) or word not in NUMBERS:
+        return False
+    types = set(map(type, value))
+    if word == "str":  # bytes that are UTF-8 would come back as text
+        return types <= {str, bytes} and not (
+            bytes in types and any(isinstance(one, bytes) and one != as_text(one) for one in value)
+        )
+    if word == "bool":
+        return types <= {bool}
+    if word[0] == "f":
+        if not types <= {float}:
+            return False
+        floats = np.array(value, np.float64)
+        with np.errstate(over="ignore"):
+            return np.array_equal(floats.astype(DTYPES[word]), floats, equal_nan=True)
+    limits = np.iinfo(DTYPES[word])
+    return types <= {int} and all(limits.min <= one <= limits.max for one in value)
+
+
+def _is_array(kind: object) -> bool:
+    return isinstance(kind, list) or (isinstance(kind, str) and kind[:1] == "[")
+
+
+def _number(kind: Any) -> int:
+    return ARRAY if _is_array(kind) else NUMBERS[kind]
+
+
+def _packed(value: Any, kind: Any) -> bytes:
+    """Return the bytes of a value that fits a type."""
+    if isinstance(kind, list):
+        items = b"".join(map(_packed, value, kind))
+        return struct.pack("<IQ", ARRAY, len(value)) + items
+    if _is_array(kind):
+        word = kind[1:-1]
+        return struct.pack("<IQ", NUMBERS[word], len(value)) + _packed_items(value, word)
+    return _packed_items([value], kind)
+
+
+def _packed_items(values: list[Any], word: str) -> bytes:
+    if word == "str":
+        return b"".join(map(_packed_text, values))
+    return np.array(values, "<" + DTYPES[word]).tobytes()
+
+
+def _packed_text(text: str | bytes) -> bytes:
+    data = text if isinstance(text, bytes) else text.encode()
+    return struct.pack("<Q", len(data)) + data

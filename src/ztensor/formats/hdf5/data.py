@@ -1,0 +1,210 @@
+"""Datasets that do not lie in the file as NumPy has them, decoded in blocks of rows."""
+
+from __future__ import annotations
+
+import abc
+import operator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.encoding.base import require_equal_length
+from ztensor.errors import LimitError, Reason, describe
+from ztensor.formats.base import InBlocks
+from ztensor.formats.hdf5.filters import Chunk, bad_chunk, unfiltered
+from ztensor.layout.blocks import Blocks
+from ztensor.model.dtype import element_count
+from ztensor.source.base import read_bytes
+
+if TYPE_CHECKING:
+    from ztensor.encoding import Stored
+    from ztensor.formats.hdf5.chunks import ChunkTable
+    from ztensor.formats.hdf5.elements import Elements
+    from ztensor.formats.hdf5.messages import Filter
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+    from ztensor.source.base import Source
+
+_PIECE_BYTES = 8 << 20
+# Deflate, the tightest of HDF5's own filters, gives at most 1032 bytes for one.
+_MOST_RATIO = 1100
+_ALWAYS_BYTES = 64 << 20
+_SLACK_BYTES = 4096
+
+
+class _Rows(InBlocks):
+    """A dataset decoded in blocks of about 8 MiB that cut no chunk; a subclass says how.
+
+    Args:
+        name: the word components have for it.
+        shape: the dataset's.
+        elements: how they are stored and read.
+        chunks: the shape of its chunks, or () where it has none.
+    """
+
+    def __init__(
+        self, name: str, shape: tuple[int, ...], elements: Elements, chunks: tuple[int, ...] = ()
+    ) -> None:
+        super().__init__(name, Blocks(shape, elements.numpy.itemsize, _PIECE_BYTES, chunks))
+        self._shape = shape
+        self._elements = elements
+        self._chunks = chunks
+        self._chunk_bytes = element_count(chunks) * elements.stored.itemsize
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse a shape that claims far more than the stored bytes can give."""
+        most = min(max(_ALWAYS_BYTES, stored.length * _MOST_RATIO), limits.decoded_bytes)
+        asked = max(expected_length, self._most_decoded())
+        if asked > most:
+            raise LimitError(
+                "the dataset or one of its chunks is far larger than what is stored of it, and "
+                "HDF5 would fill it up; read it with h5py",
+                reason=Reason.LIMIT_DECODED,
+                expected=f"at most {most} bytes",
+                found=describe(asked),
+            )
+        require_equal_length(expected_length, self._blocks.nbytes, "the dataset has another size")
+
+    def _most_decoded(self) -> int:
+        """Return how many bytes may be made while the whole is read."""
+        return 0
+
+    def _fill(
+        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
+    ) -> None:
+        del stored, limits
+        starts = [part.start for part in place] + [0] * (len(self._shape) - len(place))
+        lengths = [part.stop - part.start for part in place] + list(self._shape[len(place) :])
+        block = np.frombuffer(destination, self._elements.numpy).reshape(lengths)
+        self._read(starts, block)
+
+    @abc.abstractmethod
+    def _read(self, starts: list[int], block: Array) -> None:
+        """Fill a block with the elements from a place on."""
+
+
+class Unwritten(_Rows):
+    """A dataset of which nothing is stored: each element is the fill value."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], elements: Elements, fill: Array) -> None:
+        super().__init__(name, shape, elements)
+        self._value = fill
+
+    def _read(self, starts: list[int], block: Array) -> None:
+        del starts
+        block[...] = self._value
+
+
+class Converted(_Rows):
+    """A dataset without chunks whose elements NumPy does not have as they are stored."""
+
+    def __init__(
+        self, name: str, shape: tuple[int, ...], elements: Elements, source: Source, offset: int
+    ) -> None:
+        super().__init__(name, shape, elements)
+        self._source = source
+        self._offset = offset
+
+    def _read(self, starts: list[int], block: Array) -> None:
+        first, width = 0, self._elements.stored.itemsize
+        for start, length in zip(starts, self._shape, strict=True):
+            first = first * length + start
+        data = read_bytes(self._source, self._offset + first * width, block.size * width)
+        stored = np.frombuffer(data, self._elements.stored).reshape(block.shape)
+        block[...] = self._elements.converted(stored)
+
+
+class InChunks(_Rows):
+    """A dataset in chunks, each of which went through the same filters.
+
+    Args:
+        source: the file.
+        chunks: the shape of a chunk.
+        table: where they lie.
+        filters: in the order in which they were applied.
+        fill: what an element is that no chunk has.
+        are_edges_plain: chunks that reach out of the dataset are not filtered.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        elements: Elements,
+        source: Source,
+        chunks: tuple[int, ...],
+        *,
+        table: ChunkTable,
+        filters: tuple[Filter, ...],
+        fill: Array,
+        are_edges_plain: bool,
+    ) -> None:
+        super().__init__(name, shape, elements, chunks)
+        self._source = source
+        self._table = table
+        self._filters = filters
+        self._value = fill
+        self._are_edges_plain = are_edges_plain
+
+    def _most_decoded(self) -> int:
+        return self._chunk_bytes * max(len(self._table.numbers), 1)
+
+    def _read(self, starts: list[int], block: Array) -> None:
+        table = self._table
+        if table.has_gaps:
+            block[...] = self._value
+        # A block is a run of chunks: all of the last axes, and one of each of the first.
+        first = last = 0
+        for start, length, step, count in zip(
+            starts, block.shape, self._chunks, table.grid, strict=True
+        ):
+            first = first * count + start // step
+            last = last * count + (start + length - 1) // step
+        at, end = np.searchsorted(table.numbers, np.array([first, last + 1], np.uint64)).tolist()
+        for number, offset, length, skipped in zip(
+            table.numbers[at:end].tolist(),
+            table.offsets[at:end].tolist(),
+            table.lengths[at:end].tolist(),
+            table.skipped[at:end].tolist(),
+            strict=True,
+        ):
+            corner = self._corner(number)
+            if length > 2 * self._chunk_bytes + _SLACK_BYTES:  # no filter makes it as long
+                raise bad_chunk("it is stored in too many bytes", self._chunk_bytes, length)
+            data: Chunk = read_bytes(self._source, offset, length)
+            if not (self._are_edges_plain and self._is_edge(corner)):
+                data = unfiltered(data, self._filters, skipped, self._chunk_bytes)
+            if len(data) != self._chunk_bytes:
+                raise bad_chunk("it has another length", self._chunk_bytes, len(data))
+            self._place(data, list(map(operator.sub, corner, starts)), block)
+
+    def _place(self, data: Chunk, corner: list[int], block: Array) -> None:
+        """Copy the part of a chunk that lies in the dataset to where it lies in the block."""
+        part = block[tuple(map(slice, corner, map(operator.add, corner, self._chunks)))]
+        chunk = np.frombuffer(data, self._elements.stored).reshape(self._chunks)
+        part[...] = self._elements.converted(chunk[tuple(map(slice, part.shape))])
+
+    def _corner(self, number: int) -> list[int]:
+        """Return where in the dataset a chunk begins."""
+        corner = []
+        for step, count in zip(reversed(self._chunks), reversed(self._table.grid), strict=True):
+            number, at = divmod(number, count)
+            corner.append(at * step)
+        return corner[::-1]
+
+    def _is_edge(self, corner: list[int]) -> bool:
+        return any(map(operator.gt, map(operator.add, corner, self._chunks), self._shape))
+
+
+def fill_of(elements: Elements, value: bytes | None) -> Array:
+    """Return the element that was never written.
+
+    Raises:
+        EncodingError: its bytes are of another type.
+    """
+    width = elements.stored.itemsize
+    value = bytes(width) if value is None else value
+    if len(value) != width:
+        raise bad_chunk("the fill value has another length", width, len(value))
+    fill: Array = elements.converted(np.frombuffer(value, elements.stored)).reshape(())
+    return fill

@@ -1,0 +1,97 @@
+"""HDF5's filters, undone. Bytes in, bytes out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.errors import EncodingError, Reason
+from ztensor.formats import deflate
+from ztensor.formats.hdf5 import lzf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.formats.hdf5.messages import Filter
+
+Chunk = bytes | bytearray | memoryview
+_SLACK_BYTES = 64  # checksums
+
+
+def bad_chunk(what: str, expected: object, found: object) -> EncodingError:
+    """Return the error for a chunk that cannot be decoded."""
+    return EncodingError(
+        f"a chunk cannot be decoded: {what}",
+        reason=Reason.ENCODING_MALFORMED,
+        expected=str(expected),
+        found=str(found),
+    )
+
+
+def unfiltered(data: Chunk, filters: tuple[Filter, ...], skipped: int, most: int) -> Chunk:
+    """Return a chunk as it was before its filters were applied, the last of them undone first.
+
+    Args:
+        data: the chunk as it is stored.
+        filters: each of them in `FILTERS`.
+        skipped: bit i: the filter i was not applied.
+        most: how long it can be.
+
+    Raises:
+        EncodingError: it is damaged.
+    """
+    for number in reversed(range(len(filters))):
+        if not skipped >> number & 1:
+            code, parameters = filters[number]
+            data = FILTERS[code](data, parameters, most + _SLACK_BYTES)
+    return data
+
+
+def _inflated(data: Chunk, _: tuple[int, ...], most: int) -> bytes:
+    return deflate.inflated(data, most)
+
+
+def _unshuffled(data: Chunk, parameters: tuple[int, ...], _: int) -> bytes:
+    width = parameters[0] if parameters else 1
+    if width < 2 or width > len(data):
+        return bytes(data)
+    whole = len(data) // width * width
+    planes = np.frombuffer(data, np.uint8, whole).reshape(width, -1)
+    return planes.T.tobytes() + data[whole:]
+
+
+def _unsummed(data: Chunk, _: tuple[int, ...], __: int) -> bytes:
+    """Check and remove a Fletcher-32 sum over big-endian 16-bit words, each half modulo 65535."""
+    body, stored = bytes(data[:-4]), bytes(data[-4:])
+    words = np.frombuffer(body + b"\0" * (len(body) % 2), ">u2").astype(np.uint64)
+    weights = np.arange(words.size, 0, -1, dtype=np.uint64) % 65535
+    sums = (int(words.sum()) % 65535, int((words * weights).sum()) % 65535)
+    found = (int.from_bytes(stored[:2], "little"), int.from_bytes(stored[2:], "little"))
+    if len(stored) < 4 or tuple(value % 65535 for value in found) != sums:
+        raise bad_chunk("fletcher32", sums, found)
+    return body
+
+
+def _unlzf(data: Chunk, _: tuple[int, ...], most: int) -> Chunk:
+    try:
+        return lzf.expand(data, most)
+    except ValueError as error:
+        raise bad_chunk("lzf", f"whole tokens of at most {most} bytes", error) from error
+
+
+# HDF5's numbers for its filters, and h5py's for LZF.
+FILTERS: dict[int, Callable[[Chunk, tuple[int, ...], int], Chunk]] = {
+    1: _inflated,
+    2: _unshuffled,
+    3: _unsummed,
+    32000: _unlzf,
+}
+
+# HDF5's own that are not undone.
+_NAMES = {4: "szip", 5: "n-bit", 6: "scale-offset"}
+
+
+def filter_name(code: int) -> str:
+    """Return what a filter that is not in `FILTERS` is called: its name, or its number."""
+    return _NAMES.get(code, str(code))

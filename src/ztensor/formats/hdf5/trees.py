@@ -1,0 +1,115 @@
+"""The two kinds of B-trees, walked from the first record to the last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ztensor.formats.hdf5.window import malformed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.formats.hdf5.window import Window
+
+_DEEPEST = 64  # levels: nodes have two branches at least
+
+
+def walk_tree_1(window: Window, address: int, kind: int, key_length: int) -> Iterator[bytes]:
+    """Yield what the leaves of a version 1 tree hold: keys and addresses, one behind the other.
+
+    Args:
+        window: the file.
+        address: of the root.
+        kind: 0 for the links of a group, 1 for chunks.
+        key_length: bytes of a key. Behind the last address there is one key more, left out here.
+
+    Raises:
+        FormatError: the tree is damaged.
+        LimitError: the budget is used up.
+        SourceError: it cannot be read.
+    """
+    head = window.record("4sBBH OO")
+    pair = window.record(f"{key_length}x O")
+    waiting: list[tuple[int, int | None]] = [(address, None)]
+    while waiting:
+        place, expected = waiting.pop()
+        _, _, level, count, *_ = head.unpack(window.read(place, head.size))
+        data = window.block(place, b"TREE", head.size + count * pair.size, has_sum=False)
+        if data[4] != kind or level > _DEEPEST or (expected is not None and level != expected):
+            raise malformed(
+                "a node does not belong to its tree", (kind, expected), (data[4], level)
+            )
+        body = bytes(data[head.size :])
+        window.budget.charge_steps(count)
+        if level:
+            below = [child for (child,) in pair.iter_unpack(body)]
+            waiting += [(child, level - 1) for child in reversed(below)]
+        else:
+            yield body
+
+
+class Records(NamedTuple):
+    """Records of a version 2 tree, one behind the other: of what kind, and how long each is."""
+
+    kind: int
+    width: int
+    body: bytes
+
+
+def walk_tree_2(window: Window, address: int) -> Iterator[Records]:
+    """Yield the records of a version 2 tree, some at a time, node by node.
+
+    Args:
+        window: the file.
+        address: of the tree's header.
+
+    Raises:
+        FormatError: the tree is damaged.
+        LimitError: the budget is used up.
+        SourceError: it cannot be read.
+    """
+    head = window.record("4sBB IHH BB OHL I")
+    data = window.block(address, b"BTHD", head.size, has_sum=True)
+    _, _, kind, node, width, depth, _, _, root, count, total, _ = head.unpack(data)
+    if not width or depth > _DEEPEST:
+        raise malformed("a tree has no such nodes", None, (kind, width, node, depth))
+    if not window.is_defined(root) or not total:
+        return
+    # A node's pointers are as wide as the most records below it need.
+    most = max(node - 10, 0) // width
+    count_width = _width_of(most)
+    pointers = [(0, 0)]  # at each level: bytes of a pointer, and of the total in it
+    below = most
+    for level in range(1, depth + 1):
+        total_width = _width_of(below) if level > 1 else 0
+        pointer = window.offset_size + count_width + total_width
+        pointers.append((pointer, total_width))
+        records = max((node - 10 - pointer) // (width + pointer), 0)
+        below = (records + 1) * below + records
+    waiting = [(root, count, depth)]
+    while waiting:
+        place, records, level = waiting.pop()
+        pointer = pointers[level][0]
+        length = 6 + records * width + ((records + 1) * pointer if level else 0) + 4
+        if length > node:
+            raise malformed("a node has more records than fit", node, length)
+        sign = b"BTIN" if level else b"BTLF"
+        data = window.block(place, sign, length, has_sum=True)
+        if data[5] != kind:
+            raise malformed("a node does not belong to its tree", kind, data[5])
+        window.budget.charge_steps(records + 1)
+        end = 6 + records * width
+        yield Records(kind, width, bytes(data[6:end]))
+        if level:
+            below_places = []
+            for at in range(end, length - 4, pointer):
+                middle = at + window.offset_size
+                child = int.from_bytes(data[at:middle], "little")
+                child_count = int.from_bytes(data[middle : middle + count_width], "little")
+                below_places.append((child, child_count, level - 1))
+            waiting += reversed(below_places)
+
+
+def _width_of(most: int) -> int:
+    """Return how many bytes numbers up to `most` take."""
+    return max(most.bit_length() + 7, 8) // 8

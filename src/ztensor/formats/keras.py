@@ -1,0 +1,102 @@
+"""`.keras`: the archive of a whole Keras 3 model, read as the HDF5 file of weights within.
+
+| member | becomes |
+| --- | --- |
+| `model.weights.h5` | objects and attributes, by the rules of `hdf5/` |
+| `config.json`, `metadata.json` | attributes of the file by these names, as text |
+
+Keras stores its members as they are. Weights that another program deflated are refused: nothing in
+them could be found without inflating all. No layer is made and no code of the configuration is run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ztensor.errors import FormatError, Reason, UnsupportedError, describe
+from ztensor.formats import hdf5
+from ztensor.formats.zip import STORED, place, read_entries, unread_bytes
+from ztensor.model.account import Tally
+from ztensor.source.within import Within
+
+if TYPE_CHECKING:
+    from ztensor.formats.base import Projection
+    from ztensor.formats.zip import Entry
+    from ztensor.limits import Budget
+    from ztensor.model.account import Unrepresented
+    from ztensor.model.manifest import TensorObject
+    from ztensor.source.base import Source
+
+
+WEIGHTS = "model.weights.h5"
+_TEXTS = ("config.json", "metadata.json")
+_TEXT_BYTES = 16 << 20
+
+
+def project(source: Source, budget: Budget) -> Projection:
+    """Return what the weights of a model hold; see the module's docstring.
+
+    Raises:
+        FormatError: the archive or the weights are damaged.
+        UnsupportedError: the weights are missing or deflated.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    entries = read_entries(source, budget)
+    entry = entries.get(WEIGHTS)
+    if entry is None or entry.method != STORED:
+        error = UnsupportedError(
+            "the zip archive is none that Keras writes",
+            reason=Reason.UNKNOWN_LAYOUT,
+            expected=f"a stored member {WEIGHTS!r}",
+            found="a deflated one" if entry else f"none among {len(entries)}",
+        )
+        if entry:
+            error.hint = "unpack the archive and open the member itself"
+        raise error
+    weights, _ = place(source, entry)
+    found = hdf5.project(Within(source, weights.offset, weights.length), budget)
+    attributes = dict(found.manifest.attributes or {})
+    given = {WEIGHTS}
+    for name in _TEXTS:
+        text = entries.get(name)
+        if text is not None and text.method == STORED and text.length <= _TEXT_BYTES:
+            attributes[name] = _text(source, text)
+            given.add(name)
+    objects = {
+        name: _moved(value, weights.offset) for name, value in found.manifest.objects.items()
+    }
+    manifest = dataclasses.replace(found.manifest, objects=objects, attributes=attributes or None)
+
+    def account() -> list[Unrepresented]:
+        left = Tally()
+        left.extend(found.account())
+        for name, one in entries.items():
+            if name not in given and one.size:
+                left.add("member of the archive", name, nbytes=one.size)
+        left.extend(unread_bytes(source))
+        return left()
+
+    return dataclasses.replace(found, manifest=manifest, account=account)
+
+
+def _text(source: Source, entry: Entry) -> str:
+    _, stored = place(source, entry)
+    try:
+        return bytes(stored.read(0, stored.length)).decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            "a text in the archive is not UTF-8",
+            reason=Reason.FIELD_VALUE,
+            found=describe(entry.name),
+        ) from error
+
+
+def _moved(value: TensorObject, start: int) -> TensorObject:
+    """Return an object of the weights with its places in the archive."""
+    components = {
+        role: dataclasses.replace(component, offset=start + component.offset)
+        for role, component in value.components.items()
+    }
+    return dataclasses.replace(value, components=components)

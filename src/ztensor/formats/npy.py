@@ -1,0 +1,474 @@
+"""NumPy's .npy: a header in Python's notation, and behind it the elements as they lie in memory.
+
+The notation is read by a few lines of our own: no part of it is evaluated. Arrays of numbers are
+ranges of the file, big-endian ones too; those in Fortran's order are put into ours when they are
+read. Everything else that NumPy writes is listed and not read: text, dates, records, what it knows
+only as raw bytes (bfloat16 and its kin), and arrays of objects, which are pickles.
+
+The one array of a file is the object `array`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import operator
+import re
+import struct
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from ztensor.buffers import too_large
+from ztensor.encoding.base import require_equal_length
+from ztensor.errors import ManifestError, Reason, UsageError, describe
+from ztensor.formats.base import (
+    GATHERED_BYTES,
+    RAW,
+    InBlocks,
+    Projection,
+    gather,
+    gather_stored,
+)
+from ztensor.formats.parts import Pouring, ahead_of, lose_attributes, parts_of
+from ztensor.layout.blocks import Blocks
+from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.model.showing import counted
+from ztensor.source.base import read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ztensor.encoding import Stored
+    from ztensor.formats.parts import Lose, Part
+    from ztensor.limits import Budget, Limits
+    from ztensor.reading.reader import ObjectReader
+    from ztensor.source.base import Source
+    from ztensor.source.sink import Sink
+
+
+MAGIC = b"\x93NUMPY"
+# NumPy itself takes no longer header of a file it does not trust.
+HEADER_MOST = 10_000
+ALIGNMENT = 64  # of the elements, counted from the header's beginning
+PREFIX_MOST = len(MAGIC) + 2 + 4
+_OBJECT = "array"
+OBJECTS = "objects (a pickle, which is never read)"
+
+_DEPTH_MOST = 32
+_USUAL_MOST = 256
+_BEYOND = 1 << 63
+_MOST_RANK = 64  # NumPy's
+_SECTION = "NumPy, .npy format"
+_TOKEN = re.compile(
+    r"""[ \t\n\r]*(?:
+        (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+      | (?P<number>[0-9]{1,20})L?  # L: Python 2 wrote it
+      | (?P<word>True|False|None)
+      | (?P<mark>[{}()\[\],:])
+    )""",
+    re.VERBOSE | re.DOTALL,
+)
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+_KINDS: Mapping[str, tuple[str, str | None]] = {
+    "b1": ("bool", None),
+    **{
+        f"{storage.kind}{storage.width}": (storage.name, None)
+        for storage in STORAGE_TYPES.values()
+        if storage.kind in "fiu" and storage.name != "bf16"
+    },
+    "c8": ("f32", "complex64"),
+    "c16": ("f64", "complex128"),
+}
+# Writers other than NumPy name what it has no letter for.
+_NAMED: Mapping[str, tuple[str, str | None]] = {
+    "bfloat16": (BY_LONG_NAME["bfloat16"].name, None),
+    **{
+        logical.long_name: (logical.dtype, logical.name)
+        for logical in LOGICAL_TYPES.values()
+        if logical.storage_per_element == logical.elements_per_storage == 1
+    },
+}
+
+
+class Header(NamedTuple):
+    """What a file says of its array.
+
+    Attributes:
+        length: bytes before the elements.
+        dtype: storage type; what NumPy calls it where it is none.
+        type: logical type, or None.
+        byte_order: of the elements.
+        is_fortran: whether the first dimension varies fastest.
+        shape: the dimensions.
+    """
+
+    length: int
+    dtype: str
+    type: str | None
+    byte_order: Literal["little", "big"]
+    is_fortran: bool
+    shape: tuple[int, ...]
+
+    @property
+    def width(self) -> int | None:
+        """Return the bytes of an element, or None where it is not known here."""
+        storage = STORAGE_TYPES.get(self.dtype)
+        logical = None if self.type is None else LOGICAL_TYPES[self.type]
+        if storage is None:
+            return None
+        return storage.width * (1 if logical is None else logical.storage_per_element)
+
+    @property
+    def is_transposed(self) -> bool:
+        """Return whether the elements lie in another order than ours."""
+        return self.is_fortran and sum(dimension != 1 for dimension in self.shape) > 1
+
+    def require_length(self, nbytes: int) -> None:
+        """Raise where there are not as many bytes behind the header as the array needs."""
+        if self.width is None:
+            return
+        needed = element_count(self.shape) * self.width
+        if needed != nbytes:
+            raise broken(
+                "the data is not of the array's size; a file of several arrays is not read",
+                reason=Reason.TRUNCATED if needed > nbytes else Reason.SIZE_MISMATCH,
+                expected=f"{describe(needed)} bytes for shape {describe(self.shape, 60)}",
+                found=f"{nbytes}",
+            )
+
+
+def project(source: Source, budget: Budget) -> Projection:
+    """Return what a file says; its array is the object `array`.
+
+    Raises:
+        FormatError: the header is malformed, or the data is not of the array's size.
+        SourceError: it cannot be read.
+    """
+    del budget
+    head = read_bytes(source, 0, min(source.size, PREFIX_MOST + HEADER_MOST))
+    header = parse_header(memoryview(head))
+    length = source.size - header.length
+    header.require_length(length)
+    word, encodings = "raw", RAW
+    if header.is_transposed and header.width is not None:
+        word = "fortran"
+        encodings = {**RAW, word: Fortran(word, header.shape, header.width)}
+    component = Component(
+        header.dtype,
+        header.length,
+        length,
+        header.type,
+        word,
+        decoded_length=None if word == "raw" else length,
+        byte_order=header.byte_order,
+    )
+    objects = {_OBJECT: TensorObject(header.shape, "dense", {"data": component})}
+    # Every byte is of the header or of the array.
+    return Projection(Manifest("", objects), encodings, account=tuple)
+
+
+# --- The header -----------------------------------------------------------------------------
+
+
+def parse_header(head: memoryview) -> Header:
+    """Return what a header says.
+
+    Args:
+        head: the first bytes of a file: all of it, or as many as the longest header has.
+
+    Raises:
+        ManifestError: it is malformed, too long, or of a version that does not exist.
+    """
+    version, start, end = _bounds(head)
+    if end > len(head):
+        raise broken("the file ends inside its header", reason=Reason.TRUNCATED)
+    try:
+        text = str(head[start:end], "utf-8" if version == (3, 0) else "latin-1")
+    except UnicodeDecodeError as error:
+        raise broken("the header is not UTF-8", found=describe(str(error), 120)) from error
+    described = _described_before if end <= _USUAL_MOST else _described
+    return Header(end, *described(text)[1:])
+
+
+def header_length(head: bytes) -> int:
+    """Return how long a header is, with what stands before it, after its first bytes.
+
+    Raises:
+        ManifestError: it is too long, or of a version that does not exist.
+    """
+    return _bounds(memoryview(head))[2]
+
+
+def _bounds(head: memoryview) -> tuple[tuple[int, ...], int, int]:
+    """Return the version of a header, and where its text begins and ends."""
+    version = tuple(head[len(MAGIC) : len(MAGIC) + 2])
+    if head[: len(MAGIC)] != MAGIC or version not in ((1, 0), (2, 0), (3, 0)):
+        raise broken(
+            "no .npy file of a known version", expected="1.0, 2.0 or 3.0", found=describe(head)
+        )
+    start = len(MAGIC) + (4 if version == (1, 0) else 6)
+    length = int.from_bytes(head[len(MAGIC) + 2 : start], "little")
+    if length > HEADER_MOST:
+        raise broken(
+            "the header is too long",
+            reason=Reason.MANIFEST_SIZE,
+            expected=f"at most {HEADER_MOST} bytes",
+            found=f"{length}",
+        )
+    return version, start, start + length
+
+
+def _described(text: str) -> Header:
+    """Return what the text of a header says, its length left open."""
+    fields = _literal(text)
+    if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
+        raise broken(
+            "the header has other fields",
+            expected="descr, fortran_order and shape",
+            found=describe(fields),
+        )
+    is_fortran, shape = fields["fortran_order"], fields["shape"]
+    if not isinstance(is_fortran, bool):
+        raise broken("fortran_order is neither True nor False", reason=Reason.FIELD_TYPE)
+    if not isinstance(shape, tuple) or not all(type(n) is int and n < _BEYOND for n in shape):
+        raise broken(
+            "the shape is no tuple of sizes", reason=Reason.FIELD_TYPE, found=describe(shape)
+        )
+    return Header(0, *_spelling(fields["descr"]), is_fortran, shape)
+
+
+# The arrays of an archive are often alike; headers of usual length only, since these are kept.
+_described_before = functools.lru_cache(256)(_described)
+
+
+def _spelling(descr: object) -> tuple[str, str | None, Literal["little", "big"]]:
+    """Return storage type, logical type and byte order of what NumPy calls a type."""
+    if not isinstance(descr, str):
+        return "records", None, "little"
+    if descr in _NAMED:
+        return *_NAMED[descr], "little"
+    order, kind = descr[:1], descr[1:]
+    if kind[:1] == "O":
+        return OBJECTS, None, "little"
+    if re.fullmatch("f1[26]|c24|c32", kind):
+        complex_ = "complex " if kind[0] == "c" else ""
+        return f"{complex_}long double of {kind[1:]} bytes", None, "little"
+    found = _KINDS.get(kind)
+    is_byte = kind in ("b1", "i1", "u1")
+    if found is None or order not in ("<>|" if is_byte else "<>"):
+        return descr, None, "little"
+    return *found, "big" if order == ">" and not is_byte else "little"
+
+
+def _literal(text: str) -> object:
+    """Return a value in Python's notation: dicts, tuples, lists, text, sizes, True, False, None.
+
+    Escapes in text stay as they are: none of the text that is looked at has any.
+    """
+    tokens = _tokens(text)
+    value = _value(tokens, next(tokens), _DEPTH_MOST)
+    if next(tokens) != ("end", ""):
+        raise broken("the header goes on behind its end", found=describe(text))
+    return value
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    text = text.rstrip(" \t\n\r\0")
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            raise broken("the header is malformed", found=describe(text[at:]))
+        yield match.lastgroup, match[match.lastgroup]
+        at = match.end()
+    while True:
+        yield "end", ""
+
+
+def _value(tokens: Iterator[tuple[str, str]], token: tuple[str, str], depth: int) -> Any:
+    kind, text = token
+    if kind == "text":
+        return text[1:-1]
+    if kind == "number":
+        return int(text)
+    if kind == "word":
+        return {"True": True, "False": False, "None": None}[text]
+    if text not in _CLOSING or depth == 0:
+        raise broken("the header is malformed", found=describe(text))
+    items: list[Any] = []
+    keys: dict[str, None] = {}
+    closing = "mark", _CLOSING[text]
+    has_comma = False  # behind the last item
+    token = next(tokens)
+    while token != closing:
+        item = _value(tokens, token, depth - 1)
+        token = next(tokens)
+        if text == "{":
+            if not isinstance(item, str) or item in keys or token != ("mark", ":"):
+                raise broken("the header is malformed", found=describe(item))
+            keys[item] = None
+            item = _value(tokens, next(tokens), depth - 1)
+            token = next(tokens)
+        items.append(item)
+        has_comma = token == ("mark", ",")
+        if has_comma:
+            token = next(tokens)
+        elif token != closing:
+            raise broken("the header is malformed", expected="a comma", found=describe(token[1]))
+    if text == "{":
+        return dict(zip(keys, items, strict=True))
+    if text == "[":
+        return items
+    return items[0] if len(items) == 1 and not has_comma else tuple(items)
+
+
+def broken(message: str, **details: Any) -> ManifestError:
+    """Return the error for a file that breaks a rule of the format."""
+    return ManifestError(message, **{"reason": Reason.FIELD_VALUE, "section": _SECTION, **details})
+
+
+# --- Elements in another order --------------------------------------------------------------
+
+
+class Fortran(InBlocks):
+    """Elements whose first dimension varies fastest.
+
+    Args:
+        name: the word components have for it.
+        shape: the array's.
+        width: bytes of an element.
+    """
+
+    def __init__(self, name: str, shape: tuple[int, ...], width: int) -> None:
+        super().__init__(name, Blocks(shape, width, GATHERED_BYTES))
+        self._shape = shape
+        self._width = width
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse a stored length that is not the expected one."""
+        for length in (stored.length, self._blocks.nbytes):
+            require_equal_length(expected_length, length, "the stored length is not the array's")
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once."""
+        self.require_length(stored, destination.nbytes, limits)
+        self._fill(stored, tuple(slice(0, length) for length in self._shape), destination, limits)
+
+    def _fill(
+        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
+    ) -> None:
+        del limits
+        dtype = _number(self._width)
+        shape = *(part.stop - part.start for part in place), *self._shape[len(place) :]
+        strides = itertools.accumulate(self._shape[:-1], operator.mul, initial=self._width)
+        try:
+            target = np.frombuffer(destination, dtype).reshape(shape)
+        except ValueError as error:
+            raise too_large(self._shape, dtype) from error
+        gather_stored(stored, dtype, tuple(strides)[: len(shape)], place, target)
+
+
+def _number(width: int) -> np.dtype[Any]:
+    """Return numbers of a width: elements are moved, never computed with."""
+    return np.dtype("c16" if width == 16 else f"u{width}")
+
+
+def transpose(
+    data: memoryview, destination: memoryview, shape: tuple[int, ...], width: int
+) -> None:
+    """Copy elements whose first dimension varies fastest to where the last one does.
+
+    Args:
+        data: all of them.
+        destination: as long.
+        shape: of all.
+        width: bytes of an element.
+
+    Raises:
+        LimitError: NumPy holds no such shape.
+    """
+    dtype = _number(width)
+    try:
+        source = np.frombuffer(data, dtype).reshape(shape, order="F")
+        target = np.frombuffer(destination, dtype).reshape(shape)
+    except ValueError as error:
+        raise too_large(shape, dtype) from error
+    gather(source, target)
+
+
+# --- Writing --------------------------------------------------------------------------------
+
+# What NumPy calls the types it has; of the others the bits are written.
+_DESCRS: dict[tuple[str, str | None], str] = {
+    ("bool", None): "|b1",
+    **{
+        (word, None): f"{'|' if word[1:] == '8' else '<'}{word[0]}{int(word[1:]) // 8}"
+        for word in ("f64", "f32", "f16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
+    },
+    ("f32", "complex64"): "<c8",
+    ("f64", "complex128"): "<c16",
+    ("bf16", None): "<u2",
+}
+
+
+def export(
+    reader: ObjectReader,
+    sink: Sink,
+    *,
+    lose: Callable[[str | None, str], None],
+    progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
+) -> int:
+    """Write the one array that a reader holds; its name is lost where it is not `array`.
+
+    Elements that NumPy has no name for are written as their bits, as in `npz/`.
+
+    Arguments and other errors are those of `Exporting.export`.
+
+    Raises:
+        UsageError: the reader holds none, or more than one array.
+    """
+    lose_attributes(lose, None, reader.attributes)
+    parts = parts_of(reader, lose)
+    if len(parts) != 1:
+        raise UsageError(
+            "a .npy file holds one array; choose one dense object, or write .npz",
+            expected="one array",
+            found=f"{len(parts)} of {counted(len(reader), 'object')}",
+        )
+    part, descr = spelled(parts[0], lose)
+    if part.name != _OBJECT:
+        lose(part.object_name, f"the format has no names; it is read as {_OBJECT!r}")
+    sink.write(emit_header(part.shape, descr))
+    with ahead_of([part], threads) as ahead:
+        Pouring(sink, progress, part.nbytes).write(part.chunks(ahead))
+    return 1
+
+
+def spelled(part: Part, lose: Lose) -> tuple[Part, str]:
+    """Return an array as one that NumPy can say, and what it calls the elements."""
+    descr = _DESCRS.get((part.dtype, part.type))
+    if descr is None or part.dtype == "bf16":
+        kind = part.type or part.dtype
+        lose(part.object_name, f"NumPy has no name for {describe(kind)}: its bits are written")
+        part = part.in_storage()
+        descr = _DESCRS[part.dtype, None]
+    rank, largest = len(part.shape), max(part.shape, default=0)
+    if rank > _MOST_RANK or largest >= _BEYOND:
+        what = f"{rank} dimensions" if rank > _MOST_RANK else f"dimension of {largest}"
+        lose(part.object_name, f"NumPy has no {what}: it is written flat")
+        part = dataclasses.replace(part, shape=(part.nbytes // int(descr[2:]),))
+    return part, descr
+
+
+def emit_header(shape: tuple[int, ...], descr: str) -> bytes:
+    """Return a header of version 1, as long as keeps the elements aligned."""
+    dimensions = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {dimensions}, }}"
+    length = len(MAGIC) + 4 + len(text) + 1
+    text += " " * (-length % ALIGNMENT) + "\n"
+    return MAGIC + struct.pack("<2BH", 1, 0, len(text)) + text.encode("ascii")

@@ -1,0 +1,338 @@
+"""Elements of ONNX that are no run of the file: packed numbers, other files, coordinates."""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.buffers import empty_array
+from ztensor.encoding.base import Encoding, Runs, require_equal_length
+from ztensor.errors import (
+    EncodingError,
+    Reason,
+    describe,
+)
+from ztensor.formats.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
+from ztensor.formats.onnx.tensors import Type
+from ztensor.locks import Lock
+from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.source.base import read_bytes
+from ztensor.source.beneath import open_beneath
+from ztensor.source.reference import Remote
+from ztensor.source.table import source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.encoding import Encoding, Stored
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+    from ztensor.source.base import Source
+    from ztensor.source.local import FileSource
+    from ztensor.source.rights import Rights
+
+
+class Neighbours:
+    """The files beneath the folder of a model: on disk, or in the place of its URL.
+
+    Those on disk are opened for each call, and nothing is held between. Those behind a URL are
+    opened once, which takes requests; they have no handle to give back.
+
+    Args:
+        beside: the model.
+    """
+
+    def __init__(self, beside: str | Remote) -> None:
+        self._beside = beside
+        self._kept: dict[tuple[str, ...], Source] = {}
+        self._lock = Lock()
+
+    @contextlib.contextmanager
+    def opened(self, parts: tuple[str, ...]) -> Iterator[Source]:
+        """Give a file's bytes.
+
+        Args:
+            parts: as `parts_of` gives them.
+
+        Raises:
+            SourceError: it cannot be read.
+            UnsupportedError: a link leads to another place.
+            UsageError: the model's URL is signed, and opens nothing else.
+        """
+        if isinstance(self._beside, Remote):
+            with self._lock:
+                source = self._kept.get(parts)
+                if source is None:
+                    place = self._beside.beside("/".join(parts))
+                    source = self._kept[parts] = source_of(place, mapped=False)
+            yield source
+        else:
+            with contextlib.closing(open_beneath(self._beside, parts)) as file:
+                yield file
+
+    def on_disk(self, parts: tuple[str, ...]) -> FileSource | None:
+        """Return an opened file, which the caller closes; None behind a URL."""
+        return None if isinstance(self._beside, Remote) else open_beneath(self._beside, parts)
+
+
+class External(Encoding):
+    """Bytes of another file, which is opened when they are asked for."""
+
+    def __init__(
+        self, name: str, beside: Neighbours, parts: tuple[str, ...], offset: int, length: int
+    ) -> None:
+        self.name = name
+        self._beside = beside
+        self._parts = parts
+        self._offset = offset
+        self._length = length
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Source]:
+        with self._beside.opened(self._parts) as source:
+            if self._offset + self._length > source.size:
+                raise EncodingError(
+                    "the file of external data is too short",
+                    reason=Reason.OUT_OF_BOUNDS,
+                    expected=f"{self._length} bytes at offset {self._offset}",
+                    found=f"{source.size} bytes in {describe('/'.join(self._parts))}",
+                )
+            yield source
+
+    def rights(self) -> Rights | None:
+        """Return the rights of the file; None behind a URL."""
+        file = self._beside.on_disk(self._parts)
+        if file is None:
+            return None
+        with contextlib.closing(file):
+            return file.rights()
+
+    def identity(self) -> tuple[object, ...]:
+        """Return what tells the file from one that takes its place."""
+        with self._beside.opened(self._parts) as source:
+            return source.identity() or ()
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse a file that is too short."""
+        require_equal_length(expected_length, self._length, "external data has another length")
+        with self._opened():
+            pass
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Read the bytes."""
+        self.decode_run(stored, 0, destination.nbytes, destination, limits)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the bytes, 8 MiB at a time."""
+        length = self._length if expected_length is None else expected_length
+        self.require_length(stored, length, limits)
+        with self._opened() as source:
+            for start in range(0, length, PIECE_BYTES):
+                count = min(PIECE_BYTES, length - start)
+                yield memoryview(read_bytes(source, self._offset + start, count))
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return True: pieces are read when they are asked for."""
+        del stored
+        return True
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return runs of 1 MiB, so that a slice reads little more than it needs."""
+        self.require_length(stored, expected_length, limits)
+        ends = array("Q", [*range(0, expected_length, 1 << 20), expected_length])
+        return Runs(ends, ends)
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Read one run."""
+        with self._opened() as source:
+            if stop - start != destination.nbytes or stop > self._length:
+                raise EncodingError("external data has another length", reason=Reason.SIZE_MISMATCH)
+            source.read_into(self._offset + start, destination)
+
+
+class Elements(Encoding):
+    """Elements as varints, or several in a byte.
+
+    Args:
+        name: the word for it.
+        kind: the ONNX type.
+        width: bytes of a storage element.
+        is_varints: whether the stored bytes are varints.
+        within: what gives the stored bytes where they are not the component's own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: Type,
+        width: int,
+        *,
+        is_varints: bool,
+        within: External | None = None,
+    ) -> None:
+        self.name = name
+        self._kind = kind
+        self._width = width
+        self._is_varints = is_varints
+        self._within = within
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse too few stored bytes: an element of n bits takes n bits at least."""
+        if self._within is not None:
+            self._within.require_length(stored, self._packed(expected_length), limits)
+
+    def _packed(self, length: int) -> int:
+        """Return the stored numbers that hold `length` decoded bytes."""
+        return (
+            -(-length // self._width * self._kind.bits // 8)
+            if self._kind.bits
+            else (length // self._width)
+        )
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Decode all elements."""
+        count = self._packed(destination.nbytes)
+        if self._within is not None:
+            packed = empty_array((count,), np.dtype(np.uint8))
+            self._within.decode_into(stored, packed.data, limits)
+        else:
+            packed = np.frombuffer(stored.read(0, stored.length), np.uint8)
+        target: Array = np.frombuffer(destination, np.uint8)
+        if self._is_varints:
+            width = 1 if self._kind.bits else self._width
+            whole = empty_array((count * width,), target.dtype) if self._kind.bits else target
+            self._fill_numbers(packed, whole)
+            packed = whole
+        if self._kind.bits:
+            packed = _unpacked(packed, self._kind.bits, self._kind.dtype, target.size)
+        if packed.nbytes != target.nbytes:
+            raise _wrong_count(target.nbytes, packed.nbytes)
+        if packed is not target:
+            target[...] = packed.view(np.uint8)
+
+    def _fill_numbers(self, data: Array, whole: Array) -> None:
+        """Fill `whole` with varints as elements, some at a time: work on one takes forty bytes.
+
+        Raises:
+            EncodingError: there is another number of them, or one does not fit its type.
+        """
+        width = 1 if self._kind.bits else self._width
+        is_signed = STORAGE_TYPES[self._kind.dtype].kind == "i" and not self._kind.bits
+        is_bool = self._kind.dtype == "bool"
+        found = whole.view(np.dtype(f"<{'i' if is_signed else 'u'}{width}"))
+        count, start, done = found.size, 0, 0
+        while start < data.size:
+            part = data[start : start + VARINT_BYTES]
+            last = np.flatnonzero(part < 0x80)
+            if not last.size or done + last.size > count:
+                break
+            stop = done + last.size
+            found[done:stop] = _narrowed(
+                _varints(part, last), width, is_signed=is_signed, is_bool=is_bool
+            )
+            start, done = start + int(last[-1]) + 1, stop
+        if start != data.size or done != count:
+            raise _wrong_count(count, done)
+
+
+def _wrong_count(expected: int, found: int) -> EncodingError:
+    return EncodingError(
+        "there are more or fewer elements than the shape has",
+        reason=Reason.SIZE_MISMATCH,
+        expected=str(expected),
+        found=str(found),
+        section=SECTION,
+    )
+
+
+def _varints(data: Array, last: Array) -> Array:
+    """Return the numbers of packed varints as uint64, all at once.
+
+    Args:
+        data: the varints.
+        last: where each has its last byte.
+    """
+    starts = np.concatenate((np.zeros(1, np.intp), last[:-1] + 1))
+    lengths = last - starts + 1
+    most = int(lengths.max())
+    if most > 10 or (most == 10 and (data[last[lengths == 10]] > 1).any()):
+        raise EncodingError(
+            "a number has more than 64 bits", reason=Reason.FIELD_VALUE, section=SECTION
+        )
+    values = np.zeros(last.size, np.uint64)
+    for place in range(most):
+        has = np.flatnonzero(lengths > place)
+        values[has] |= (data[starts[has] + place] & 0x7F).astype(np.uint64) << np.uint64(7 * place)
+    return values
+
+
+def _narrowed(values: Array, width: int, *, is_signed: bool, is_bool: bool) -> Array:
+    """Return numbers as little-endian elements of `width` bytes.
+
+    Raises:
+        EncodingError: one does not fit.
+    """
+    if is_bool:
+        truth: Array = (values != 0).view(np.uint8)
+        return truth
+    if is_signed:
+        values = values.view(np.int64)
+    narrow: Array = values.astype(np.dtype(f"<{'i' if is_signed else 'u'}{width}"))
+    if not np.array_equal(narrow.astype(values.dtype), values):
+        raise EncodingError(
+            "a number does not fit its element type", reason=Reason.FIELD_VALUE, section=SECTION
+        )
+    return narrow
+
+
+def _unpacked(packed: Array, bits: int, dtype: str, count: int) -> Array:
+    """Return one byte for each element, the first from the lowest bits."""
+    spread = empty_array((packed.size, 8 // bits), np.dtype(np.uint8))
+    for place in range(8 // bits):
+        np.right_shift(packed, place * bits, out=spread[:, place])
+    spread &= (1 << bits) - 1
+    flat = spread.reshape(-1)[:count]
+    if dtype == "i8":
+        half = 1 << (bits - 1)
+        flat = (flat ^ half) - half  # wraps around, which is what a sign is
+    return flat
+
+
+class Coordinates(Encoding):
+    """Indices of a sparse initializer, as `sparse_coo` has them: axis after axis."""
+
+    def __init__(
+        self, name: str, within: Encoding, shape: tuple[int, ...], *, is_linear: bool
+    ) -> None:
+        self.name = name
+        self._within = within
+        self._shape = shape
+        self._is_linear = is_linear
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse what the indices as they are stored refuse."""
+        count = expected_length // len(self._shape) if self._is_linear else expected_length
+        self._within.require_length(stored, count, limits)
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Decode the indices, and take linear ones apart."""
+        rank = len(self._shape)
+        self.require_length(stored, destination.nbytes, limits)
+        target: Array = np.frombuffer(destination, "<i8").reshape(rank, -1)
+        indices = empty_array((target[0].size * (1 if self._is_linear else rank),), np.dtype("<i8"))
+        self._within.decode_into(stored, indices.view(np.uint8).data, limits)
+        if not self._is_linear:
+            target[...] = indices.reshape(-1, rank).T
+            return
+        for axis in range(rank - 1, 0, -1):
+            length = max(self._shape[axis], 1)
+            target[axis] = indices % length
+            indices //= length
+        target[0] = indices  # out of the shape where the index is: the layout says so

@@ -1,0 +1,224 @@
+"""The encodings of what is no run of the file: elements to be gathered, values of the pickle."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from ztensor.buffers import new_bytes
+from ztensor.encoding.base import Encoding, require_equal_length
+from ztensor.errors import (
+    LimitError,
+    Reason,
+    describe,
+)
+from ztensor.formats.base import (
+    GATHERED_BYTES,
+    InBlocks,
+    gather,
+    gather_stored,
+)
+from ztensor.formats.deflate import PIECE_BYTES
+from ztensor.formats.pt.values import (
+    NumpyArray,
+)
+from ztensor.layout.blocks import Blocks
+from ztensor.layout.elements import numpy_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ztensor.encoding import Stored
+    from ztensor.formats.deflate import Stream
+    from ztensor.layout.base import Array
+    from ztensor.limits import Limits
+
+# Elements of a deflated storage that lie closer than this are taken from memory with all between.
+_SPAN_BYTES, _SPAN_PART = 16 << 20, 16
+# Of Limits.decoded_bytes: what a tensor may grow to that repeats few stored bytes.
+_REPEATED_PART = 1 << 10
+
+ByteOrder = Literal["little", "big"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Geometry:
+    """How the elements of a tensor are taken from its stored bytes.
+
+    Attributes:
+        size: the dimensions, those of one element left out.
+        stride: bytes between neighbours.
+        width: bytes of an element.
+        span: bytes from the first element to the end of the last.
+        flags: `conj` and `neg` where elements are conjugated and negated.
+        dtype: NumPy's name for the elements where there are flags.
+        order: their byte order.
+        skip: bytes before the first element, of a deflated storage.
+        stream: what inflates it, or None.
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    width: int
+    span: int
+    flags: tuple[str, ...] = ()
+    dtype: str = ""
+    order: str = "little"
+    skip: int = 0
+    stream: Stream | None = None
+
+    @property
+    def is_in_order(self) -> bool:
+        """Return whether the elements lie as they are needed, without gaps, and are not changed."""
+        step, found = self.width, []
+        for dimension in reversed(self.size):
+            found.append(step)
+            step *= dimension
+        return not self.flags and self.stride == tuple(reversed(found))
+
+
+class Gathered(InBlocks):
+    """Elements that lie in their storage in another order, with gaps, more than once, deflated.
+
+    Args:
+        name: the word components have for it.
+        geometry: how they lie there.
+
+    Attributes:
+        geometry: as given.
+    """
+
+    def __init__(self, name: str, geometry: Geometry) -> None:
+        super().__init__(name, Blocks(geometry.size, geometry.width, GATHERED_BYTES))
+        self.geometry = geometry
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse tensors that repeat few stored bytes very often, or have another length."""
+        span = self.geometry.span
+        most = max(limits.decoded_bytes // _REPEATED_PART, span * _REPEATED_PART)
+        if expected_length > most:
+            raise LimitError(
+                "a tensor repeats few stored bytes more often than Limits.decoded_bytes allows",
+                reason=Reason.LIMIT_DECODED,
+                expected=f"at most {most} bytes of {span}",
+                found=describe(expected_length),
+            )
+        message = "the tensor has another number of elements than its shape"
+        require_equal_length(expected_length, self._blocks.nbytes, message)
+
+    def _can_cut(self, stored: Stored) -> bool:
+        del stored
+        return self.geometry.stream is None
+
+    @property
+    def _run(self) -> Stream | None:
+        """Return what inflates the elements, where that gives them as they are needed."""
+        geometry = self.geometry
+        is_run = geometry.span == self._blocks.nbytes and geometry.is_in_order
+        return geometry.stream if is_run else None
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether blocks can be read, or are inflated in their order."""
+        return self._can_cut(stored) or self._run is not None
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once."""
+        self.require_length(stored, destination.nbytes, limits)
+        if (stream := self._run) is not None:
+            stream.fill(stored, self.geometry.skip, destination)
+            return
+        whole = tuple(slice(0, length) for length in self.geometry.size)
+        self._fill(stored, whole, destination, limits)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the elements block by block, or as they are inflated where no order is changed."""
+        if (stream := self._run) is None or expected_length is None:
+            yield from super().decode_chunks(stored, expected_length, limits)
+            return
+        self.require_length(stored, expected_length, limits)
+        skip = self.geometry.skip
+        for piece in stream.pieces(stored, skip, skip + expected_length):
+            yield memoryview(piece)
+
+    def _fill(
+        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
+    ) -> None:
+        del limits
+        geometry = self.geometry
+        plain = f"u{geometry.width}" if geometry.width in (1, 2, 4, 8) else f"V{geometry.width}"
+        dtype = np.dtype(plain)
+        if geometry.flags:
+            order = "<" if geometry.order == "little" else ">"
+            dtype = numpy_dtype(geometry.dtype).newbyteorder(order)  # type: ignore[arg-type]
+        shape = *(part.stop - part.start for part in place), *geometry.size[len(place) :]
+        target: Array = np.frombuffer(destination, dtype).reshape(shape)
+        if geometry.stream is None:
+            gather_stored(stored, dtype, geometry.stride, place, target)
+        elif geometry.span <= max(_SPAN_BYTES, _SPAN_PART * destination.nbytes):
+            data = new_bytes(geometry.span)
+            geometry.stream.fill(stored, geometry.skip, data)
+            gather(np.ndarray(geometry.size, dtype, data, 0, geometry.stride)[place], target)
+        else:
+            self._pick(stored, geometry.stream, target.reshape(-1))
+        if "conj" in geometry.flags:
+            np.conjugate(target, out=target)
+        if "neg" in geometry.flags:
+            np.negative(target, out=target)
+
+    def _pick(self, stored: Stored, stream: Stream, target: Array) -> None:
+        """Fill `target` with elements that lie far apart in a deflated storage."""
+        geometry = self.geometry
+        places: Array = np.zeros((), np.int64)
+        for count, stride in zip(geometry.size, geometry.stride, strict=True):
+            places = np.add.outer(places, np.arange(count, dtype=np.int64) * stride)
+        order = np.argsort(places, axis=None)
+        places = places.reshape(-1)[order] // geometry.width
+        count = PIECE_BYTES // geometry.width  # elements of a block: none lies in two
+        pieces = stream.pieces(stored, geometry.skip, geometry.skip + geometry.span)
+        first = 0
+        for number, block in enumerate(_blocks(pieces)):
+            stop = int(np.searchsorted(places, (number + 1) * count))
+            elements: Array = np.frombuffer(block, target.dtype)
+            target[order[first:stop]] = elements[places[first:stop] - number * count]
+            first = stop
+
+
+def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of 1 MiB, the last one shorter."""
+    rest = bytearray()
+    for piece in pieces:
+        rest += piece
+        while len(rest) >= PIECE_BYTES:
+            yield bytes(rest[:PIECE_BYTES])
+            del rest[:PIECE_BYTES]
+    if rest:
+        yield bytes(rest)
+
+
+class Held(Encoding):
+    """Numbers that came out of the pickle and are no run of the file; one may stand for many."""
+
+    def __init__(
+        self, name: str, array: NumpyArray | Array, times: int = 1, *, has_sum: bool = False
+    ) -> None:
+        self.name = name
+        self.has_sum = has_sum  # the pickle's
+        self._array = array
+        self._times = times
+        self.nbytes = array.nbytes * times
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Copy them."""
+        del stored, limits
+        require_equal_length(
+            destination.nbytes, self.nbytes, "the values in the pickle have another length"
+        )
+        if self.nbytes:
+            array = self._array
+            one = array.elements() if isinstance(array, NumpyArray) else array
+            rows: Array = np.frombuffer(destination, np.uint8).reshape(self._times, -1)
+            rows[...] = one.reshape(-1).view(np.uint8)

@@ -1,0 +1,445 @@
+"""The stack machine a pickle is a program for: what each instruction does, and what it takes.
+
+Nothing is imported or run: what the pickle calls is looked up in a closed table of functions.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ztensor.errors import FormatError, Reason
+from ztensor.formats.pt.pickled import (
+    Buildable,
+    Call,
+    Global,
+    Items,
+    Vocabulary,
+    kind_of,
+    misfit,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from ztensor.limits import Budget
+
+_Long = TypeVar("_Long", str, bytes, int)
+
+_NUMBER_BYTES = 100  # of an integer written as decimal text: int() is quadratic
+_MEMO_MOST = 1 << 32
+# In bytes: places on the stack and in what a value is put into; a mark, a list, a tuple, a dict of
+# nothing; the first pair of a dict, and each; what a call makes beside copies of what it is given.
+PLACE, MARK, LIST, TUPLE, DICT = 11, 120, 112, 64, 56
+FIRST_PAIR, PAIR, CALL, GLOBAL, NUMBER = 64, 96, 112, 64, 32
+_PLACE_BEYOND = 192  # in the memo, behind a gap
+_MOST_CALLS = 256  # names whose calls are remembered
+BATCH = 1 << 16  # charged at once; values that are shorter are charged when they are there
+SHORT = 16  # places of a tuple that are in the price of a call
+ROUNDED = 8  # what memory is rounded up by
+_WORST = 12  # bytes that one of a text takes while it is read
+# What `repr` of Python 2 writes.
+_ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+_NEWEST_PROTOCOL = 5
+_U64 = struct.Struct("<Q")
+
+
+class Machine:
+    """A pickle that is being read; see `pickle_reader.py` for what follows its instructions."""
+
+    def __init__(self, data: bytes, vocabulary: Vocabulary, start: int, budget: Budget) -> None:
+        self.data = data
+        self.budget = budget
+        self.position = self.start = start
+        self.vocabulary = vocabulary
+        self.stack: list[Any] = []
+        self.below: list[list[Any]] = []  # the stacks under the marks
+        self.memo: list[Any] = []
+        self.memo_beyond: dict[int, Any] = {}  # behind a gap: a pickler of Python 2 begins at 1
+        self.calls: dict[int, Call] = {}  # what names of the pickle stand for, by their identity
+        self.held_globals: list[Global] = []  # which is theirs while they are kept
+        self.cost = 0  # bytes of memory that are yet to be charged
+
+    def finished(self) -> object:
+        """Return the value that is left; raise where there is none, or more."""
+        if self.below or len(self.stack) != 1:
+            raise self.broken("a pickle leaves one value", f"{len(self.stack)} on the stack")
+        self.settle()
+        self.budget.release_bytes(
+            PLACE * len(self.memo) + (PLACE + _PLACE_BEYOND) * len(self.memo_beyond)
+        )
+        return self.stack[0]
+
+    def settle(self) -> None:
+        """Charge what the instructions cost since the last time."""
+        self.budget.charge_bytes(self.cost)
+        self.cost = 0
+
+    def require_room(self, nbytes: int) -> None:
+        """Raise unless so much may be taken for a moment.
+
+        Raises:
+            LimitError: it may not.
+        """
+        if nbytes > BATCH:
+            self.budget.charge_bytes(nbytes)
+            self.budget.release_bytes(nbytes)
+
+    def counted(self, value: _Long) -> _Long:
+        """Return a value whose length is the file's, its memory counted."""
+        self.cost += sys.getsizeof(value) + ROUNDED + PLACE
+        return value
+
+    def broken(self, message: str, found: object) -> FormatError:
+        """Return the error for a pickle that no pickler writes."""
+        return FormatError(
+            f"the pickle is broken: {message}",
+            reason=Reason.ENCODING_MALFORMED,
+            found=f"{kind_of(found)} before byte {self.position - self.start}",
+        )
+
+    def cut(self) -> FormatError:
+        """Return the error for a pickle that ends too early."""
+        return FormatError(
+            "the pickle ends too early",
+            reason=Reason.TRUNCATED,
+            found=f"{len(self.data) - self.start} bytes",
+        )
+
+    # --- Reading arguments ------------------------------------------------------------------
+
+    def take(self, count: int) -> bytes:
+        """Return so many bytes of the pickle."""
+        if count < 0:
+            raise self.broken("a length is negative", count)
+        stop = self.position + count
+        if stop > len(self.data):
+            raise self.cut()
+        self.require_room(_WORST * count)
+        taken = self.data[self.position : stop]
+        self.position = stop
+        return taken
+
+    def number(self, record: struct.Struct) -> Any:
+        """Return a number of the pickle that is stored so."""
+        start = self.position
+        self.position = stop = start + record.size
+        if stop > len(self.data):
+            raise self.cut()
+        return record.unpack_from(self.data, start)[0]
+
+    def byte(self) -> int:
+        """Return the next byte as a number."""
+        position = self.position
+        if position >= len(self.data):
+            raise self.cut()
+        self.position = position + 1
+        return self.data[position]
+
+    def line(self) -> bytes:
+        """Return the bytes up to the end of the line."""
+        stop = self.data.find(b"\n", self.position)
+        if stop < 0:
+            raise self.cut()
+        self.require_room(_WORST * (stop - self.position))
+        taken = self.data[self.position : stop]
+        self.position = stop + 1
+        return taken
+
+    def text(self, data: bytes) -> str:
+        """Return bytes as text, its memory counted."""
+        try:
+            return self.counted(data.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise self.broken("text is not UTF-8", data) from error
+
+    def held(self, data: bytes) -> bytes:
+        """Return bytes, their memory counted."""
+        return self.counted(data)
+
+    def long(self, data: bytes) -> int:
+        """Return a long integer of little-endian bytes."""
+        return self.counted(int.from_bytes(data, "little", signed=True))
+
+    def decimal(self, digits: bytes) -> int:
+        """Return an integer that is written in digits."""
+        try:
+            if len(digits) <= _NUMBER_BYTES:
+                return self.counted(int(digits))
+        except ValueError:
+            pass
+        raise self.broken("a line is no number", digits)
+
+    # --- The stack --------------------------------------------------------------------------
+
+    def pop(self) -> Any:
+        """Take the topmost value."""
+        if not self.stack:
+            raise self.broken("nothing is on the stack", "an instruction that takes a value")
+        return self.stack.pop()
+
+    def top(self) -> Any:
+        """Return the topmost value."""
+        if not self.stack:
+            raise self.broken("nothing is on the stack", "an instruction that uses a value")
+        return self.stack[-1]
+
+    def pop_mark(self) -> list[Any]:
+        """Take all values above the topmost mark, and the mark."""
+        if not self.below:
+            raise self.broken("no mark is on the stack", "an instruction that needs one")
+        items, self.stack = self.stack, self.below.pop()
+        self.require_room(2 * PLACE * len(items))  # while they are put elsewhere
+        self.cost -= MARK
+        return items
+
+    def pop_list(self) -> list[Any]:
+        """Take them as a list that stays."""
+        self.cost += LIST
+        return self.pop_mark()
+
+    def pop_tuple(self) -> tuple[Any, ...]:
+        """Take the topmost value, which is a tuple."""
+        value = self.pop()
+        if not isinstance(value, tuple):
+            raise self.broken("arguments are a tuple", value)
+        return value
+
+    # --- Calls ------------------------------------------------------------------------------
+
+    def charge(self, values: tuple[Any, ...]) -> None:
+        """Count what a call may copy: shared values can be passed to very many."""
+        cost = 0
+        for value in values:
+            if isinstance(value, (str, bytes)):
+                cost += 2 * sys.getsizeof(value)
+            elif isinstance(value, tuple) and len(value) > SHORT:
+                cost += PLACE * len(value)
+            elif isinstance(value, (list, Items)):
+                cost += PAIR * len(value)
+        self.cost += cost
+        if self.cost > BATCH:
+            self.settle()
+
+    def call(self, target: Any, values: tuple[Any, ...]) -> object:
+        """Return what a call of a name gives, where the name is in the table."""
+        found = self.calls.get(id(target))
+        if found is None:
+            found = self.vocabulary.calls.get(str(target)) if isinstance(target, Global) else None
+            if found is None:
+                raise refused(target)
+            if len(self.calls) < _MOST_CALLS:
+                self.held_globals.append(target)
+                self.calls[id(target)] = found
+        if not found.least <= len(values) <= found.most:
+            raise misfit(
+                f"a call of {target}",
+                f"{found.least} to {found.most} arguments",
+                len(values),
+                is_type=False,
+            )
+        if values:
+            self.charge(values)
+        if found.becomes_plain:
+            self.vocabulary.plainer(found.becomes_plain)
+        made = found.make(*values)
+        if isinstance(made, Items):
+            self.cost += PAIR * len(made)
+        return made
+
+    def plainer(self, kind: str, value: object) -> object:
+        """Return a value, and tell that it was of a richer kind."""
+        self.vocabulary.plainer(kind)
+        return value
+
+    def reduce(self) -> None:
+        """Call the name below a tuple with what is in it."""
+        values = self.pop_tuple()
+        self.stack.append(self.call(self.pop(), values))
+
+    def new_with_names(self) -> None:
+        """Do the same beneath a dict of named arguments, which is empty."""
+        names, values = self.pop(), self.pop_tuple()
+        target = self.pop()
+        if not isinstance(names, Items) or len(names):
+            raise refused(target)  # nothing in our table is called with names
+        self.stack.append(self.call(target, values))
+
+    def make_instance(self) -> None:
+        """Call a name of two lines with what is above the mark."""
+        target = self.read_global()
+        values = tuple(self.pop_mark())
+        self.stack.append(self.call(target, values))
+
+    def make_object(self) -> None:
+        """Call the first value above the mark with the others."""
+        items = self.pop_mark()
+        if not items:
+            raise self.broken("no class is on the stack", "an instruction that makes an object")
+        self.stack.append(self.call(items[0], tuple(items[1:])))
+
+    def build(self) -> None:
+        """Give the topmost value as a state to the one below it."""
+        state, target = self.pop(), self.top()
+        if not isinstance(target, Buildable):
+            raise refused(target)
+        self.charge(state if isinstance(state, tuple) and len(state) < 16 else (state,))
+        target.build(state)
+
+    def persistent(self, saved_id: object) -> None:
+        """Push what an id stands for outside the pickle."""
+        self.charge(saved_id if isinstance(saved_id, tuple) else (saved_id,))
+        self.stack.append(self.vocabulary.persistent(saved_id))
+
+    def read_global(self) -> Global:
+        """Return a name of two lines."""
+        module = self.text(self.line())
+        return Global(module, self.text(self.line()))
+
+    def pop_global(self) -> None:
+        """Push a name of two texts that were pushed."""
+        name, module = self.pop(), self.pop()
+        if not isinstance(name, str) or not isinstance(module, str):
+            raise self.broken("a name is text", name if isinstance(module, str) else module)
+        self.stack.append(Global(module, name))
+
+    # --- Containers -------------------------------------------------------------------------
+
+    def append(self, values: list[Any]) -> None:
+        """Append values to the topmost list."""
+        target = self.top()
+        if not isinstance(target, list):
+            raise self.broken("values are appended to a list", target)
+        target.extend(values)
+
+    def set_items(self, values: list[Any]) -> None:
+        """Set keys and values in turn in the topmost dict."""
+        target = self.top()
+        if not isinstance(target, Items):
+            raise self.broken("items are set in a dict", target)
+        if len(values) % 2:
+            raise self.broken("a key has no value", f"{len(values)} values")
+        self.cost += PLACE * len(values) + (0 if len(target) else FIRST_PAIR)
+        self.require_room(self.cost)
+        target.add(values)
+
+    def make_dict(self) -> None:
+        """Push a dict of what is above the mark."""
+        values = self.pop_mark()
+        self.stack.append(Items())
+        self.set_items(values)
+
+    def make_tuple(self, count: int) -> None:
+        """Push a tuple of the topmost values."""
+        stack = self.stack
+        if len(stack) < count:
+            raise self.broken("too little is on the stack", f"a tuple of {count}")
+        stack[-count:] = [tuple(stack[-count:])]
+
+    # --- Texts and numbers ------------------------------------------------------------------
+
+    def old_text(self, data: bytes) -> str | bytes:
+        """Return a string of Python 2: text where it is UTF-8."""
+        try:
+            return self.counted(data.decode("utf-8"))
+        except UnicodeDecodeError:
+            return self.counted(data)
+
+    def quoted(self) -> str | bytes:
+        """Return a string that is written in quotes."""
+        line = self.line().strip()
+        if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
+            raise self.broken("a string is not quoted", line)
+        return self.old_text(_ESCAPE.sub(_unescaped, line[1:-1]))
+
+    def escaped(self) -> str:
+        """Return text that is written with escapes."""
+        line = self.line()
+        try:
+            return self.counted(line.decode("raw-unicode-escape").encode("utf-8").decode("utf-8"))
+        except UnicodeError as error:
+            raise self.broken("text is not written as it must be", line) from error
+
+    def decimal_or_flag(self) -> int | bool:
+        """Return an integer in digits, or a bool of protocol 1."""
+        line = self.line()
+        return line == b"01" if line in (b"00", b"01") else self.decimal(line)
+
+    def decimal_float(self) -> float:
+        """Return a float that is written in digits."""
+        line = self.line()
+        try:
+            return float(line)
+        except ValueError as error:
+            raise self.broken("a line is no number", line) from error
+
+    # --- The memo and the stack's marks -----------------------------------------------------
+
+    def put(self, place: int) -> None:
+        """Remember the topmost value in a place of the memo."""
+        count = len(self.memo)
+        if place == count:
+            self.memo.append(self.top())
+            if self.memo_beyond:
+                self.memo_beyond.pop(place, None)
+        elif 0 <= place < count:
+            self.memo[place] = self.top()
+        elif count < place < _MEMO_MOST:
+            if place not in self.memo_beyond:
+                self.cost += _PLACE_BEYOND
+            self.memo_beyond[place] = self.top()
+        else:
+            raise self.broken("a place in the memo is out of range", place)
+
+    def put_next(self) -> None:
+        """Remember it in the next place."""
+        if self.stack and not self.memo_beyond:
+            self.memo.append(self.stack[-1])
+        else:
+            self.put(len(self.memo) + len(self.memo_beyond))
+
+    def get(self, place: int) -> None:
+        """Push the value of a place in the memo."""
+        if 0 <= place < len(self.memo):
+            self.stack.append(self.memo[place])
+        elif place in self.memo_beyond:
+            self.stack.append(self.memo_beyond[place])
+        else:
+            raise self.broken("nothing is in that place of the memo", place)
+
+    def mark(self) -> None:
+        """Put a mark on the stack."""
+        self.below.append(self.stack)
+        self.stack = []
+
+    def drop(self) -> None:
+        """Drop the topmost value, or a mark."""
+        if not self.stack and self.below:
+            self.pop_mark()
+        else:
+            self.pop()
+
+    def protocol(self) -> None:
+        """Require a protocol that is known."""
+        if (number := self.byte()) > _NEWEST_PROTOCOL:
+            raise self.broken("the protocol is unknown", number)
+
+    def frame(self) -> None:
+        """Require that a frame lies in the pickle."""
+        if self.number(_U64) > len(self.data) - self.position:
+            raise self.cut()
+
+    def extension(self) -> None:
+        """Refuse what is named by a number outside of the pickle."""
+        raise refused("a code of the extension registry")
+
+    def out_of_band(self) -> None:
+        """Refuse what lies outside of the pickle."""
+        raise refused("a buffer outside the pickle")
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    digits, letter = match.groups()
+    return bytes((int(digits, 16),)) if digits else _ESCAPES.get(letter, letter)

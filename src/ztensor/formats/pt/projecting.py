@@ -1,0 +1,434 @@
+"""`.pt`, `.pth`, `.bin`: what `torch.save` writes, read without torch and without running anything.
+
+A file is a pickle that describes the object, and the storages that its tensors look at. Since torch
+1.6 it is a zip archive:
+
+| member | holds |
+| --- | --- |
+| `archive/data.pkl` | the pickle |
+| `archive/data/0`, `archive/data/1`, ... | a storage each, as it is in memory |
+| `archive/byteorder` | `little` or `big`; little where it is missing |
+| `archive/version` | the format's version |
+
+Older files, and those of `_use_new_zipfile_serialization=False`, are a chain of pickles (a magic
+number, a version, facts about the machine, the object, the keys of its storages) and behind them
+the storages, each after its number of elements; all little-endian.
+
+`pickle_reader.py` reads the pickles, `values.py` says what may be in them. Here the object
+becomes a flat mapping: names of nested dicts and lists are joined by dots. A dict or list without a
+tensor becomes one attribute of the file, and so does any other value beside tensors. Tensors that
+lie in their storage as NumPy has them are ranges of the file; others are gathered when they are
+read.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import struct
+import zlib
+from typing import TYPE_CHECKING
+
+from ztensor.digest import zip_crc32
+from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
+from ztensor.formats.deflate import Stream
+from ztensor.formats.pt.objects import Objects, Place
+from ztensor.formats.pt.pickle_reader import read_pickle
+from ztensor.formats.pt.pickled import Global, Vocabulary, kind_of, misfit
+from ztensor.formats.pt.values import storage_key, storage_of
+from ztensor.formats.pt.vocabulary import CALLS
+from ztensor.formats.zip import (
+    DEFLATED,
+    LOCAL_MAGIC,
+    extents,
+    place,
+    read_entries,
+    require_sum,
+    sum_of,
+    unread_bytes,
+)
+from ztensor.model.account import Tally
+from ztensor.model.later import LaterObjects
+from ztensor.source.base import Range, read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ztensor.formats.base import Projection
+    from ztensor.formats.pt.objects import ByteOrder
+    from ztensor.formats.pt.values import Storage
+    from ztensor.formats.zip import Entry
+    from ztensor.limits import Budget
+    from ztensor.model.account import Unrepresented
+    from ztensor.model.manifest import Component, TensorObject
+    from ztensor.source.base import Source
+
+
+MAGIC = 0x1950A86A20F9469CFC6C
+LEGACY_VERSION = 1001
+
+# What torch writes beside the pickle and the storages, for itself; no user put anything in them.
+_OWN_MEMBERS = (
+    "byteorder",
+    "version",
+    ".format_version",
+    ".storage_alignment",
+    ".data/serialization_id",
+)
+_COUNT = struct.Struct("<q")
+_STORAGE_COST = 320  # bytes of memory, for a storage and its place
+_SMALL = 64  # bytes: longer than `byteorder` and `version` can be
+_FIRST_BYTES = 1 << 16
+_GROWTH = 8
+
+
+def project(source: Source, budget: Budget) -> Projection:
+    """Return what a file of `torch.save` holds.
+
+    Raises:
+        FormatError: it is damaged.
+        UnsupportedError: its pickle calls what is not needed for tensors and plain data, two
+            values have one name when dots join them, or it is a TorchScript module or a tar file.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    head = bytes(read_bytes(source, 0, min(512, source.size)))
+    if head.startswith(LOCAL_MAGIC):
+        return _project_archive(source, budget)
+    if head.startswith((b"\x80", b"L")):
+        return _project_legacy(source, budget)
+    raise UnsupportedError(
+        "the file is of the tar format of PyTorch before 0.2; load it with an old PyTorch and "
+        "save it again",
+        reason=Reason.UNKNOWN_VERSION,
+    )
+
+
+# --- The zip archive ------------------------------------------------------------------------
+
+
+def _project_archive(source: Source, budget: Budget) -> Projection:
+    entries = read_entries(source, budget)
+    pickles = [n for n in entries if n.endswith("/data.pkl") and n.count("/") == 1]
+    if len(pickles) != 1:
+        raise UnsupportedError(
+            "the zip archive is none of torch.save",
+            reason=Reason.UNKNOWN_LAYOUT,
+            expected="one member 'data.pkl' in one folder",
+            found=f"{len(pickles)} among {len(entries)}",
+        )
+    folder = pickles[0].removesuffix("data.pkl")
+    order = _byte_order(source, entries.get(f"{folder}byteorder"))
+    version = entries.get(f"{folder}version")
+    pickled = entries[pickles[0]]
+    budget.charge_bytes(2 * pickled.size)
+    pickle = _contents(source, pickled, budget.limits.manifest_bytes)
+    left = Tally()
+    try:
+        value, _ = read_pickle(pickle, Vocabulary(CALLS, storage_of, left.add), budget)
+    except UnsupportedError as error:
+        if f"{folder}constants.pkl" in entries and error.reason is Reason.PICKLE_CALL:
+            error.hint = (
+                "this is a TorchScript archive, whose modules are code: "
+                "load it with torch.jit.load and save its state_dict()"
+            )
+        raise
+    del pickle
+    budget.release_bytes(2 * pickled.size)
+    streams: dict[str, Stream] = {}
+
+    used = {pickles[0]}
+
+    def place_of(storage: Storage) -> Place:
+        entry = entries.get(f"{folder}data/{storage.key}")
+        if entry is not None:
+            used.add(entry.name)
+            stream = None
+            if entry.method == DEFLATED:
+                stream = streams.get(storage.key) or Stream(entry.size)
+                streams[storage.key] = stream
+            # torch can be told to leave CRC-32s out, and writes 0 then.
+            digest = zip_crc32(b"", entry.crc) if entry.crc else None
+            return Place(entry.begin, entry.length, entry.size, stream, digest)
+        if not storage.whole:
+            return Place(0, 0, 0)
+        raise FormatError(
+            "the zip archive has no such storage",
+            reason=Reason.COMPONENT_MISSING,
+            found=describe(storage.key),
+        )
+
+    objects = Objects(place_of, order, budget, left, has_sum=pickled.crc != 0)
+    text = b"" if version is None else _contents(source, version, _SMALL).strip()
+    found = objects.projection(value, text.decode("latin-1"))
+    sums = [
+        sum_of(source, one)
+        for name, one in entries.items()
+        if name.startswith(f"{folder}data/") and one.crc
+    ]
+    used.update(f"{folder}{name}" for name in _OWN_MEMBERS)
+
+    def account() -> list[Unrepresented]:
+        whole = Tally()
+        whole.extend(left())
+        for name, entry in entries.items():
+            if name not in used and entry.size:
+                whole.add(_kind_of_member(name.removeprefix(folder)), name, nbytes=entry.size)
+        whole.extend(unread_bytes(source))
+        return whole()
+
+    manifest = dataclasses.replace(
+        found.manifest, objects=_placed(source, found.manifest.objects, entries.values())
+    )
+    return dataclasses.replace(found, manifest=manifest, sums=sums, account=account)
+
+
+def _placed(
+    source: Source, objects: Mapping[str, TensorObject], entries: Iterable[Entry]
+) -> LaterObjects:
+    """Return objects whose members are looked at when they are asked for.
+
+    Args:
+        source: the archive.
+        objects: the same, with places as if each member's data began where the member does.
+        entries: the members.
+    """
+    by_place = sorted(entries, key=lambda one: one.begin)
+    begins = [one.begin for one in by_place]
+    waiting = dict(objects)
+    heads: dict[int, int] = {}  # bytes before a member's data, for those that were looked at
+
+    def moved(component: Component) -> Component:
+        if not component.length:
+            return component
+        number = bisect.bisect_right(begins, component.offset) - 1
+        if number not in heads:
+            member, _ = place(source, by_place[number])
+            heads[number] = member.offset - begins[number]
+        return dataclasses.replace(component, offset=component.offset + heads[number])
+
+    def make(name: str) -> TensorObject:
+        components = {role: moved(one) for role, one in waiting[name].components.items()}
+        return dataclasses.replace(waiting.pop(name), components=components)
+
+    def where(name: str) -> int:
+        return min((one.offset for one in objects[name].components.values()), default=0)
+
+    return LaterObjects(objects, make, where=where, extents=lambda: extents(by_place))
+
+
+def _kind_of_member(name: str) -> str:
+    """Return what a member is of which nothing is given."""
+    if name.startswith("data/"):
+        return "storage without a tensor"
+    return "code" if name.startswith("code/") else "member of the archive"
+
+
+def _contents(source: Source, entry: Entry, most: int) -> bytes:
+    """Return a member's bytes.
+
+    Raises:
+        EncodingError: they are damaged.
+        DigestMismatchError: they are not those that were written.
+        LimitError: they are more than `most`.
+    """
+    if entry.size > most:
+        raise LimitError(
+            "a member of the zip archive is longer than Limits.manifest_bytes allows",
+            reason=Reason.LIMIT_MANIFEST,
+            expected=f"at most {most} bytes",
+            found=f"{describe(entry.name)} of {entry.size}",
+        )
+    member, stored = place(source, entry, min(entry.length, _FIRST_BYTES))
+    if member.method == DEFLATED:
+        data = b"".join(Stream(member.size).pieces(stored))
+    else:
+        data = bytes(stored.read(0, member.length))
+    if entry.crc:  # else torch was told to leave it out
+        require_sum(entry, zlib.crc32(data))
+    return data
+
+
+def _byte_order(source: Source, entry: Entry | None) -> ByteOrder:
+    order = b"little" if entry is None else _contents(source, entry, _SMALL).strip()
+    if order in (b"little", b"big"):
+        return "little" if order == b"little" else "big"
+    raise FormatError(
+        "the byte order is unknown",
+        reason=Reason.FIELD_VALUE,
+        expected="b'little' or b'big'",
+        found=describe(order),
+    )
+
+
+# --- The chain of pickles -------------------------------------------------------------------
+
+
+def _project_legacy(source: Source, budget: Budget) -> Projection:
+    length = min(_FIRST_BYTES, source.size)
+    most = min(budget.limits.manifest_bytes, source.size)
+    while True:  # nothing tells where the pickles end
+        try:
+            return _legacy(source, bytes(read_bytes(source, 0, length)), budget)
+        except _CutError as error:
+            if length < most:
+                length = min(most, length * _GROWTH)
+                continue
+            if length < source.size:
+                raise LimitError(
+                    "the pickles are longer than Limits.manifest_bytes",
+                    reason=Reason.LIMIT_MANIFEST,
+                    expected=f"at most {most} bytes",
+                ) from error
+            raise error.cut from error
+
+
+class _CutError(Exception):
+    """The pickles go on behind the bytes that were read."""
+
+    def __init__(self, cut: FormatError) -> None:
+        super().__init__()
+        self.cut = cut
+
+
+def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
+    storages: dict[str, Storage] = {}
+    left = Tally()
+
+    def storage(saved_id: object) -> Storage | Global:
+        match saved_id:
+            case ("module", Global() as kind, _, _):  # a class, with its source code
+                left.add("source code of a class", str(kind))
+                return kind
+        found = storage_of(saved_id)
+        if found.key not in storages:
+            budget.charge_bytes(_STORAGE_COST)
+        known = storages.setdefault(found.key, found)
+        if (known.whole, known.element) != (found.whole, found.element):
+            raise misfit("a storage", "one size and type everywhere", found.key, is_type=False)
+        return found
+
+    position = 0
+    values: list[object] = []
+    try:
+        for vocabulary in (
+            *(Vocabulary(CALLS, storage_of),) * 3,
+            Vocabulary(CALLS, storage, left.add),
+            Vocabulary({}, storage_of),
+        ):
+            value, position = read_pickle(data, vocabulary, budget, start=position)
+            values.append(value)
+            if len(values) == 1 and (type(value) is not int or value != MAGIC):
+                raise UnsupportedError(
+                    "the file is a pickle, but none of torch.save; nothing in it was executed",
+                    reason=Reason.UNKNOWN_LAYOUT,
+                    expected="torch's magic number first",
+                    found=kind_of(value),
+                )
+    except FormatError as error:
+        if error.reason is Reason.TRUNCATED:
+            raise _CutError(error) from error
+        raise
+    _, version, _, value, keys = values
+    if version != LEGACY_VERSION:
+        raise UnsupportedError(
+            "the version of the file is unknown",
+            reason=Reason.UNKNOWN_VERSION,
+            expected=str(LEGACY_VERSION),
+            found=kind_of(version),
+        )
+    places = _legacy_places(source, storages, keys, position)
+    used: set[str] = set()
+
+    def place_of(storage: Storage) -> Place:
+        used.add(storage.key)
+        return places[storage.key]
+
+    objects = Objects(place_of, "little", budget, left, has_sum=False)
+    found = objects.projection(value, str(LEGACY_VERSION))
+    if source.prefers_long_reads:
+        counted = _counted(source, found.manifest.objects, places, storages)
+        found = dataclasses.replace(
+            found, manifest=dataclasses.replace(found.manifest, objects=counted)
+        )
+    else:
+        for key, one in places.items():
+            _require_count(source, one.offset, storages[key].whole)
+    for key, one in places.items():
+        if key not in used and one.nbytes:
+            left.add("storage without a tensor", key, nbytes=one.nbytes)
+    ends = [one.offset + one.length for one in places.values()]
+    behind = source.size - max(ends, default=position)
+    if behind:
+        left.add("bytes behind the last storage", nbytes=behind)
+    return found
+
+
+def _legacy_places(
+    source: Source, storages: Mapping[str, Storage], keys: object, position: int
+) -> dict[str, Place]:
+    """Return where the storages lie, which follow one another."""
+    if not isinstance(keys, list):
+        raise misfit("the list of storages", "a list", keys)
+    places: dict[str, Place] = {}
+    for member in keys:
+        key = storage_key(member)
+        storage = storages.get(key)
+        if storage is None or key in places:
+            raise misfit("the list of storages", "each storage once", key, is_type=False)
+        nbytes = storage.whole * storage.element.width
+        if position + _COUNT.size + nbytes > source.size:
+            raise FormatError(
+                "the file ends before its storages do",
+                reason=Reason.TRUNCATED,
+                expected=f"{describe(position + _COUNT.size + nbytes)} bytes",
+                found=str(source.size),
+            )
+        position += _COUNT.size
+        places[key] = Place(position, nbytes, nbytes)
+        position += nbytes
+    if len(places) != len(storages):
+        raise misfit("the list of storages", f"{len(storages)}", len(places), is_type=False)
+    return places
+
+
+def _require_count(source: Source, offset: int, whole: int) -> None:
+    """Raise unless the number of elements in front of a storage is that of the pickle."""
+    (count,) = _COUNT.unpack(Range(source, offset - _COUNT.size, _COUNT.size).read(0, _COUNT.size))
+    if count != whole:
+        raise FormatError(
+            "a storage has another number of elements than the pickle says",
+            reason=Reason.SIZE_MISMATCH,
+            expected=str(whole),
+            found=str(count),
+        )
+
+
+def _counted(
+    source: Source,
+    objects: Mapping[str, TensorObject],
+    places: Mapping[str, Place],
+    storages: Mapping[str, Storage],
+) -> LaterObjects:
+    """Return objects whose storages are looked at when they are asked for: each costs a request."""
+    in_order = sorted((place.offset, storages[key].whole) for key, place in places.items())
+    offsets = [offset for offset, _ in in_order]
+    known: set[int] = set()
+
+    def make(name: str) -> TensorObject:
+        for component in objects[name].components.values():
+            number = bisect.bisect_right(offsets, component.offset) - 1
+            if component.length and number not in known:
+                _require_count(source, *in_order[number])
+                known.add(number)
+        return objects[name]
+
+    def where(name: str) -> int:
+        return min((one.offset for one in objects[name].components.values()), default=0)
+
+    def extents() -> tuple[list[int], list[int], list[bool]]:
+        starts = [offset - _COUNT.size for offset in offsets]
+        lengths = [place.length + _COUNT.size for place in sorted(places.values())]
+        return starts, lengths, [False] * len(starts)
+
+    return LaterObjects(objects, make, where=where, extents=extents)

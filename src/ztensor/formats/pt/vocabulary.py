@@ -1,0 +1,384 @@
+"""What a pickle of `torch.save` may call: `CALLS`, the closed table, and what each call gives."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.errors import Reason, UnsupportedError
+from ztensor.formats.pt.pickled import Call, Global, Items, kind_of, misfit, refused
+from ztensor.formats.pt.values import (
+    ELEMENT_TYPES,
+    QUANTIZED,
+    BytesStream,
+    ElementType,
+    NumpyArray,
+    NumpyType,
+    QuantizedTensor,
+    SparseTensor,
+    Storage,
+    TorchTensor,
+    counts,
+    element_type_of,
+    integer,
+    numpy_type_of,
+    outside,
+    tensor_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+# --- Tensors --------------------------------------------------------------------------------
+
+
+def _rebuild(
+    storage: object, offset: object, size: object, stride: object, element: ElementType | None
+) -> TorchTensor:
+    if not isinstance(storage, Storage):
+        raise misfit("what a tensor looks at", "a storage", storage)
+    shape, steps = counts(size, "the size of a tensor"), counts(stride, "the stride of a tensor")
+    if len(shape) != len(steps):
+        raise misfit("the stride of a tensor", f"{len(shape)} numbers", len(steps), is_type=False)
+    (first,) = counts((offset,), "the offset of a tensor")
+    element = storage.element if element is None else element
+    if 0 not in shape:
+        last = first + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
+        there = storage.count * storage.element.width // element.width
+        if last >= there:
+            raise outside("a tensor reaches beyond its storage", there, last + 1)
+    return TorchTensor(storage, element, first, shape, steps)
+
+
+def _rebuild_tensor(
+    storage: object, offset: object, size: object, stride: object, *rest: object
+) -> TorchTensor:
+    # What follows is requires_grad, the hooks, and flags where there are any.
+    tensor = _rebuild(storage, offset, size, stride, None)
+    return _flagged(tensor, rest[2] if len(rest) > 2 else None)
+
+
+def _rebuild_typed_tensor(
+    storage: object,
+    offset: object,
+    size: object,
+    stride: object,
+    requires_grad: object,
+    hooks: object,
+    dtype: object,
+    flags: object = None,
+) -> TorchTensor:
+    del requires_grad, hooks
+    return _flagged(_rebuild(storage, offset, size, stride, element_type_of(dtype)[1]), flags)
+
+
+def _flagged(tensor: TorchTensor, flags: object) -> TorchTensor:
+    if flags is None:
+        return tensor
+    if not isinstance(flags, Items):
+        raise misfit("the flags of a tensor", "a dict", flags)
+    names = []
+    for name, is_set in flags.pairs:
+        if name not in ("conj", "neg"):
+            raise UnsupportedError(
+                "a tensor has a flag that is unknown here",
+                reason=Reason.UNKNOWN_TYPE,
+                expected="'conj' or 'neg'",
+                found=kind_of(name),
+            )
+        if is_set:
+            names.append(str(name))
+    return dataclasses.replace(tensor, flags=tuple(sorted(set(names))))
+
+
+def _rebuild_meta(dtype: object, size: object, stride: object, *rest: object) -> TorchTensor:
+    del rest
+    shape, steps = counts(size, "the size of a tensor"), counts(stride, "the stride of a tensor")
+    return TorchTensor(None, element_type_of(dtype)[1], 0, shape, steps)
+
+
+def _rebuild_parameter(data: object, *rest: object) -> object:
+    state = rest[2] if len(rest) > 2 else None
+    return _with_state(data, state)
+
+
+def _with_state(value: object, state: object) -> object:
+    if not isinstance(value, (TorchTensor, SparseTensor, QuantizedTensor)):
+        raise misfit("what a parameter is made of", "a tensor", value)
+    if isinstance(state, tuple) and len(state) == 2:  # what is in __dict__, and what in __slots__
+        state = state[0]
+    if state is None or (isinstance(state, Items) and not len(state)):
+        return value
+    if not isinstance(state, Items):
+        raise misfit("the attributes of a tensor", "a dict", state)
+    return dataclasses.replace(value, state=state)
+
+
+def _rebuild_from_type(func: object, kind: object, values: object, state: object) -> object:
+    if str(kind) not in _TENSOR_CLASSES:
+        raise refused(kind)
+    call = CALLS.get(str(func)) if isinstance(func, Global) else None
+    if call is None or not str(func).startswith("torch._utils."):
+        raise refused(func)
+    if not isinstance(values, tuple) or not call.least <= len(values) <= call.most:
+        raise misfit(f"a call of {func}", f"{call.least} to {call.most} arguments", values)
+    return _with_state(call.make(*values), state)
+
+
+def _rebuild_device_tensor(data: object, dtype: object, *rest: object) -> object:
+    del rest
+    element = element_type_of(dtype)[1]
+    if isinstance(data, NumpyArray) and data.shape is not None and data.word is None:
+        have: object = data.dtype.name
+        same = ELEMENT_TYPES.get(data.dtype.name) == element
+    else:
+        tensor = tensor_of(data, "what a device's tensor is made of")
+        have, same = tensor.element.type or tensor.element.dtype, tensor.element == element
+    if not same:
+        raise misfit("the data of a device's tensor", f"{dtype}", have, is_type=False)
+    return data
+
+
+def _rebuild_sparse(layout: object, parts: object) -> SparseTensor:
+    name = layout.name if isinstance(layout, Global) and layout.module == "torch" else ""
+    indices = {"sparse_coo": 1} | dict.fromkeys(
+        ("sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"), 2
+    )
+    if name not in indices:
+        raise misfit("the layout of a sparse tensor", " or ".join(indices), layout)
+    count = indices[name]
+    if not isinstance(parts, tuple) or len(parts) not in (count + 2, *([4] if count == 1 else [])):
+        raise misfit("a sparse tensor", f"a tuple of {count + 2}", parts)
+    what = "a part of a sparse tensor"
+    return SparseTensor(
+        name,
+        tuple(tensor_of(part, what) for part in parts[:count]),
+        tensor_of(parts[count], what),
+        counts(parts[count + 1], "the size of a sparse tensor"),
+    )
+
+
+def _rebuild_quantized(
+    storage: object, offset: object, size: object, stride: object, how: object, *rest: object
+) -> QuantizedTensor:
+    del rest
+    integers = _rebuild(storage, offset, size, stride, None)
+    name = storage.name if isinstance(storage, Storage) else ""
+    if name not in QUANTIZED:
+        raise misfit("the storage of a quantized tensor", " or ".join(QUANTIZED), name)
+    scheme = how[0] if isinstance(how, tuple) and how else None
+    what = "the quantization of a tensor"
+    if isinstance(how, tuple) and str(scheme) == "torch.per_tensor_affine" and len(how) == 3:
+        if type(how[1]) is not float:
+            raise misfit(what, "a float as scale", how[1])
+        return QuantizedTensor(integers, name, how[1], integer(how[2], what), None)
+    per_channel = ("torch.per_channel_affine", "torch.per_channel_affine_float_qparams")
+    if isinstance(how, tuple) and str(scheme) in per_channel and len(how) == 4:
+        scales, zeros = tensor_of(how[1], what), tensor_of(how[2], what)
+        (axis,) = counts(how[3:], what)
+        if axis >= len(integers.size) or not (
+            scales.size == zeros.size == integers.size[axis : axis + 1]
+        ):
+            raise misfit(what, "one scale and zero point for each index of an axis", axis)
+        return QuantizedTensor(integers, name, scales, zeros, axis)
+    raise misfit(what, "per_tensor_affine or per_channel_affine", scheme)
+
+
+# --- What is not tensors --------------------------------------------------------------------
+
+
+def _items(value: object = None, *rest: object) -> Items:
+    """Return a dict: of nothing, of a dict, or of a list of pairs."""
+    del rest
+    if isinstance(value, Items):
+        return value.copied()
+    flat: list[object] = []
+    for pair in () if value is None else _members(value):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise misfit("what a dict is made of", "pairs", pair)
+        flat += pair
+    return Items(flat or ())
+
+
+def _members(value: object = ()) -> Iterable[object]:
+    if not isinstance(value, (tuple, list)):
+        raise misfit("what a collection is made of", "a list or a tuple", value)
+    return value
+
+
+def _encoded(text: object, encoding: object = "utf-8") -> bytes:
+    # How protocol 2 says bytes.
+    if isinstance(text, str) and encoding in ("latin1", "latin-1", "utf-8"):
+        try:
+            return text.encode(str(encoding))
+        except UnicodeEncodeError:
+            pass
+    raise misfit("bytes written as text", "text of Latin-1", text)
+
+
+def _bytes(value: object = b"", *rest: object) -> bytes:
+    if isinstance(value, str):
+        return _encoded(value, *rest)
+    if not isinstance(value, bytes):
+        raise misfit("what bytes are made of", "bytes", value)
+    return value
+
+
+def _size(value: object = ()) -> tuple[int, ...]:
+    return counts(value, "a torch.Size")
+
+
+def _device(kind: object, index: object = None) -> str:
+    name = f"{kind}" if isinstance(kind, str) else kind_of(kind)
+    return name if index is None else f"{name}:{integer(index, 'the number of a device')}"
+
+
+def _layout(name: object) -> Global:
+    if not isinstance(name, str) or not name.startswith("torch."):
+        raise misfit("a layout of torch", "its name", name)
+    return Global("torch", name.removeprefix("torch."))
+
+
+def _text(value: object = "") -> str:
+    if not isinstance(value, str):
+        raise misfit("what text is made of", "text", value)
+    return value
+
+
+def _path(*parts: object) -> str:
+    return "/".join(map(_text, parts)).replace("//", "/", 1)
+
+
+def _complex(real: object = 0.0, imaginary: object = 0.0) -> Items:
+    return Items(["real", real, "imag", imaginary])
+
+
+def _numbers(*values: object) -> list[object]:
+    """Return the bounds and the step of a slice or a range."""
+    return list(values)
+
+
+def _scalar(dtype: object, data: object = b"") -> object:
+    named = numpy_type_of(dtype)
+    data = data.encode() if isinstance(data, str) else data
+    if isinstance(data, bytes) and (text := named.text(data)) is not None:
+        return text
+    kind = named.resolved()
+    if not isinstance(data, bytes) or len(data) != kind.itemsize:
+        raise misfit("a NumPy scalar", f"{kind.itemsize} bytes", data)
+    value = np.frombuffer(data, kind)[0].item()
+    return _complex(value.real, value.imag) if isinstance(value, complex) else value
+
+
+def _reconstructed(kind: object, *rest: object) -> NumpyArray:
+    del rest
+    if str(kind) != "numpy.ndarray":
+        raise refused(kind)
+    return NumpyArray()
+
+
+def _from_buffer(data: object, dtype: object, shape: object, order: object) -> NumpyArray:
+    array = NumpyArray()
+    array.take(shape, dtype, data, is_fortran=order == "F")
+    return array
+
+
+_TENSOR_CLASSES = (
+    "torch.Tensor",
+    "torch._tensor.Tensor",
+    "torch.nn.parameter.Parameter",
+    "torch.nn.parameter.Buffer",
+)
+
+
+def _table() -> Mapping[str, Call]:
+    table: dict[str, Call] = {}
+    rows: tuple[tuple[str, Callable[..., object], int, int], ...] = (
+        ("torch._utils._rebuild_tensor", _rebuild_tensor, 4, 4),
+        ("torch._utils._rebuild_tensor_v2", _rebuild_tensor, 6, 7),
+        ("torch._utils._rebuild_tensor_v3", _rebuild_typed_tensor, 7, 8),
+        ("torch._utils._rebuild_meta_tensor_no_storage", _rebuild_meta, 3, 4),
+        ("torch._utils._rebuild_device_tensor_from_cpu_tensor", _rebuild_device_tensor, 3, 4),
+        ("torch._utils._rebuild_device_tensor_from_numpy", _rebuild_device_tensor, 3, 4),
+        ("torch._utils._rebuild_xla_tensor", _rebuild_device_tensor, 3, 4),
+        ("torch._utils._rebuild_parameter", _rebuild_parameter, 3, 3),
+        ("torch._utils._rebuild_parameter_with_state", _rebuild_parameter, 4, 4),
+        ("torch._utils._rebuild_sparse_tensor", _rebuild_sparse, 2, 2),
+        ("torch._utils._rebuild_qtensor", _rebuild_quantized, 7, 7),
+        ("torch._tensor._rebuild_from_type_v2", _rebuild_from_type, 4, 4),
+        ("torch.Size", _size, 0, 1),
+        ("torch.device", _device, 1, 2),
+        ("torch.serialization._get_layout", _layout, 1, 1),
+        ("torch.torch_version.TorchVersion", _text, 1, 1),
+        ("collections.OrderedDict", _items, 0, 1),
+        ("collections.Counter", _items, 0, 1),
+        ("collections.deque", lambda value=(), _=None: list(_members(value)), 0, 2),
+        ("collections.defaultdict", lambda _=None, value=None: _items(value), 0, 2),
+        ("argparse.Namespace", Items, 0, 0),
+        ("types.SimpleNamespace", Items, 0, 0),
+        ("_codecs.encode", _encoded, 1, 2),
+        ("_io.BytesIO", BytesStream, 0, 0),
+        ("numpy.dtype", NumpyType, 1, 3),
+        *(
+            (f"{module}.{pure}{kind}Path", _path, 0, 64)
+            for module in ("pathlib", "pathlib._local")  # the latter by Python 3.13
+            for pure in ("", "Pure")
+            for kind in ("Posix", "Windows")
+        ),
+        *(
+            (f"{module}.{name}", make, least, most)
+            for module in ("numpy.core.multiarray", "numpy._core.multiarray")
+            for name, make, least, most in (
+                ("scalar", _scalar, 1, 2),
+                ("_reconstruct", _reconstructed, 3, 3),
+            )
+        ),
+        *((f"numpy.{core}.numeric._frombuffer", _from_buffer, 4, 4) for core in ("core", "_core")),
+        *(
+            (f"{module}.{name}", make, 0, most)
+            for module in ("builtins", "__builtin__")
+            for name, make, most in (
+                ("set", lambda value=(): list(_members(value)), 1),
+                ("frozenset", lambda value=(): list(_members(value)), 1),
+                ("complex", _complex, 2),
+                ("slice", _numbers, 3),
+                ("range", _numbers, 3),
+                ("xrange", _numbers, 3),
+                ("bytes", _bytes, 2),
+                ("bytearray", _bytes, 2),
+            )
+        ),
+    )
+    for name, make, least, most in rows:
+        table[name] = Call(make, least, most, _becomes_plain(name), make is _size)
+    return table
+
+
+_PLAINER = {
+    "Counter": "Counter",
+    "deque": "deque",
+    "defaultdict": "defaultdict",
+    "Namespace": "namespace",
+    "SimpleNamespace": "namespace",
+    "set": "set",
+    "frozenset": "set",
+    "complex": "complex number",
+    "slice": "slice",
+    "range": "range",
+    "xrange": "range",
+    "bytearray": "bytearray",
+    "device": "torch.device",
+    "scalar": "NumPy scalar",
+    "BytesIO": "stream in memory",
+}
+
+
+def _becomes_plain(name: str) -> str:
+    """Return what a call makes in Python, where it becomes a list, dict, text or number here."""
+    last = name.rpartition(".")[2]
+    return "path" if last.endswith("Path") else _PLAINER.get(last, "")
+
+
+CALLS: Mapping[str, Call] = _table()

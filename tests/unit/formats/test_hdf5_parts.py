@@ -1,0 +1,413 @@
+"""Structures of HDF5 that h5py never writes, put together byte by byte: read, or refused."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from ztensor.errors import FormatError, LimitError, UnsupportedError
+from ztensor.formats.hdf5.attributes import shared_address
+from ztensor.formats.hdf5.checksum import lookup3
+from ztensor.formats.hdf5.chunks import read_chunks
+from ztensor.formats.hdf5.datatype import Class, FloatLayout, Member, Type, parse
+from ztensor.formats.hdf5.elements import elements_of
+from ztensor.formats.hdf5.header import Kind, Message, read_header
+from ztensor.formats.hdf5.heaps import FractalHeap, GlobalHeaps
+from ztensor.formats.hdf5.messages import (
+    Index,
+    Layout,
+    Place,
+    Space,
+    parse_fill,
+    parse_filters,
+    parse_layout,
+    parse_link,
+    parse_space,
+)
+from ztensor.formats.hdf5.trees import walk_tree_1, walk_tree_2
+from ztensor.formats.hdf5.window import Window
+from ztensor.limits import Budget, Limits
+from ztensor.source.memory import MemorySource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+UNDEFINED = 2**64 - 1
+HEAP, ROOT, AT = 64, 512, 64  # where a heap's header is, its outermost block, and an index
+
+
+def summed(body: bytes) -> bytes:
+    """Return a structure with its checksum behind it."""
+    return body + lookup3(body).to_bytes(4, "little")
+
+
+def window_of(parts: Mapping[int, bytes], size: int = 0) -> Window:
+    """Return the window on a file that has each part at its address, and zeros elsewhere."""
+    data = bytearray(max([size, *(place + len(part) for place, part in parts.items())]))
+    for place, part in parts.items():
+        data[place : place + len(part)] = part
+    source = MemorySource(bytes(data))
+    return Window(source, 0, Budget(Limits(), source.size), 8, 8)
+
+
+def tree_1(kind: int, level: int) -> bytes:
+    return struct.pack("<4sBBHQQ", b"TREE", kind, level, 0, 0, 0) + bytes(8)
+
+
+def tree_2(kind: int, width: int, root: int, count: int = 1) -> bytes:
+    """Return the header of a version 2 tree of one leaf."""
+    head = struct.pack("<4sBBIHHBB", b"BTHD", 0, kind, 4096, width, 0, 100, 40)
+    return summed(head + struct.pack("<QHQ", root, count, count))
+
+
+def leaf_2(kind: int, records: bytes) -> bytes:
+    return summed(struct.pack("<4sBB", b"BTLF", 0, kind) + records)
+
+
+# --- Heaps ------------------------------------------------------------------------------------
+
+
+def heap(
+    *, id_length: int = 8, filtered: int = 0, huge: int = UNDEFINED, columns: int = 2,
+    first: int = 512, most: int = 1024, bits: int = 32, root: int = UNDEFINED, rows: int = 0,
+) -> bytes:  # fmt: skip
+    """Return the header of a fractal heap."""
+    head = struct.pack("<4sBHHBI", b"FRHP", 0, id_length, filtered, 0, 4096)
+    head += struct.pack("<QQQQ", 0, huge, 0, UNDEFINED) + bytes(64)
+    head += struct.pack("<HQQHHQH", columns, first, most, bits, 0, root, rows)
+    return summed(head + bytes(16 if filtered else 0))
+
+
+def block(start: int, size: int, data: bytes, *, owner: int = HEAP) -> bytes:
+    """Return a direct block that begins at `start` in its heap."""
+    return (struct.pack("<4sBQI", b"FHDB", 0, owner, start) + data).ljust(size, b"\0")
+
+
+def blocks(start: int, places: list[int]) -> bytes:
+    """Return an indirect block."""
+    head = struct.pack("<4sBQI", b"FHIB", 0, HEAP, start)
+    return summed(head + struct.pack(f"<{len(places)}Q", *places))
+
+
+def identifier(offset: int, length: int) -> bytes:
+    return struct.pack("<BIHB", 0, offset, length, 0)
+
+
+def heap_of(head: bytes, **parts: bytes) -> FractalHeap:
+    return FractalHeap(window_of({HEAP: head, **{int(k[1:]): v for k, v in parts.items()}}), HEAP)
+
+
+def test_objects_are_in_blocks_of_every_row() -> None:
+    """Rows of blocks: two of 512 bytes, two more, two of 1024, then tables of 2048 bytes each."""
+    starts = {0: 1024, 512: 2048, 1024: 3072, 1536: 4096, 2048: 5120, 3072: 6144}
+    inner, innermost = 8192, {4096: 9216, 5120: 9728}
+    window = window_of(
+        {
+            HEAP: heap(root=ROOT, rows=4),
+            ROOT: blocks(0, [*starts.values(), inner, UNDEFINED]),
+            **{place: block(start, 1024, b"in %d" % start) for start, place in starts.items()},
+            inner: blocks(4096, [innermost[4096], UNDEFINED, innermost[5120], UNDEFINED]),
+            **{place: block(start, 512, b"in %d" % start) for start, place in innermost.items()},
+        }
+    )
+    found = FractalHeap(window, HEAP)
+    for start in (*starts, *innermost):
+        text = b"in %d" % start
+        assert found.read(identifier(start + 17, len(text))) == text
+
+
+@pytest.mark.parametrize(("id_length", "head"), [(18, b"\x24"), (19, b"\x20\x04")])
+def test_a_tiny_object_is_in_its_identifier(id_length: int, head: bytes) -> None:
+    """From 19 bytes on an identifier has a second byte of the object's length."""
+    found = heap_of(heap(id_length=id_length))
+    assert found.read((head + b"small").ljust(id_length, b"\0")) == b"small"
+
+
+def test_a_huge_object_is_found_by_a_tree_or_by_its_identifier() -> None:
+    tree = tree_2(1, 24, 2048), leaf_2(1, struct.pack("<QQQ", 4096, 5, 7))
+    found = heap_of(heap(huge=1024), _1024=tree[0], _2048=tree[1], _4096=b"huge one")
+    assert found.read(b"\x10" + (7).to_bytes(7, "little")) == b"huge "
+    found = heap_of(heap(id_length=17), _4096=b"huge one")
+    assert found.read(b"\x10" + struct.pack("<QQ", 4096, 4)) == b"huge"
+
+
+# --- Messages ---------------------------------------------------------------------------------
+
+
+def message(version: int, kind: int, body: bytes = b"", flags: int = 0) -> bytes:
+    if version == 1:
+        return struct.pack("<HHB3x", kind, len(body), flags) + body
+    return struct.pack("<BHB", kind, len(body), flags) + body
+
+
+def header(version: int, one: bytes) -> Window:
+    if version == 1:
+        return window_of({0: struct.pack("<BxHIII", 1, 1, 1, len(one), 0) + one}, 64)
+    return window_of({0: summed(struct.pack("<4sBBH", b"OHDR", 2, 1, len(one)) + one)}, 2000)
+
+
+def layout_of(body: bytes) -> Layout:
+    return parse_layout(
+        window_of({}, 64), Message(Kind.LAYOUT, body, 1000, is_shared=False, order=0)
+    )
+
+
+def old_layout(version: int, kind: int, dimensions: tuple[int, ...], more: bytes = b"") -> bytes:
+    body = bytes((version, len(dimensions), kind)) + bytes(5)
+    body += struct.pack("<Q", 500) if kind else b""
+    return body + struct.pack(f"<{len(dimensions)}I", *dimensions) + more
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_layouts_of_the_first_versions(version: int) -> None:
+    assert layout_of(old_layout(version, 1, (3, 4))) == Layout(Place.CONTIGUOUS, 500)
+    chunked = Layout(Place.CHUNKED, 500, chunks=(3, 5), width=4)
+    assert layout_of(old_layout(version, 2, (3, 5, 4))) == chunked
+    compact = old_layout(version, 0, (3,), struct.pack("<I", 6) + bytes(6))
+    assert layout_of(compact) == Layout(Place.COMPACT, 1000 + len(compact) - 6, 6)
+
+
+# --- Types ------------------------------------------------------------------------------------
+
+
+def kind_of(kind: int, size: int, *, version: int = 3, flags: int = 0) -> bytes:
+    return struct.pack("<BBHI", version << 4 | kind, flags & 0xFF, flags >> 8, size)
+
+
+INTEGER = kind_of(Class.INTEGER, 4, version=1) + struct.pack("<HH", 0, 32)
+
+
+def field(offset: int, version: int = 3, more: bytes = b"") -> bytes:
+    name = b"a\0" if version > 2 else b"a".ljust(8, b"\0")
+    place = offset.to_bytes(1 if version > 2 else 4, "little")
+    body = name + place + more + INTEGER
+    return kind_of(Class.COMPOUND, 8, version=version, flags=1) + body
+
+
+def test_a_cut_datatype_is_refused_wherever_it_is_cut() -> None:
+    """A time has two bytes more, so that the field behind it is found."""
+    time = kind_of(Class.COMPOUND, 8, flags=2) + b"a\0\0" + kind_of(Class.TIME, 4) + bytes(2)
+    array = kind_of(Class.ARRAY, 24) + struct.pack("<B2I", 2, 3, 2) + INTEGER
+    enum = kind_of(Class.ENUM, 4, flags=2) + INTEGER + b"a\0b\0" + bytes(8)
+    for body in (field(0, 1, bytes(28)), time + b"b\0\4" + INTEGER, array, enum):
+        assert parse(body).size
+        for stop in range(len(body)):
+            with pytest.raises(FormatError):
+                parse(body[:stop])
+
+
+def test_a_field_of_the_first_version_may_be_an_array() -> None:
+    (member,) = parse(field(0, 1, bytes((2,)) + bytes(27))).members
+    assert member.type == Type(Class.ARRAY, 8, base=parse(INTEGER))
+
+
+def test_complex_numbers_are_two_equal_floats_apart() -> None:
+    layout = FloatLayout(31, 23, 8, 0, 23, 127, is_implied=True)
+    part = Type(Class.FLOAT, 4, "little", False, 0, 32, layout)
+
+    def compound(first: int, second: int, size: int) -> Any:
+        members = (Member(b"r", first, part), Member(b"i", second, part))
+        return elements_of(Type(Class.COMPOUND, size, members=members))
+
+    for first, second, size in ((0, 4, 8), (4, 0, 8), (4, 8, 12), (0, 8, 12)):
+        found = compound(first, second, size)
+        stored = np.zeros(2, f"V{size}").view(np.uint8).reshape(2, size)
+        stored[:, first : first + 4] = np.array([[1.5], [2]], "<f4").view(np.uint8)
+        stored[:, second : second + 4] = np.array([[3], [4]], "<f4").view(np.uint8)
+        values = found.converted(stored.reshape(-1).view(found.stored))
+        assert values.tolist() == [1.5 + 3j, 2 + 4j]
+    assert compound(0, 3, 8) is None
+    assert compound(0, 4, 1 << 31) is None
+
+
+@pytest.mark.parametrize(
+    ("exponent", "mantissa", "bias", "expected"),
+    [
+        (5, 10, 15, 2), (5, 10, 16, 4), (5, 11, 15, 4), (8, 23, 127, 4), (8, 24, 127, 8),
+        (8, 23, 128, 8), (11, 52, 1023, 8), (10, 53, 511, None), (11, 52, 1024, None),
+        (12, 51, 1023, None),
+    ],
+)  # fmt: skip
+def test_a_float_is_read_as_the_first_type_that_holds_it(
+    exponent: int, mantissa: int, bias: int, expected: int | None
+) -> None:
+    sign = mantissa + exponent
+    layout = FloatLayout(sign, mantissa, exponent, 0, mantissa, bias, is_implied=True)
+    size = next(size for size in (1, 2, 4, 8) if sign < 8 * size)
+    found = elements_of(Type(Class.FLOAT, size, "little", False, 0, 8 * size, layout))
+    assert (None if found is None else found.numpy.itemsize) == expected
+
+
+def test_flags_in_some_of_the_bits() -> None:
+    base = Type(Class.INTEGER, 1, "little", False, 3, 2)
+    members = (Member(b"FALSE", value=b"\0"), Member(b"TRUE", value=b"\x08"))
+    found = elements_of(Type(Class.ENUM, 1, members=members, base=base))
+    assert found is not None
+    assert found.converted(np.array([0, 8, 8], np.uint8)).tolist() == [False, True, True]
+
+
+def test_numbers_that_numpy_cannot_have() -> None:
+    beyond = FloatLayout(32, 23, 8, 0, 23, 127, is_implied=True)  # the sign is behind its 4 bytes
+    for kind in (
+        Type(Class.INTEGER, 3, "little", True, 0, 24),
+        Type(Class.INTEGER, 1, "little", False, 0, 0),
+        Type(Class.INTEGER, 1, "little", False, 3, 6),
+        Type(Class.FLOAT, 4, "little", False, 0, 32, beyond),
+    ):
+        assert elements_of(kind) is None
+        one = (Member(b"a", value=bytes(kind.size)),)
+        assert elements_of(Type(Class.ENUM, kind.size, members=one, base=kind)) is None
+
+
+# --- What is refused --------------------------------------------------------------------------
+
+
+def chunks_of(parts: Mapping[int, bytes], lookup: Index, shape: tuple[int, ...] = (9,)) -> Any:
+    window = window_of(parts, 1 << 16)
+    layout = Layout(Place.CHUNKED, AT, chunks=(1,) * len(shape), width=1, lookup=lookup)
+    return read_chunks(window, layout, Space(shape, shape), 1, is_filtered=lookup == Index.TREE_2)
+
+
+def fixed(bitmap: int) -> dict[int, bytes]:
+    """Return a fixed array of 17 chunks, whose entries are in two pages of sixteen."""
+    head = struct.pack("<4sBBBBQQ", b"FAHD", 0, 0, 8, 4, 17, 1024)
+    prefix = struct.pack("<4sBBQ", b"FADB", 0, 0, AT) + bytes((bitmap,))
+    pages = b"".join(summed(struct.pack(f"<{n}Q", *range(n))) for n in (16, 1))
+    return {AT: summed(head), 1024: summed(prefix) + pages}
+
+
+def test_a_fixed_array_in_pages() -> None:
+    assert chunks_of(fixed(0xC0), Index.FIXED, (17,)).offsets.tolist() == [*range(16), 0]
+
+
+def test_a_single_chunk_that_is_filtered_has_its_length_in_the_layout() -> None:
+    for length in (77, 1000, 1001):
+        body = struct.pack("<5B2HBQIQ", 4, 2, 2, 2, 2, 300, 4, Index.SINGLE, length, 2, 0)
+        read = layout_of(body), Space((300,), (300,)), 1200
+        if length > 1000:  # than the file
+            with pytest.raises(FormatError, match="do not lie in the file"):
+                read_chunks(window_of({}, 1000), *read, is_filtered=True)
+        else:
+            found = read_chunks(window_of({}, 1000), *read, is_filtered=True)
+            assert (found.lengths.tolist(), found.skipped.tolist()) == ([length], [2])
+
+
+def test_pointers_of_a_tree_are_as_wide_as_the_most_records_below() -> None:
+    """Nodes of 4096 bytes have 510 records; those of two levels need three bytes to count."""
+    head = struct.pack("<4sBBIHHBB", b"BTHD", 0, 5, 4096, 8, 2, 100, 40)
+    parts = {
+        0: summed(head + struct.pack("<QHQ", 1000, 0, 1)),
+        1000: summed(struct.pack("<4sBBQHHB", b"BTIN", 0, 5, 2000, 0, 1, 0)),
+        2000: summed(struct.pack("<4sBBQH", b"BTIN", 0, 5, 3000, 1)),
+        3000: leaf_2(5, b"a record"),
+    }
+    assert [body for *_, body in walk_tree_2(window_of(parts), 0)] == [b"", b"", b"a record"]
+
+
+def test_a_message_shared_in_a_heap_is_not_read() -> None:
+    body = bytes((3, 2)) + struct.pack("<Q", 500)
+    assert shared_address(window_of({}, 64), body) == 500
+    with pytest.raises(UnsupportedError):
+        shared_address(window_of({}, 64), b"\3\1" + body[2:])
+
+
+def link(version: int, name: bytes, more: bytes, kind: int = 0) -> bytes:
+    body = bytes((version, 8 if kind else 0)) + (bytes((kind,)) if kind else b"")
+    return body + bytes((len(name),)) + name + more
+
+
+def taken(times: int) -> None:
+    """Read all of a file so many times, as structures in one another would be."""
+    window = window_of({}, 100)
+    for _ in range(times):
+        window.take(0, 100)
+
+
+# Two messages that lead to one and the same continuation.
+TWICE = message(2, Kind.CONTINUATION, struct.pack("<QQ", 1000, 8)) * 2
+FILL = struct.pack("<i", 2) + b"\7"  # says two bytes, and has one
+TINY = bytes((0x2F,)) + bytes(7)
+CALLS: dict[str, Callable[[], object]] = {
+    "more chunks than can be counted": lambda: chunks_of({}, Index.TREE_1, (1 << 32, 1 << 31)),
+    "a tree has other records": lambda: chunks_of(
+        {AT: tree_2(11, 20, 1024), 1024: leaf_2(11, bytes(20))}, Index.TREE_2
+    ),
+    "a page lies behind the end of an index": lambda: chunks_of(fixed(0xE0), Index.FIXED, (17,)),
+    "a datatype is cut": lambda: parse(INTEGER[:-1]),
+    "a datatype is unknown": lambda: parse(kind_of(12, 4)),
+    "a datatype has no bytes": lambda: parse(kind_of(Class.INTEGER, 0) + bytes(4)),
+    "a name in a datatype has no end": lambda: parse(kind_of(Class.COMPOUND, 8, flags=1) + b"ab"),
+    "an array has another size": lambda: parse(
+        kind_of(Class.ARRAY, 23) + struct.pack("<B2I", 2, 3, 2) + INTEGER
+    ),
+    "a field leads out of its compound": lambda: parse(field(5)),
+    "an enum has another size": lambda: parse(kind_of(Class.ENUM, 5, flags=1) + INTEGER),
+    "a message must be understood, and is not": lambda: read_header(
+        header(1, message(1, 0x70, bytes(8), 0x80)), 0
+    ),
+    "a message must be understood": lambda: read_header(header(2, message(2, 0x70, b"", 0x80)), 0),
+    "a header goes on where it was before": lambda: read_header(header(2, TWICE), 0),
+    "continuation is too short": lambda: read_header(
+        header(2, message(2, Kind.CONTINUATION, struct.pack("<QQ", 1000, 7))), 0
+    ),
+    "no global heap is here": lambda: GlobalHeaps(
+        window_of({64: struct.pack("<4sB3xQ", b"GCOM", 1, 16)})
+    ).read(64, 1, 1),
+    "a heap is filtered": lambda: heap_of(heap(filtered=4)),
+    "no sizes that double": lambda: heap_of(heap(first=513)),
+    "a heap's table cannot be": lambda: heap_of(heap(bits=65, rows=1)),
+    "table cannot be": lambda: heap_of(
+        heap(root=ROOT, rows=3, columns=4, most=512), _512=blocks(0, [UNDEFINED] * 11 + [4096])
+    ),
+    "belongs elsewhere": lambda: heap_of(
+        heap(root=ROOT), _512=block(0, 512, b"a", owner=HEAP + 1)
+    ).read(identifier(17, 1)),
+    "an object does not lie in its heap": lambda: heap_of(
+        heap(root=ROOT), _512=block(0, 512, b"a")
+    ).read(identifier(511, 2)),
+    "longer than its identifier": lambda: heap_of(heap()).read(TINY),
+    "identifier of a heap is unknown": lambda: heap_of(heap()).read(b"\x30" + bytes(7)),
+    "a huge object is not in its heap": lambda: heap_of(heap()).read(b"\x10" + bytes(7)),
+    "other records": lambda: heap_of(
+        heap(huge=1024), _1024=tree_2(2, 24, 2048), _2048=leaf_2(2, bytes(24))
+    ).read(b"\x10" + bytes(7)),
+    "a dataspace is unknown": lambda: parse_space(window_of({}, 64), bytes((3, 0, 0, 0))),
+    "a fill value's version is unknown": lambda: parse_fill(b"\4" + bytes(9), is_old=False),
+    "a fill value is cut": lambda: parse_fill(FILL, is_old=True),
+    "a filter pipeline is unknown": lambda: parse_filters(b"\3\1" + bytes(20)),
+    "a layout's version is unknown": lambda: layout_of(b"\6\1" + bytes(16)),
+    "compact data is cut": lambda: layout_of(b"\3\0\5\0" + bytes(4)),
+    "a layout's class is unknown": lambda: layout_of(b"\3\4" + bytes(12)),
+    "layout's class is unknown": lambda: layout_of(old_layout(1, 3, (3,))),
+    "a chunk has no such shape": lambda: layout_of(b"\3\2\2" + struct.pack("<Q2I", 500, 0, 4)),
+    "an index of chunks is unknown": lambda: layout_of(bytes((4, 2, 0, 2, 1, 5, 4, 6)) + bytes(20)),
+    "a link's version is unknown": lambda: parse_link(
+        window_of({}, 64), link(2, b"name", bytes(8))
+    ),
+    "a link is cut": lambda: parse_link(window_of({}, 64), link(1, b"name", b"", 64)[:-1]),
+    "a soft link is cut": lambda: parse_link(window_of({}, 64), link(1, b"n", b"\5\0/a", 1)),
+    "a shared message's version is unknown": lambda: shared_address(
+        window_of({}, 64), bytes((4, 2)) + bytes(8)
+    ),
+    "does not belong to its tree": lambda: [*walk_tree_1(window_of({0: tree_1(0, 65)}), 0, 0, 8)],
+    "a node does not belong to its tree": lambda: [
+        *walk_tree_2(window_of({0: tree_2(5, 8, 1000), 1000: leaf_2(6, bytes(8))}), 0)
+    ],
+    "structures lie in one another": lambda: taken(3),
+}
+
+
+@pytest.mark.parametrize("message", CALLS)
+def test_what_cannot_be_is_refused(message: str) -> None:
+    with pytest.raises(FormatError, match=message):
+        CALLS[message]()
+
+
+def test_structures_nest_as_deep_as_the_limit() -> None:
+    window = Window(MemorySource(b""), 0, Budget(Limits(depth=3), 0), 8, 8)
+    window.require_depth(3)
+    with pytest.raises(LimitError):
+        window.require_depth(4)

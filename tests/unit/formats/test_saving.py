@@ -1,0 +1,206 @@
+"""A file is what its suffix says: dicts saved as other formats, and names that would lie."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    NotRepresentableError,
+    SourceError,
+)
+from ztensor.formats.table import FORMATS, written_formats
+from ztensor.numpy import load_file, save_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOREIGN = [
+    (kind, suffix)
+    for kind, all_of in written_formats().items()
+    if kind != "zt"
+    for suffix in all_of
+]
+TENSORS: dict[str, Any] = {
+    "a.weight": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "b": np.asfortranarray(np.arange(6, dtype=np.int32).reshape(2, 3)),
+    "h": np.arange(4).astype(np.float16),
+}
+LYING = [s for each in FORMATS.values() if not each.is_written for s in each.suffixes]
+
+
+def chosen(kind: str) -> dict[str, Any]:
+    return {"array": TENSORS["a.weight"]} if kind == "npy" else TENSORS
+
+
+@pytest.mark.parametrize(("kind", "suffix"), FOREIGN)
+def test_the_suffix_is_obeyed(tmp_path: Path, kind: str, suffix: str) -> None:
+    path = tmp_path / f"model{suffix}"
+    assert save_file(chosen(kind), path) == {}
+    with ztensor.open(path) as reader:
+        assert reader.format == kind
+        values = [np.asarray(reader[name]) for name in reader]
+    for found, expected in zip(values, chosen(kind).values(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == expected.dtype
+
+
+def test_the_formats_own_libraries_read_them(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.numpy")
+    path = tmp_path / "m.safetensors"
+    save_file(TENSORS, path, {"format": "np"})
+    found = safetensors.load_file(path)
+    save_file(TENSORS, tmp_path / "m.npz")
+    with np.load(tmp_path / "m.npz") as archive:
+        for name, expected in TENSORS.items():
+            np.testing.assert_array_equal(found[name], expected)
+            np.testing.assert_array_equal(archive[name], expected)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".SafeTensors", ".h5"])
+def test_format_overrides_the_suffix(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"m{suffix}"
+    save_file(TENSORS, path, format="zt")
+    with ztensor.open(path) as reader:
+        assert reader.format == "zt"
+    save_file(TENSORS, tmp_path / "plain.dat", format="npz")
+    with ztensor.open(tmp_path / "plain.dat") as reader:
+        assert reader.format == "npz"
+    buffer = io.BytesIO()
+    save_file(TENSORS, buffer, format="safetensors")
+    with ztensor.open(buffer.getvalue()) as reader:
+        assert reader.format == "safetensors"
+
+
+@pytest.mark.parametrize("suffix", LYING)
+def test_a_name_of_what_is_only_read_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"m{suffix}"
+    for call in (lambda: save_file(TENSORS, path), lambda: ztensor.Writer(path)):
+        with pytest.raises(ArgumentValueError):
+            call()
+    assert not path.exists()
+    save_file(TENSORS, path, format="zt")
+    ztensor.Writer(tmp_path / f"n{suffix}", format="zt").finish()
+
+
+@pytest.mark.parametrize(("kind", "suffix"), FOREIGN)
+def test_a_writer_says_what_writes_the_format(tmp_path: Path, kind: str, suffix: str) -> None:
+    with pytest.raises(ArgumentValueError) as caught:
+        ztensor.Writer(tmp_path / f"m{suffix}")
+    assert kind in str(caught.value.hint)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["m", "m.zt", "m.ztensor", "m.bin", "m.dat", "safetensors", "m.0"])
+def test_any_other_name_is_ours(tmp_path: Path, name: str) -> None:
+    save_file(TENSORS, tmp_path / name)
+    with ztensor.open(tmp_path / name) as reader:
+        assert reader.format == "zt"
+
+
+@pytest.mark.parametrize(
+    ("tensors", "metadata", "options", "kind"),
+    [
+        (TENSORS, None, {"compression": True}, ArgumentValueError),
+        (TENSORS, None, {"compression": 3}, ArgumentValueError),
+        (TENSORS, None, {"checksum": "sha256"}, ArgumentValueError),
+        (TENSORS, None, {"version": "1.1.0"}, ArgumentValueError),
+        (TENSORS, None, {"format": "pt"}, ArgumentValueError),
+        (TENSORS, {"nested": {"a": 1}}, {}, NotRepresentableError),
+        (
+            {"s": ztensor.Tensor.csr([1.0], [0], [0, 1], shape=(1, 4))},
+            None,
+            {},
+            NotRepresentableError,
+        ),
+        (None, None, {}, ArgumentTypeError),
+    ],
+    ids=["zstd", "level", "sha256", "version", "format", "metadata", "sparse", "no mapping"],
+)
+def test_what_the_format_cannot_say_is_refused_whole(
+    tmp_path: Path, tensors: Any, metadata: Any, options: Any, kind: type[Exception]
+) -> None:
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(b"old")
+    with pytest.raises(kind):
+        save_file(tensors, path, metadata, **options)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_shards_of_another_format(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    tensors = {f"t{number}": np.full(1000, number, np.float32) for number in range(5)}
+    save_file(tensors, path, max_shard_size=9000)
+    assert (tmp_path / "m.safetensors.index.json").exists()
+    shards = sorted(tmp_path.glob("*.safetensors"))
+    assert len(shards) == 3
+    for shard in shards:
+        with ztensor.open(shard) as reader:
+            assert reader.format == "safetensors"
+    found = load_file(path)
+    for name, expected in tensors.items():
+        np.testing.assert_array_equal(found[name], expected)
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_from_other_frameworks(tmp_path: Path, framework: str) -> None:
+    library: Any = pytest.importorskip(framework)
+    save = pytest.importorskip(f"ztensor.{framework}").save_file
+    if framework == "torch":
+        tensors = {"x": library.arange(6).to(library.bfloat16).reshape(2, 3)}
+    else:
+        tensors = {"x": library.numpy.arange(6).astype("bfloat16").reshape(2, 3)}
+    save(tensors, tmp_path / "m.safetensors")
+    with ztensor.open(tmp_path / "m.safetensors") as reader:
+        assert reader.format == "safetensors"
+        expected = np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16)
+        np.testing.assert_array_equal(np.asarray(reader["x"]), expected)
+
+
+def test_a_missing_folder_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SourceError):
+        save_file(TENSORS, tmp_path / "none" / "m.npz")
+
+
+def test_edits_go_by_the_bytes_not_by_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "m.safetensors"
+    save_file(TENSORS, path, format="zt")
+    ztensor.remove_tensors(path, names=["b"])
+    ztensor.compact(path)
+    assert sorted(load_file(path)) == ["a.weight", "h"]
+    assert ztensor.migrate(path, version="1.1.0").version == "1.1.0"
+
+
+def test_new_files_of_ours_get_no_other_formats_name(tmp_path: Path) -> None:
+    source, target = tmp_path / "m.zt", tmp_path / "n.safetensors"
+    save_file(TENSORS, source)
+    for call in (
+        lambda: ztensor.migrate(source, target, version="1.1.0"),
+        lambda: ztensor.merge([source], target),
+        lambda: ztensor.remove_tensors(source, target, ["b"]),
+    ):
+        with pytest.raises(ArgumentValueError):
+            call()
+        assert not target.exists()
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
+def test_a_component_whose_name_is_taken_is_left_out_and_told(suffix: str, tmp_path: Path) -> None:
+    sparse = ztensor.Tensor.csr([1.0], [0], [0, 1], (1, 2))
+    path, target = tmp_path / "a.zt", tmp_path / f"b{suffix}"
+    with ztensor.Writer(path) as writer:
+        writer.write("s", sparse)
+        writer.write("s.indices", np.arange(3.0))
+    losses = ztensor.convert(path, target).lost
+    assert any("'indices' is left out: 's.indices' is taken" in str(one) for one in losses)
+    with ztensor.open(target) as reader:
+        assert sorted(reader) == ["s.indices", "s.indptr", "s.values"]
+        assert reader["s.indices"].tolist() == [0.0, 1.0, 2.0]

@@ -1,0 +1,119 @@
+"""The directory of a zip archive, at the edge of each of its rules."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ztensor.errors import ContainerError, Reason, UnsupportedError
+from ztensor.formats.deflate import MOST_RATIO
+from ztensor.formats.zip import Entry, place, read_entries, unread_bytes
+from ztensor.limits import DEFAULT_LIMITS, Budget
+from ztensor.source.memory import MemorySource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+# Where fields lie in the directory's record of a member and in the end record.
+METHOD, LENGTH, SIZE = (10, "<H"), (20, "<I"), (24, "<I")
+DISK, HERE, COUNT = (4, "<H"), (8, "<H"), (10, "<H")
+
+
+def archive(members: Mapping[str, bytes], method: int = STORED, comment: bytes = b"") -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as file:
+        file.comment = comment
+        for name, data in members.items():
+            file.writestr(name, data)
+    return made.getvalue()
+
+
+def changed(data: bytes, magic: bytes, field: tuple[int, str], value: int) -> bytes:
+    """Return an archive whose last record of that kind has another number in a field."""
+    at, form = data.rindex(magic) + field[0], field[1]
+    return data[:at] + struct.pack(form, value) + data[at + struct.calcsize(form) :]
+
+
+def entries(data: bytes) -> dict[str, Entry]:
+    return read_entries(MemorySource(data), Budget(DEFAULT_LIMITS, len(data)))
+
+
+def data_of(data: bytes, name: str) -> bytes:
+    _, stored = place(MemorySource(data), entries(data)[name])
+    return b"".join(bytes(piece) for piece in stored.pieces())
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_member_unpacks_to_as_much_as_deflate_can(more: int) -> None:
+    data = archive({"a": b"abc"}, DEFLATED)
+    size = entries(data)["a"].length * MOST_RATIO + more
+    data = changed(data, b"PK\1\2", SIZE, size)
+    if more <= 0:
+        assert entries(data)["a"].size == size
+        return
+    with pytest.raises(ContainerError) as caught:
+        entries(data)
+    assert caught.value.reason is Reason.SIZE_MISMATCH
+
+
+@pytest.mark.parametrize("length", [0, 1, 0xFFFE, 0xFFFF])
+@pytest.mark.parametrize("looks_like_an_end", [False, True])
+def test_a_comment_of_any_length_ends_an_archive(length: int, looks_like_an_end: bool) -> None:
+    comment = ((b"PK\5\6" if looks_like_an_end else b"") + b"c" * 0xFFFF)[:length]
+    data = archive({"a": b"abc"}, comment=comment)
+    assert data_of(data, "a") == b"abc"
+    told = [(one.kind, one.nbytes) for one in unread_bytes(MemorySource(data))]
+    assert told == ([("comment of the archive", length)] if length else [])
+    with pytest.raises(ContainerError) as caught:
+        entries(data + b"x")
+    assert caught.value.reason is Reason.TRUNCATED
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_member_ends_where_the_next_begins(more: int) -> None:
+    data = archive({"a": b"abc", "b": b"abc"})
+    first = data.index(b"PK\1\2")
+    for at in (first + LENGTH[0], first + SIZE[0]):
+        data = data[:at] + struct.pack("<I", 3 + more) + data[at + 4 :]
+    if more <= 0:
+        assert data_of(data, "a") == b"abc"[: 3 + more]
+        told = [(one.kind, one.nbytes) for one in unread_bytes(MemorySource(data))]
+        assert told == ([("bytes between members", -more)] if more else [])
+        return
+    with pytest.raises(ContainerError) as caught:
+        entries(data)
+    assert caught.value.reason is Reason.OUT_OF_BOUNDS
+
+
+@pytest.mark.parametrize(
+    ("magic", "field", "value", "error"),
+    [
+        (b"PK\5\6", DISK, 1, UnsupportedError),
+        (b"PK\5\6", HERE, 1, UnsupportedError),
+        (b"PK\1\2", METHOD, 12, UnsupportedError),
+        (b"PK\1\2", (8, "<H"), 1, UnsupportedError),  # encrypted
+        (b"PK\1\2", (34, "<H"), 1, UnsupportedError),  # on another disk
+        (b"PK\5\6", (12, "<I"), 1, ContainerError),  # the directory's length
+        (b"PK\3\4", (8, "<H"), 8, ContainerError),  # a method that is another where it lies
+    ],
+)
+def test_what_the_records_say_is_checked(
+    magic: bytes, field: tuple[int, str], value: int, error: Any
+) -> None:
+    data = changed(archive({"a": b"abc", "b": b"abc"}), magic, field, value)
+    with pytest.raises(error):
+        data_of(data, "b")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_number_of_members_is_that_of_the_directory(count: int) -> None:
+    data = archive({"a": b"abc", "b": b"abc"})
+    for field in (HERE, COUNT):
+        data = changed(data, b"PK\5\6", field, count)
+    with pytest.raises(ContainerError):
+        entries(data)
