@@ -71,11 +71,6 @@ MEMBERS = {
     "insight": "analysis page serving notebook fleet model/showing",
     "cli": "installation __main__",
     FACES: "torch jax flax scipy dask transformers diffusers peft model_folder iterating handle",
-    "remote": (
-        "source/remote source/urls source/upload source/cache source/hub source/hub_tree "
-        "source/stores source/prefixes source/failures source/heads source/within "
-        "source/gathering source/whole_folder source/requested source/at_once sharded/uploading"
-    ),
 }
 HOME = {
     **{wing: wing for wing in WINGS},

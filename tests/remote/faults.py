@@ -27,7 +27,7 @@ from tests.unit.distributed.saving import save
 from ztensor.distributed import compact, repair
 from ztensor.errors import ZTensorError
 from ztensor.numpy import load_file, save_file
-from ztensor.source import upload
+from ztensor.remote import upload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

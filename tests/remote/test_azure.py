@@ -20,7 +20,7 @@ import pytest
 import ztensor
 from ztensor.errors import SourceNotFoundError, UsageError
 from ztensor.numpy import load_file, save_file
-from ztensor.source import upload
+from ztensor.remote import upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

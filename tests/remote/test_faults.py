@@ -22,7 +22,7 @@ from tests.remote.faults import (
 )
 from ztensor.errors import ZTensorError
 from ztensor.numpy import save_file
-from ztensor.source import upload
+from ztensor.remote import upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,9 +22,9 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.numpy import load_file, save_file
+from ztensor.remote.hub_tree import tree
 from ztensor.sharded.folders import RemoteFolder
 from ztensor.source.folders import folder_of, has_lists, listed
-from ztensor.source.hub_tree import tree
 from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import ztensor
 from tests.remote.upload_server import UploadServer
 from ztensor.errors import Reason, SourceError, SourceNotFoundError, UsageError
 from ztensor.numpy import load_file, save_file
-from ztensor.source import upload
+from ztensor.remote import upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,7 +15,7 @@ import pytest
 from tests.remote.lying_server import LIES, LyingServer
 from ztensor.errors import SourceError, ZTensorError
 from ztensor.numpy import load_file, save_file
-from ztensor.source.failures import failure
+from ztensor.remote.failures import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import pytest
 import ztensor
 from tests.remote.counting import Handler, Seen, Server
 from ztensor.errors import UsageError
-from ztensor.source import prefixes
+from ztensor.remote import prefixes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -43,7 +43,7 @@ import numpy as np
 import obstore
 import ztensor
 from ztensor.numpy import save_file
-from ztensor.source.prefixes import expanded
+from ztensor.remote.prefixes import expanded
 url = sys.argv[1]
 options = {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 0}}
 store = {**options, "endpoint": url, "skip_signature": True, "region": "x"}

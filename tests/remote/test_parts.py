@@ -14,8 +14,8 @@ from tests.remote.range_server import RangeServer
 from tests.unit.distributed.saving import save
 from ztensor.distributed import open_divided
 from ztensor.errors import LimitError, Reason, SourceError
+from ztensor.remote.source import RemoteSource
 from ztensor.source.reference import Remote
-from ztensor.source.remote import RemoteSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -33,7 +33,9 @@ from ztensor.errors import (
     UsageError,
 )
 from ztensor.formats.table import FORMATS, named_as
-from ztensor.source import ahead, cache, pieces, remote
+from ztensor.remote import cache
+from ztensor.remote import source as remote
+from ztensor.source import ahead, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

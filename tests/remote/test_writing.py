@@ -12,7 +12,7 @@ import ztensor
 from ztensor.cli.main import main
 from ztensor.errors import SourceError, UsageError
 from ztensor.numpy import load_file, save_file
-from ztensor.source import upload
+from ztensor.remote import upload
 
 if TYPE_CHECKING:
     from pathlib import Path

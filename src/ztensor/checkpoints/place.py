@@ -13,10 +13,10 @@ from ztensor.contents import may_be_of_ours
 from ztensor.distributed.cleaning import clean_open, remove_parts
 from ztensor.distributed.place import REQUESTS, Place
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
+from ztensor.remote.prefixes import listed, look
 from ztensor.source import locking
 from ztensor.source.flushing import flush_file, flush_folder
 from ztensor.source.paths import absolute_path, path_text
-from ztensor.source.prefixes import listed, look
 from ztensor.source.reference import Remote, with_storage
 from ztensor.source.removal import OpenFolder, is_link, remove_object
 from ztensor.source.table import remote_of

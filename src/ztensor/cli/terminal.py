@@ -19,7 +19,7 @@ from ztensor.cli.exits import ExitCode, code_of
 from ztensor.cli.spelling import cut
 from ztensor.errors import ZTensorError, secrets_of, without_secrets
 from ztensor.model.showing import counted, visible
-from ztensor.source.requested import requests_made
+from ztensor.remote.requested import requests_made
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -55,7 +55,7 @@ def matched(files: list[str]) -> list[str]:
         ZTensorError: a store cannot be asked, or has nothing that matches.
     """
     if any("://" in one for one in files):
-        from ztensor.source.prefixes import expanded
+        from ztensor.remote.prefixes import expanded
 
         files = expanded(files)
     found: list[str] = []

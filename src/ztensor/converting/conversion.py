@@ -13,10 +13,10 @@ from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
 from ztensor.options import ConvertOptions, require_options
+from ztensor.remote.shards import shards_in_store
 from ztensor.sharded.naming import parse_size, shard_paths
 from ztensor.sharded.planning import plan_objects
 from ztensor.sharded.saving import place_of_whole, remove_shards, shards_there
-from ztensor.sharded.uploading import shards_in_store
 from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
 from ztensor.source.table import remote_of

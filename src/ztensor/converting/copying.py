@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ztensor.model.rules import Form
     from ztensor.reading.file import FileObjects
+    from ztensor.remote.upload import RemoteSink
     from ztensor.source.reference import Remote
-    from ztensor.source.upload import RemoteSink
 
 
 def write_one(

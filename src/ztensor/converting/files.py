@@ -15,9 +15,9 @@ from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
 from ztensor.opening import Reader
 from ztensor.reading.sums import unchecked_names
+from ztensor.remote.shards import RemoteShardSet
 from ztensor.sharded.naming import index_path, shard_paths, shifted
 from ztensor.sharded.saving import ShardSet, sha256_of
-from ztensor.sharded.uploading import RemoteShardSet
 from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
 from ztensor.source.table import remote_of

@@ -26,6 +26,7 @@ from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.showing import counted, short_repr
 from ztensor.model_folder import require_plain
 from ztensor.opening import open as open_files
+from ztensor.remote.whole_folder import WholeFolder, require_place
 from ztensor.sharded.index import parse_index, read_index, read_text
 from ztensor.sharded.naming import SHARD, is_index
 from ztensor.source.base import read_bytes
@@ -33,7 +34,6 @@ from ztensor.source.beneath import Beneath, cache_of
 from ztensor.source.paths import path_text
 from ztensor.source.sink import FileSink, Place
 from ztensor.source.table import is_remote
-from ztensor.source.whole_folder import WholeFolder, require_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

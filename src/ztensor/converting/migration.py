@@ -19,12 +19,12 @@ from ztensor.errors import UsageError
 from ztensor.formats.table import require_ours
 from ztensor.opening import open as open_file
 from ztensor.options import RewriteOptions, require_options
+from ztensor.remote.upload import require_changed_in_place
 from ztensor.source.appending import AppendSink
 from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
 from ztensor.source.table import remote_of
 from ztensor.source.targets import require_free
-from ztensor.source.upload import require_changed_in_place
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -25,11 +25,11 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.remote.upload import RemoteSink
 from ztensor.sharded.naming import ROOT
 from ztensor.source.reference import Remote
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import require_free
-from ztensor.source.upload import RemoteSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

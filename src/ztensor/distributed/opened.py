@@ -31,11 +31,11 @@ from ztensor.options import FileOptions, require_options
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.objects import not_found
+from ztensor.remote.failures import changed
+from ztensor.remote.source import RemoteSource
 from ztensor.sharded.naming import DIVIDED, ROOT
-from ztensor.source.failures import changed
 from ztensor.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.source.local import FileSource
-from ztensor.source.remote import RemoteSource
 from ztensor.source.rights import rights_of
 
 if TYPE_CHECKING:

@@ -37,11 +37,11 @@ from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model.showing import counted
 from ztensor.options import PartOptions, require_options
 from ztensor.reading.listing import find_manifest
+from ztensor.remote.upload import RemoteSink
 from ztensor.sharded.naming import ROOT, parse_size
 from ztensor.source.base import Range
 from ztensor.source.reference import Remote
 from ztensor.source.sink import FileSink
-from ztensor.source.upload import RemoteSink
 from ztensor.tensor import Tensor, shape_of
 from ztensor.writing.writer import Writer
 

@@ -34,11 +34,11 @@ from ztensor.guard import foreign_bytes
 from ztensor.limits import Budget
 from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted
+from ztensor.remote.upload import RemoteSink, copy, is_there
 from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
 from ztensor.source.sink import FileSink
 from ztensor.source.targets import shown
-from ztensor.source.upload import RemoteSink, copy, is_there
 from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from ztensor.distributed.chunks.table import WHOLE_OBJECT
 from ztensor.distributed.place import Place, opener
 from ztensor.distributed.root import read_root
 from ztensor.errors import SourceError
+from ztensor.remote.upload import copy
 from ztensor.source.reference import Remote
-from ztensor.source.upload import copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,6 +18,7 @@ from ztensor.limits import Limits
 from ztensor.reading.file import FileObjects
 from ztensor.reading.recovery import Candidate, State, search
 from ztensor.reading.verify import verify_file
+from ztensor.remote.upload import require_changed_in_place
 from ztensor.source.appending import AppendSink, TrialSink
 from ztensor.source.base import read_bytes
 from ztensor.source.local import FileSource
@@ -25,7 +26,6 @@ from ztensor.source.paths import path_text
 from ztensor.source.sink import FileSink
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere, require_free
-from ztensor.source.upload import require_changed_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,10 +27,10 @@ from ztensor.errors import (
 )
 from ztensor.model.problem import Problem
 from ztensor.reading.listing import find_manifest
+from ztensor.remote.source import RemoteSource
 from ztensor.source.base import Range
 from ztensor.source.beneath import open_beneath
 from ztensor.source.joined import JoinedSource
-from ztensor.source.remote import RemoteSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

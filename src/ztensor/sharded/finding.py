@@ -18,6 +18,8 @@ from ztensor.errors import (
     without_secrets,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.remote.upload import is_there
+from ztensor.remote.urls import has_folders, names_folder
 from ztensor.sharded.choosing import PIPELINE, chosen, require_complete
 from ztensor.sharded.folders import LocalFolder, RemoteFolder
 from ztensor.sharded.index import FileSet, read_index, read_remote_index
@@ -28,8 +30,6 @@ from ztensor.source.identity import url_id
 from ztensor.source.paths import absolute_path, path_text
 from ztensor.source.reference import Remote, is_option_store, path_of_file_url, remote_of
 from ztensor.source.table import absolute, is_remote, source_of
-from ztensor.source.upload import is_there
-from ztensor.source.urls import has_folders, names_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from ztensor.errors import SourceError, SourceNotFoundError, SourcePermissionError
 from ztensor.formats.table import is_read_suffix
+from ztensor.remote.hub import Tree
 from ztensor.sharded.naming import INDEX_SUFFIX
 from ztensor.source.beneath import Beneath, cache_of
 from ztensor.source.folders import folder_of, has_lists, listed, there
-from ztensor.source.hub import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -93,7 +93,7 @@ def is_set(source: Any) -> bool:
         return False
     path = path_text(source)
     if is_remote(path):
-        from ztensor.source.urls import names_folder
+        from ztensor.remote.urls import names_folder
 
         whole = path.partition("?")[0]
         if is_index(whole) or FIRST_OF_GGUF.search(whole) or names_folder(path):

@@ -16,6 +16,7 @@ from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describ
 from ztensor.formats.saving import save_as
 from ztensor.formats.table import written_as
 from ztensor.limits import DEFAULT_LIMITS
+from ztensor.remote.shards import RemoteShardSet, remove_shards_in_store
 from ztensor.sharded.index import read_text, state_of
 from ztensor.sharded.naming import (
     WAITING,
@@ -26,7 +27,6 @@ from ztensor.sharded.naming import (
     shifted,
 )
 from ztensor.sharded.owning import remove_index, remove_shard, shards_named
-from ztensor.sharded.uploading import RemoteShardSet, remove_shards_in_store
 from ztensor.source.base import Range
 from ztensor.source.beneath import names_in
 from ztensor.source.local import FileSource

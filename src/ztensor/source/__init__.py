@@ -6,12 +6,9 @@ for the way out, with `gathering.py` (how bytes are written), `flushing.py` (wha
 `targets.py` (what may be written over). `appending.py` changes a file in place, in the orders of
 `guards.py` and under the lock of `locking.py`; `rights.py`, `removal.py` and `caching.py` (the page
 cache) stand beside both ways.
-Of stores and HTTP servers: `reference.py` (a URL with the options of its store), `urls.py` (the
-store it means), `stores.py` (those that are kept), `hub.py` (the same of a model hub), `remote.py`
-(reading), `pieces.py` (which requests that takes), `cache.py` (what is kept of it on disk),
-`identity.py` (which object a URL names, in which version), `ahead.py` (long reads for a file that
-is read in order), `at_once.py` (many parts by few requests), `upload.py` (writing), `prefixes.py`
-(patterns over keys), `folders.py` and `hub_tree.py` (what is in a folder) and `failures.py` (what
-they refuse); `requested.py` counts requests.
+For stores and servers, which `ztensor.remote` reaches: `reference.py` (a URL with what opens its
+store), `pieces.py` (which requests a read takes), `identity.py` (which object a URL names, in which
+version), `ahead.py` (long reads for a file that is read in order), `at_once.py` (many parts by few
+requests) and `folders.py` (what is in a folder).
 `open` and `mmap` live here and nowhere else in the library.
 """

@@ -12,12 +12,12 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ClosedError, Reason, SourceError
+from ztensor.remote.upload import require_changed_in_place
 from ztensor.source import locking
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.guards import CommitBehind, CommitOver, Guarded
 from ztensor.source.local import FileSource
 from ztensor.source.paths import path_text
-from ztensor.source.upload import require_changed_in_place
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

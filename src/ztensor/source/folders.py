@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import FormatError, SourceNotFoundError, SourcePermissionError
+from ztensor.remote.failures import asked
+from ztensor.remote.hub import Tree, headers, parse_hub_url, tree_url
+from ztensor.remote.prefixes import one_level
+from ztensor.remote.upload import is_there
+from ztensor.remote.urls import place_of
 from ztensor.source.beneath import parts_of
-from ztensor.source.failures import asked
-from ztensor.source.hub import Tree, headers, parse_hub_url, tree_url
-from ztensor.source.prefixes import one_level
 from ztensor.source.reference import Remote, is_option_store
-from ztensor.source.upload import is_there
-from ztensor.source.urls import place_of
 from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _last(paths: Iterable[str], folder: str) -> list[str]:
 
 
 def _of_hub(folder: Remote) -> Tree:
-    from ztensor.source.hub_tree import tree  # brings a client of HTTP
+    from ztensor.remote.hub_tree import tree  # brings a client of HTTP
 
     file = parse_hub_url(folder.url)
     options = dict(folder.storage or {})

@@ -18,7 +18,7 @@ from ztensor.errors import without_secrets
 if TYPE_CHECKING:
     import datetime
 
-    from ztensor.source.urls import Place
+    from ztensor.remote.urls import Place
 
 # Parameters that a signed URL of the scheme always has, and those it may have. A value that alters
 # the answer, such as `versionId`, `snapshot` or `rsct`, is in neither.

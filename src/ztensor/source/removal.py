@@ -214,8 +214,8 @@ def remove_object(remote: Remote, is_ours: Callable[[Remote], bool] | None) -> b
     Raises:
         SourceError: it could not be removed, or not be looked into.
     """
-    from ztensor.source.failures import asked  # most files are on disk
-    from ztensor.source.urls import place_of
+    from ztensor.remote.failures import asked  # most files are on disk
+    from ztensor.remote.urls import place_of
 
     place = place_of(remote)
     if is_ours is not None and not is_ours(remote):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from ztensor.arguments import require_choice
 from ztensor.errors import SourceError, describe
 from ztensor.locks import RLock
+from ztensor.remote.upload import RemoteSink
 from ztensor.source import locking, removal
 from ztensor.source.base import read_bytes
 from ztensor.source.descriptor import Descriptor, OpenFile
@@ -25,7 +26,6 @@ from ztensor.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights
 from ztensor.source.stream import StreamSink
 from ztensor.source.table import remote_of
 from ztensor.source.targets import no_folder, require_own_link, require_place, shown
-from ztensor.source.upload import RemoteSink
 from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:

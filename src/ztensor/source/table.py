@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https", "hf", "memory")
 SCHEMES: Registry[str, Callable[..., Source]] = Registry(
     {
-        **dict.fromkeys(_STORES, "ztensor.source.remote:open_url"),
+        **dict.fromkeys(_STORES, "ztensor.remote.source:open_url"),
         "file": "ztensor.source.table:open_file_url",
     }
 )
@@ -84,7 +84,7 @@ def open_file_url(url: str, storage: Any = None, cache: str | None = None) -> So
     """
     if is_option_store(storage):
         return FileSource(path_of_file_url(url))
-    from ztensor.source.remote import open_url  # most files are on disk
+    from ztensor.remote.source import open_url  # most files are on disk
 
     return open_url(url, storage, cache)
 

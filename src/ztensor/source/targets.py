@@ -14,9 +14,9 @@ from ztensor.errors import (
     SourcePermissionError,
     describe,
 )
+from ztensor.remote.upload import is_there, place_to_write, taken
 from ztensor.source.paths import absolute_path, is_url, path_text
 from ztensor.source.table import remote_of
-from ztensor.source.upload import is_there, place_to_write, taken
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ztensor.remote.whole_folder import WholeFolder
 from ztensor.source.descriptor import Descriptor
 from ztensor.source.locking import folder_in_use, idle_folder
 from ztensor.source.sink import FileSink
-from ztensor.source.whole_folder import WholeFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ import ztensor.fleet
 from tests.remote.lying_server import LyingServer
 from ztensor.errors import ArgumentValueError, SourceError, UsageError
 from ztensor.numpy import load_file, save
+from ztensor.remote.urls import place_of
 from ztensor.source.identity import object_id, unsigned
 from ztensor.source.reference import Remote
-from ztensor.source.urls import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

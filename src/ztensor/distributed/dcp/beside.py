@@ -7,9 +7,9 @@ import os
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
+from ztensor.remote.source import RemoteSource
 from ztensor.source.beneath import files_in, length_beneath, open_beneath
 from ztensor.source.joined import LazyFile, OpenFiles
-from ztensor.source.remote import RemoteSource
 from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from ztensor.formats.pt.values import ElementType
 from ztensor.limits import Budget
 from ztensor.model.account import Tally
 from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.remote.source import RemoteSource
 from ztensor.source.beneath import open_beneath
 from ztensor.source.directory import RemoteFolderSource
-from ztensor.source.remote import RemoteSource
 from ztensor.threads.pool import Pool
 from ztensor.wire.json import charge as json_charge
 

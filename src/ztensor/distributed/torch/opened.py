@@ -22,10 +22,10 @@ from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
 from ztensor.model.dtype import element_count
+from ztensor.remote.upload import is_there
 from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
 from ztensor.source.reference import Remote
-from ztensor.source.upload import is_there
 from ztensor.tree.columns import malformed
 
 if TYPE_CHECKING:

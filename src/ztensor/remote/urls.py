@@ -18,10 +18,10 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
-from ztensor.source.failures import ends_of
-from ztensor.source.hub import headers, parse_hub_url
+from ztensor.remote.failures import ends_of
+from ztensor.remote.hub import headers, parse_hub_url
+from ztensor.remote.stores import store_of
 from ztensor.source.reference import PREFIX, is_http, is_store
-from ztensor.source.stores import store_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

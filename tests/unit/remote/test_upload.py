@@ -11,11 +11,11 @@ import pytest
 import ztensor
 from ztensor.errors import ClosedError, UsageError
 from ztensor.numpy import load_file, save_file
-from ztensor.source import upload
+from ztensor.remote import upload
+from ztensor.remote.upload import RemoteSink, part_bytes_of
 from ztensor.source.reference import Remote
 from ztensor.source.sink import Place, sink_of
 from ztensor.source.targets import Nowhere, require_free
-from ztensor.source.upload import RemoteSink, part_bytes_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,19 +21,19 @@ from ztensor.errors import (
     UsageError,
     without_secrets,
 )
-from ztensor.source.failures import WRITING, asked
+from ztensor.remote.failures import WRITING, asked
+from ztensor.remote.source import RemoteSource
+from ztensor.remote.urls import has_folders, place_of
 from ztensor.source.paths import is_url
 from ztensor.source.reference import is_option_store
-from ztensor.source.remote import RemoteSource
-from ztensor.source.urls import has_folders, place_of
 from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.remote.urls import Place
     from ztensor.source.reference import Remote
     from ztensor.source.removal import Made
-    from ztensor.source.urls import Place
 
 PART_BYTES = 16 << 20
 IN_FLIGHT = 4

@@ -18,8 +18,8 @@ from ztensor.errors import (
     MissingDependencyError,
     UsageError,
 )
+from ztensor.remote.urls import place_of
 from ztensor.source.reference import Remote, with_storage
-from ztensor.source.urls import place_of
 
 pytest.importorskip("obstore")
 

@@ -17,9 +17,9 @@ import ztensor
 from tests.remote.range_server import RangeServer
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceNotFoundError
 from ztensor.numpy import load_file, save_file
-from ztensor.source import cache
+from ztensor.remote import cache
+from ztensor.remote.source import RemoteSource
 from ztensor.source.reference import Remote
-from ztensor.source.remote import RemoteSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -325,7 +325,7 @@ def test_a_folder_that_vanishes(server: RangeServer, folder: Path) -> None:
 
 _READER = """
 import sys, hashlib
-from ztensor.source.remote import RemoteSource
+from ztensor.remote.source import RemoteSource
 from ztensor.source.reference import Remote
 for _ in range(3):
     source = RemoteSource(Remote(sys.argv[1], None, sys.argv[2]))

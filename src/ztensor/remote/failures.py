@@ -18,7 +18,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.source.requested import note_request
+from ztensor.remote.requested import note_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

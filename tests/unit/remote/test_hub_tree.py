@@ -9,8 +9,8 @@ import pytest
 
 from tests.remote.counting import Handler, Seen, Server
 from ztensor.errors import SourceError, SourceNotFoundError, SourcePermissionError
-from ztensor.source import hub_tree
-from ztensor.source.hub_tree import tree
+from ztensor.remote import hub_tree
+from ztensor.remote.hub_tree import tree
 
 LIST = json.dumps([{"type": "file", "path": "a.zt"}, {"type": "directory", "path": "b"}]).encode()
 TOKEN = {"Authorization": "Bearer not-a-real-one"}

@@ -19,20 +19,20 @@ import numpy as np
 
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
 from ztensor.locks import Lock
+from ztensor.remote.cache import cache_of
+from ztensor.remote.failures import changed, ends_of, failure, require_process
+from ztensor.remote.urls import place_of
 from ztensor.source.base import Source, shrunk
-from ztensor.source.cache import cache_of
-from ztensor.source.failures import changed, ends_of, failure, require_process
 from ztensor.source.identity import UNKNOWN, Version, object_id, version_of
 from ztensor.source.pieces import PART_BYTES, Piece, plan, scatter
 from ztensor.source.reference import Remote
-from ztensor.source.urls import place_of
 from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ztensor.source.cache import ObjectCache, VersionCache
-    from ztensor.source.urls import Place
+    from ztensor.remote.cache import ObjectCache, VersionCache
+    from ztensor.remote.urls import Place
 
     Keep = Callable[[int, memoryview], None]
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import SourceError, SourceNotFoundError, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS
+from ztensor.remote.upload import RemoteSink
 from ztensor.sharded.naming import INDEX_SUFFIX, shard_paths
 from ztensor.sharded.owning import remove_index, remove_shard, shards_named
 from ztensor.source.base import read_bytes
 from ztensor.source.removal import Made, remove_object
 from ztensor.source.sink import Place
 from ztensor.source.table import source_of
-from ztensor.source.upload import RemoteSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

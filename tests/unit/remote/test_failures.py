@@ -13,7 +13,7 @@ from ztensor.errors import (
     SourcePermissionError,
     UsageError,
 )
-from ztensor.source.failures import failure, require_process
+from ztensor.remote.failures import failure, require_process
 
 SIGNED = "X-Amz-Signature=0123456789abcdef"
 URL = "s3://bucket/m.zt"

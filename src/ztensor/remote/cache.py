@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator, Sequence
 
+    from ztensor.remote.urls import Place
     from ztensor.source.reference import Remote
-    from ztensor.source.urls import Place
 
     Part = tuple[int, memoryview]  # where it begins in the object, and its memory
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.remote.upload_server import UploadServer
 from ztensor.errors import ArgumentValueError, SourceNotFoundError, UsageError
-from ztensor.source import prefixes
-from ztensor.source.prefixes import expanded, expression, one_level
+from ztensor.remote import prefixes
+from ztensor.remote.prefixes import expanded, expression, one_level
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ztensor.errors import ArgumentValueError
-from ztensor.source.hub import ENDPOINT, headers, parse_hub_url
+from ztensor.remote.hub import ENDPOINT, headers, parse_hub_url
 
 if TYPE_CHECKING:
     from pathlib import Path
