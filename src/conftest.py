@@ -10,6 +10,8 @@ import importlib.util
 _NEEDS = {
     "torch": "torch", "jax": "jax", "flax.py": "jax",
     "distributed/torch": "torch", "distributed/jax.py": "jax",
+    "training/torch_tree.py": "torch", "training/torch_randomness.py": "torch",
+    "training/jax_tree.py": "jax",
     "transformers.py": "torch", "diffusers.py": "torch", "peft.py": "torch",
 }  # fmt: skip
 

@@ -63,10 +63,7 @@ WINGS = (
 MEMBERS = {
     SPEC: "model wire container encoding digest layout spec",
     "distributed": "divided",
-    "training": (
-        "tree states checkpoints lightning accelerate trainer keras torch/tree torch/randomness "
-        "jax/tree"
-    ),
+    "training": "lightning accelerate trainer keras",
     "convert": "converting casting",
     "insight": "analysis page serving notebook fleet model/showing",
     "cli": "installation __main__",

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ztensor.analysis.spreads import Histogram
     from ztensor.analysis.statistics import StatsReport, TensorStats, stats
     from ztensor.analysis.tally import ValueDiff
-    from ztensor.checkpoints import Checkpoint, CheckpointManager, Restored
     from ztensor.converting import (
         ConversionReport,
         FolderReport,
@@ -93,8 +92,9 @@ if TYPE_CHECKING:
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
     from ztensor.source.reference import Remote
-    from ztensor.states import LazyTree, Record, load_tree, open_tree, save_tree
     from ztensor.tensor import Tensor
+    from ztensor.training.checkpoints import Checkpoint, CheckpointManager, Restored
+    from ztensor.training.states import LazyTree, Record, load_tree, open_tree, save_tree
     from ztensor.writing.stream import ObjectSink
     from ztensor.writing.writer import Writer
 
@@ -102,7 +102,7 @@ if TYPE_CHECKING:
 # next to nothing.
 _HOMES = {
     "ztensor.analysis.comparing": "DiffReport TensorDiff diff",
-    "ztensor.checkpoints": "Checkpoint CheckpointManager Restored",
+    "ztensor.training.checkpoints": "Checkpoint CheckpointManager Restored",
     "ztensor.converting": "ConversionReport FolderReport Loss convert convert_folder migrate",
     "ztensor.edit": (
         "Editor RepairReport compact merge remove_tensors rename_tensors repair replace_tensor "
@@ -137,7 +137,7 @@ _HOMES = {
     "ztensor.source.reference": "Remote",
     "ztensor.tensor": "Tensor",
     "ztensor.reading.verify": "VerifyReport",
-    "ztensor.states": "LazyTree Record load_tree open_tree save_tree",
+    "ztensor.training.states": "LazyTree Record load_tree open_tree save_tree",
     "ztensor.writing.stream": "ObjectSink",
     "ztensor.writing.writer": "Writer",
 }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
 from ztensor.options import WriteOptions, require_options
 from ztensor.torch import load_file, save_file
-from ztensor.torch.randomness import random_state, set_random_state
+from ztensor.training.torch_randomness import random_state, set_random_state
 
 if TYPE_CHECKING:
     from typing import Unpack

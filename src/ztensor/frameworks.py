@@ -43,9 +43,14 @@ class Framework(NamedTuple):
 
 FRAMEWORKS: dict[str, Framework] = {
     "torch": Framework(
-        ("torch",), "ztensor.torch.adapter", ("pt", "torch", "pytorch"), "ztensor.torch.tree"
+        ("torch",),
+        "ztensor.torch.adapter",
+        ("pt", "torch", "pytorch"),
+        "ztensor.training.torch_tree",
     ),
-    "jax": Framework(("jax", "jaxlib"), "ztensor.jax.adapter", ("jax", "flax"), "ztensor.jax.tree"),
+    "jax": Framework(
+        ("jax", "jaxlib"), "ztensor.jax.adapter", ("jax", "flax"), "ztensor.training.jax_tree"
+    ),
     "scipy": Framework(("scipy",), "ztensor.scipy"),
 }
 
@@ -128,7 +133,7 @@ class ReadingAdapter(Protocol):
 
 
 class TreeAdapter(Protocol):
-    """What a module has that tells which types of a framework a tree keeps; see `ztensor.tree`."""
+    """Which types of a framework a tree keeps; see `ztensor.training.tree`."""
 
     def tree_form(self, value: Any, /) -> Any:
         """Return what a value is saved as, a `Leaf` or a `Made`; None where it cannot be.

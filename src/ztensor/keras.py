@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
 from ztensor.options import SaveOptions, TreeOptions, require_options
-from ztensor.states import load_tree, save_tree
+from ztensor.training.states import load_tree, save_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

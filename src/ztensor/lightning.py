@@ -32,10 +32,10 @@ from ztensor.source.paths import make_folder, path_text
 from ztensor.source.reference import with_storage
 from ztensor.source.removal import remove_file, remove_object
 from ztensor.source.table import remote_of
-from ztensor.states import save_encoded
-from ztensor.torch.tree import load_tree
-from ztensor.tree.encode import encode
-from ztensor.tree.stored import split_tree
+from ztensor.training.states import save_encoded
+from ztensor.training.torch_tree import load_tree
+from ztensor.training.tree.encode import encode
+from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
     from typing import BinaryIO, Unpack

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.checkpoints import CheckpointManager
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -25,8 +24,9 @@ from ztensor.errors import (
 )
 from ztensor.source.paths import path_text
 from ztensor.torch import save_file
-from ztensor.torch.randomness import random_state
-from ztensor.torch.tree import load_tree
+from ztensor.training.checkpoints import CheckpointManager
+from ztensor.training.torch_randomness import random_state
+from ztensor.training.torch_tree import load_tree
 
 if TYPE_CHECKING:
     from ztensor.typing import Path

@@ -26,7 +26,7 @@ from tests.faults.judge import Outcome
 from tests.faults.trials import COMPOUND, FAULTS, Tally
 from tests.unit.distributed.saving import save as save_parts
 from ztensor import CheckpointManager
-from ztensor.checkpoints.step import name_of, step_of
+from ztensor.training.checkpoints.step import name_of, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -39,7 +39,7 @@ from ztensor.model.dtype import element_count
 from ztensor.model.showing import counted, short_repr
 from ztensor.reading.component import digest_of
 from ztensor.reading.objects import not_found, order_of_bytes
-from ztensor.tree.stored import split_tree
+from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -221,8 +221,8 @@ def _changed_values(
     (ours, our_tree), (theirs, their_tree) = map(split_tree, files)
     if our_tree is None or their_tree is None or _is_same(our_tree, their_tree):
         return {}, *files
-    from ztensor.states import tree_values
-    from ztensor.tree.decode import LeafAt
+    from ztensor.training.states import tree_values
+    from ztensor.training.tree.decode import LeafAt
 
     try:
         values = [tree_values(reader, containers=True) for reader in (first, second)]

@@ -244,8 +244,8 @@ def _pair(before: Any, after: Any) -> dict[str, Any]:
 
 
 def _json_of(value: Any) -> Any:
-    from ztensor.tree.decode import LeafAt
-    from ztensor.tree.flattening import Container
+    from ztensor.training.tree.decode import LeafAt
+    from ztensor.training.tree.flattening import Container
 
     if isinstance(value, (LeafAt, Container)):
         return value_text(value, sys.maxsize)

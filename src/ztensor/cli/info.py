@@ -130,10 +130,10 @@ def summarize(reader: Reader) -> dict[str, Any]:
 
 def _told(reader: Reader) -> dict[str, Any]:
     """Return the attributes, and of a training state what is no tensor, in place of its bytes."""
-    from ztensor.states import tree_values
-    from ztensor.tree.decode import LeafAt
-    from ztensor.tree.flattening import Container
-    from ztensor.tree.stored import split_tree
+    from ztensor.training.states import tree_values
+    from ztensor.training.tree.decode import LeafAt
+    from ztensor.training.tree.flattening import Container
+    from ztensor.training.tree.stored import split_tree
 
     attributes, tree = split_tree(reader.attributes)
     if tree is not None:

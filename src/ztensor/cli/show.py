@@ -113,10 +113,10 @@ def show(terminal: Terminal, options: Namespace) -> None:
 
 def _of_tree(reader: Reader, path: str) -> dict[str, Any]:
     """Return the values at or under a path of a training state; empty where there are none."""
-    from ztensor.states import tree_values
-    from ztensor.tree.decode import LeafAt
-    from ztensor.tree.flattening import Container
-    from ztensor.tree.stored import split_tree
+    from ztensor.training.states import tree_values
+    from ztensor.training.tree.decode import LeafAt
+    from ztensor.training.tree.flattening import Container
+    from ztensor.training.tree.stored import split_tree
 
     if split_tree(reader.attributes)[1] is None:
         return {}

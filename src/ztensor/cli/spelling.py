@@ -86,8 +86,8 @@ def as_json(value: object) -> Any:
 
 def value_text(value: object, limit: int) -> str:
     """Return a value of a saved tree for people: on one line, cut; a tensor by its name."""
-    from ztensor.tree.decode import LeafAt
-    from ztensor.tree.flattening import Container
+    from ztensor.training.tree.decode import LeafAt
+    from ztensor.training.tree.flattening import Container
 
     if isinstance(value, LeafAt):
         return cut(f"tensor '{visible(value.name)}'", limit)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.opening import Reader, reader_over
-from ztensor.states import tree_values
-from ztensor.tree.decode import LeafAt
-from ztensor.tree.flattening import Container
-from ztensor.tree.stored import ATTRIBUTE, split_tree
+from ztensor.training.states import tree_values
+from ztensor.training.tree.decode import LeafAt
+from ztensor.training.tree.flattening import Container
+from ztensor.training.tree.stored import ATTRIBUTE, split_tree
 
 if TYPE_CHECKING:
     from ztensor.container import Emitter

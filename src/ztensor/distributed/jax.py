@@ -28,7 +28,7 @@ from ztensor.errors import (
 from ztensor.jax.values import is_value, require_readable, stored
 from ztensor.options import PartOptions, require_options
 from ztensor.tensor import Tensor
-from ztensor.tree.fitting import fit
+from ztensor.training.tree.fitting import fit
 from ztensor.wire import cbor
 
 if TYPE_CHECKING:

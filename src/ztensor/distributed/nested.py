@@ -14,10 +14,10 @@ from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, STEP, values_kept
 from ztensor.frameworks import FRAMEWORKS
 from ztensor.guard import foreign_bytes
 from ztensor.locks import Lock
-from ztensor.tree.encode import encode
-from ztensor.tree.kinds import Leaf
-from ztensor.tree.names import unique
-from ztensor.tree.stored import ATTRIBUTE, stored_shape
+from ztensor.training.tree.encode import encode
+from ztensor.training.tree.kinds import Leaf
+from ztensor.training.tree.names import unique
+from ztensor.training.tree.stored import ATTRIBUTE, stored_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -56,9 +56,9 @@ from ztensor.guard import foreign_bytes
 from ztensor.limits import Budget
 from ztensor.locks import cached_property
 from ztensor.sharded.naming import ROOT
-from ztensor.tree.decode import decode
-from ztensor.tree.encode import encode
-from ztensor.tree.kinds import MAKERS, Made
+from ztensor.training.tree.decode import decode
+from ztensor.training.tree.encode import encode
+from ztensor.training.tree.kinds import MAKERS, Made
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from ztensor.model.manifest import Manifest
     from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable, Sink
-    from ztensor.tree.decode import LeafAt
+    from ztensor.training.tree.decode import LeafAt
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]

@@ -44,8 +44,8 @@ from ztensor.source.paths import path_text
 from ztensor.source.sink import Durable, FileSink
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
-from ztensor.tree.stored import ATTRIBUTE as TREE
-from ztensor.tree.stored import with_leaves_renamed
+from ztensor.training.tree.stored import ATTRIBUTE as TREE
+from ztensor.training.tree.stored import with_leaves_renamed
 from ztensor.wire.cbor import with_dicts
 from ztensor.writing.output import Output
 from ztensor.writing.writer import Writer

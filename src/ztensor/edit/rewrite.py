@@ -36,7 +36,7 @@ from ztensor.source.reference import Remote
 from ztensor.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.source.table import absolute, is_remote, remote_of, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
-from ztensor.tree.stored import merged_attributes
+from ztensor.training.tree.stored import merged_attributes
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:

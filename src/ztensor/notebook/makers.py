@@ -20,8 +20,8 @@ MAKERS: dict[str, Callable[[Any], Sheet]] = {
     "ztensor.reading.slices.TensorSlice": files.of_slice,
     "ztensor.metadata.TensorMetadata": files.of_metadata,
     "ztensor.tensor.value.Tensor": values.of_tensor,
-    "ztensor.states.LazyTree": values.of_tree,
-    "ztensor.tree.record.Record": values.of_record,
+    "ztensor.training.states.LazyTree": values.of_tree,
+    "ztensor.training.tree.record.Record": values.of_record,
     "ztensor.reading.verify.VerifyReport": results.of_verify,
     "ztensor.analysis.statistics.StatsReport": results.of_stats,
     "ztensor.analysis.statistics.TensorStats": results.of_tensor_stats,
@@ -29,9 +29,9 @@ MAKERS: dict[str, Callable[[Any], Sheet]] = {
     "ztensor.analysis.comparing.TensorDiff": results.of_tensor_diff,
     "ztensor.analysis.insight.Insight": results.of_insight,
     "ztensor.converting.report.ConversionReport": results.of_conversion,
-    "ztensor.checkpoints.step.Checkpoint": runs.of_checkpoint,
-    "ztensor.checkpoints.history.Restored": runs.of_restored,
-    "ztensor.checkpoints.manager.CheckpointManager": runs.of_manager,
+    "ztensor.training.checkpoints.step.Checkpoint": runs.of_checkpoint,
+    "ztensor.training.checkpoints.history.Restored": runs.of_restored,
+    "ztensor.training.checkpoints.manager.CheckpointManager": runs.of_manager,
 }
 
 

@@ -14,7 +14,7 @@ from ztensor.notebook.values import value_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.checkpoints import Checkpoint, CheckpointManager, Restored
+    from ztensor.training.checkpoints import Checkpoint, CheckpointManager, Restored
 
 _COLUMNS = ("step", "size", "written", "metrics", "state")
 

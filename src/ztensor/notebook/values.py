@@ -12,9 +12,9 @@ from ztensor.notebook.sheet import Number, Said, Sheet, Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.states import LazyTree
     from ztensor.tensor import Tensor
-    from ztensor.tree import Record
+    from ztensor.training.states import LazyTree
+    from ztensor.training.tree import Record
 
 _CHARACTERS = 100  # of a plain value
 

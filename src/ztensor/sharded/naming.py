@@ -28,7 +28,8 @@ WAITING = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.[0-9a-f]{8}(?P<extension>\.[
 # What tells of a checkpoint that many processes wrote, and what its format is called.
 ROOT = "checkpoint.zt"
 DIVIDED = "divided"
-# A step of a training run, as `ztensor.checkpoints` calls them: a file, or a folder of files.
+# A step of a training run, as `ztensor.training.checkpoints` calls them: a file, or a folder of
+# files.
 STEP_NAME = re.compile(r"step-([0-9]{8,18})(\.zt)?")
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

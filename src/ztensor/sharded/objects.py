@@ -27,7 +27,7 @@ from ztensor.reading.objects import not_found
 from ztensor.sharded.finding import find_set
 from ztensor.sharded.index import broken_index, some_of, state_of
 from ztensor.sharded.naming import DIVIDED, ROOT
-from ztensor.tree.stored import merged_attributes
+from ztensor.training.tree.stored import merged_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

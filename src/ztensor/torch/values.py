@@ -27,7 +27,7 @@ from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES
 from ztensor.model.manifest import Component
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.tensor import Tensor
-from ztensor.tree.separating import begun_inside
+from ztensor.training.tree.separating import begun_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ import pytest
 import ztensor
 from ztensor.analysis.comparing import MISSING
 from ztensor.cli.exits import ExitCode
-from ztensor.tree.flattening import Container
+from ztensor.training.tree.flattening import Container
 
 if TYPE_CHECKING:
     from pathlib import Path

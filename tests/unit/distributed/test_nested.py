@@ -14,8 +14,8 @@ from tests.unit.distributed.saving import save
 from ztensor.distributed.nested import nested
 from ztensor.distributed.root import PATHS
 from ztensor.errors import NotRepresentableError, ObjectNotFoundError
-from ztensor.states import save_encoded_divided
-from ztensor.tree import encode
+from ztensor.training.states import save_encoded_divided
+from ztensor.training.tree import encode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -249,7 +249,7 @@ def of_torch(order: Any, device: str = "") -> Callable[[Path], None]:
         torch_()
         import torch
 
-        from ztensor.tree.kinds import Leaf, Made
+        from ztensor.training.tree.kinds import Leaf, Made
 
         weight = torch.ones(4, 8, 16, 16)
         if order:

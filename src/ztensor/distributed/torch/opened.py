@@ -26,7 +26,7 @@ from ztensor.remote.upload import is_there
 from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
 from ztensor.source.reference import Remote
-from ztensor.tree.columns import malformed
+from ztensor.training.tree.columns import malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

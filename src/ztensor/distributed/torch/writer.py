@@ -33,7 +33,7 @@ from ztensor.errors import (
 )
 from ztensor.options import PartOptions, require_options
 from ztensor.torch.values import first_line, from_torch, identity
-from ztensor.tree import encode
+from ztensor.training.tree import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

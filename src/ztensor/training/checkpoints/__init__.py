@@ -1,0 +1,19 @@
+"""The steps of a training run in a folder: saved beside the run, kept by rules, resumed from.
+
+A step is a file, `step-00000100.zt`, that holds a tree (see `ztensor.training.states`) and, in the
+attribute `checkpoint`, its number and metrics. No other file says anything about it: a step exists
+where its file opens and says the number of its name. So whatever ends a process, the folder has the
+old steps, or the new one beside them, or it without some of those that the rules do not keep.
+
+Read `step.py` (one step, and what is damage), `place.py` (a folder or the prefix of a store),
+`rules.py` (which steps are kept), `staging.py` (the one copy that a save in the background takes),
+`listing.py` and `history.py` (what there is, and reading it back), `interrupting.py` (signals) and
+`manager.py`, which saves and removes. What a tree is belongs to `ztensor/tree/`, how a file
+becomes whole to `ztensor/source/`.
+"""
+
+from ztensor.training.checkpoints.history import Restored
+from ztensor.training.checkpoints.manager import CheckpointManager
+from ztensor.training.checkpoints.step import Checkpoint
+
+__all__ = ["Checkpoint", "CheckpointManager", "Restored"]

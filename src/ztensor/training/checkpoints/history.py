@@ -1,0 +1,338 @@
+"""What there is of a run: its steps, the newest, the best, and the state that one of them is."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import operator
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    FormatError,
+    ObjectNotFoundError,
+    ZTensorError,
+    describe,
+)
+from ztensor.interactive import Shown
+from ztensor.model.showing import counted
+from ztensor.opening import open as open_files
+from ztensor.training.checkpoints.listing import Listing
+from ztensor.training.checkpoints.place import Prefix, file_name, judged
+from ztensor.training.checkpoints.rules import mode_of, ranked
+from ztensor.training.checkpoints.step import (
+    Checkpoint,
+    is_damage,
+    is_unreadable,
+    told_by,
+    why_not_a_step,
+)
+from ztensor.training.checkpoints.whole import read_divided
+from ztensor.training.states import AS_SAVED, read_tree
+from ztensor.training.tree.fitting import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ztensor.training.checkpoints.place import Entry, StepPlace
+    from ztensor.training.checkpoints.rules import Best, Mode, Rules
+    from ztensor.typing import Path
+
+_LOG = logging.getLogger("ztensor")
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored(Shown):
+    """A step that was read back.
+
+    Attributes:
+        step: its number.
+        tree: the state.
+        metrics: as they were saved.
+        skipped: newer steps that are damaged, the newest first, each with what is wrong with it.
+    """
+
+    step: int
+    tree: Any = dataclasses.field(repr=False)  # all of a model
+    metrics: Mapping[str, float]
+    skipped: tuple[tuple[int, ZTensorError], ...] = ()
+
+
+class History:
+    """The steps of a run; `ztensor.CheckpointManager` adds to them.
+
+    Args:
+        place: where they are.
+        rules: which are kept, and which are best.
+    """
+
+    def __init__(self, place: StepPlace, rules: Rules) -> None:
+        self._place = place
+        self._listing = Listing(place)
+        self._rules = rules
+        self._in_use = -1  # the step restored from, which no rule removes; -1 for none
+
+    def _settle(self, *, wait: bool = True) -> None:
+        """Wait for a step that is being saved, and raise what it failed with."""
+
+    # --- What is there ----------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return all steps by number, those that do not open with what is wrong with them.
+
+        Only the ends of files are read; `verify` reads all.
+
+        Raises:
+            SourceError: the folder cannot be listed, or a file not be read.
+        """
+        return self._listing.read(self._listing.entries())
+
+    @property
+    def name(self) -> str:
+        """Return the folder, or the URL."""
+        return self._place.name
+
+    @property
+    def is_remote(self) -> bool:
+        """Return whether the steps are in a store."""
+        return isinstance(self._place, Prefix)
+
+    def newest(self, count: int = 20) -> tuple[int, list[Checkpoint]]:
+        """Return how many steps there are, and so many of the newest, the newest first.
+
+        Args:
+            count: how many of them are looked at.
+
+        Raises:
+            SourceError: as `checkpoints`.
+        """
+        entries = self._listing.entries()
+        newest = entries[-count:] if count > 0 else []
+        return len(entries), self._listing.read(reversed(newest))
+
+    def steps(self) -> list[int]:
+        """Return the steps that open, by number.
+
+        Raises:
+            SourceError: as `checkpoints`.
+        """
+        return [one.step for one in self.checkpoints() if one.problem is None]
+
+    def latest(self) -> int | None:
+        """Return the newest step that opens; None where there is none.
+
+        Raises:
+            SourceError: as `checkpoints`.
+        """
+        while True:
+            for entry in reversed(self._listing.entries()):
+                one = self._listing.look(entry)
+                if one is None:  # another manager removed it since, having saved a newer one
+                    break
+                if one.problem is None:
+                    return one.step
+            else:
+                return None
+
+    def best(self, metric: str | None = None, mode: Mode | None = None) -> int | None:
+        """Return the step whose metric is best; of two equal ones the later.
+
+        Args:
+            metric: its name; by default that of the first rule of `keep_best`.
+            mode: "min" or "max"; by default that of the rule of this metric.
+
+        Returns:
+            The step; None where none that opens has the metric as a number.
+
+        Raises:
+            ArgumentValueError: neither an argument nor a rule says which metric and which mode.
+            SourceError: as `checkpoints`.
+        """
+        rule = self._best_rule(metric)
+        metric = metric if rule is None else rule.metric
+        mode = mode_of(mode) if mode is not None else None if rule is None else rule.mode
+        if metric is None or mode is None:
+            raise ArgumentValueError(
+                "no rule of keep_best says which metric is best, and which end of it; pass both",
+                found=describe(metric, 60),
+            )
+        opens = (one for one in self.checkpoints() if one.problem is None)
+        return next(iter(ranked(opens, metric, mode)), None)
+
+    def _best_rule(self, metric: str | None) -> Best | None:
+        rules = self._rules.best
+        return next((rule for rule in rules if metric in (None, rule.metric)), None)
+
+    def path(self, step: int) -> Path:
+        """Return where a step is, or would be: a path, or a URL with what opens its store.
+
+        Raises:
+            SourceError: as `checkpoints`.
+        """
+        path: Path = self._place.path(self._name(step_number(step)))
+        return path
+
+    def _name(self, step: int) -> str:
+        for entry in self._listing.entries():
+            if entry.step == step:
+                return entry.name
+        return file_name(step)
+
+    # --- Reading ----------------------------------------------------------------------------
+
+    def restore(
+        self,
+        step: int | None = None,
+        *,
+        into: Any = None,
+        only: str | Iterable[str] | None = None,
+        types: Iterable[type] = (),
+        threads: int | None = None,
+    ) -> Restored | None:
+        """Read a step back: the newest whose every byte is right.
+
+        Values come as they were saved, tensors of torch on the CPU and in memory of their own,
+        each checked against its digest. The step is not removed by a rule of this manager.
+
+        A divided step comes as a whole, in this process. One that
+        `torch.distributed.checkpoint.save` wrote is nested as it was; one of `jax.save_sharded` is
+        a dict by the names of leaves, or a tree like `into`; one of `ztensor.distributed` is a dict
+        by the names of tensors and values. To read only what a process needs, use
+        `ztensor.torch.StorageReader(manager.path(step))`, or `ztensor.jax.load_file` with
+        `sharding=`.
+
+        Args:
+            step: the step; None for the newest. One that is damaged, or says that it is of a newer
+                version or longer than is allowed, is then skipped, which is logged and told in
+                `skipped`, and the one before it taken. An intact file that is not a step, and only
+                has the name of one, is passed over, which is logged.
+            into: as for `ztensor.load_tree`, like all that follow.
+            only: patterns of keys joined by dots.
+            types: classes of records.
+            threads: how many read or decompress.
+
+        Returns:
+            The step; None where `step` is None and there is none at all, as in a new run.
+
+        Raises:
+            ObjectNotFoundError: there is no such step.
+            FormatError: the step, or every step, is damaged; or no file is the step that its name
+                says, and one is another step.
+            UnsupportedVersionError: no step is readable, and one needs a newer release.
+            ArgumentValueError: the step has another tree than `into`.
+            SourceError: the folder or a file cannot be read, which is not taken for damage.
+            ZTensorError: what else `ztensor.load_tree` raises.
+        """
+        self._settle()
+        if step is not None:
+            return self._restored(self._entry(step_number(step)), into, only, types, threads)
+        skipped: dict[int, ZTensorError] = {}
+        others: dict[int, ZTensorError] = {}
+        while True:
+            for entry in reversed(self._listing.entries()):
+                try:
+                    found = self._restored(entry, into, only, types, threads)
+                except FileNotFoundError:  # another manager removed it, having saved a newer one
+                    break
+                except ZTensorError as error:
+                    if why_not_a_step(error) is not None:
+                        others[entry.step] = error
+                        continue
+                    if not is_unreadable(error):
+                        raise
+                    self._skip(entry, error)
+                    skipped[entry.step] = error
+                else:
+                    _pass_over(others.values())
+                    older = ((step, error) for step, error in skipped.items() if step > found.step)
+                    return dataclasses.replace(found, skipped=tuple(older))
+            else:
+                break
+        if not skipped:
+            _pass_over(others.values(), is_new=True)
+            return None
+        newest = skipped[max(skipped)]
+        for step in sorted(skipped, reverse=True):
+            if not is_damage(skipped[step]):
+                raise skipped[step]
+        raise FormatError(
+            f"no step is whole; {counted(len(skipped), 'step')} tried, the newest: {newest}",
+            reason=newest.reason,
+            file=self._place.name,
+        )
+
+    def _skip(self, entry: Entry, error: ZTensorError) -> None:
+        self._listing.note_damage(entry, error)
+        place = describe(self._place.name, 200)
+        _LOG.warning("%s: step %d cannot be read and is skipped: %s", place, entry.step, error)
+
+    def _entry(self, step: int) -> Entry:
+        for entry in self._listing.entries():
+            if entry.step == step:
+                return entry
+        raise ObjectNotFoundError(f"there is no step {step}", file=self._place.name)
+
+    def _restored(
+        self, entry: Entry, into: Any, only: Any, types: Any, threads: int | None
+    ) -> Restored:
+        if entry.is_divided:
+            path = self._place.path(entry.file)
+            with judged(self._place, entry):
+                metrics, tree = read_divided(path, entry.step, into, only, types, threads)
+            self._in_use = entry.step
+            return Restored(entry.step, tree, metrics)
+        path = self._place.path(entry.name)
+        with judged(self._place, entry), open_files(path) as reader:
+            metrics, _ = told_by(reader, entry.step)
+            tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)
+        if into is not None:
+            tree = fit(into, tree)
+        self._in_use = entry.step
+        return Restored(entry.step, tree, metrics)
+
+    def verify(self, step: int | None = None) -> list[Checkpoint]:
+        """Read every byte of a step, or of all, and return them with what is wrong with each.
+
+        Raises:
+            ObjectNotFoundError: there is no such step.
+            SourceError: as `checkpoints`.
+        """
+        self._settle()
+        entries = self._listing.entries() if step is None else [self._entry(step_number(step))]
+        return self._listing.read(entries, whole=True)
+
+
+def _pass_over(others: Iterable[ZTensorError], *, is_new: bool = False) -> None:
+    """Log which files have the name of a step, and are not that step.
+
+    Raises:
+        FormatError: the run is new, and a file is another step: no run begins anew because its
+            files were renamed.
+    """
+    for error in others:
+        cause = why_not_a_step(error)
+        if is_new and cause is not None and cause.is_another:
+            raise error
+        _LOG.warning("passed over: %s", error)
+
+
+def step_number(given: Any) -> int:
+    """Return the number of a step.
+
+    Raises:
+        ArgumentTypeError: it is no integer.
+        ArgumentValueError: it is negative, or has more digits than a name.
+    """
+    try:
+        step = operator.index(given)
+    except TypeError:
+        step = None
+    if step is None or isinstance(given, bool):
+        raise ArgumentTypeError("the number of a step is an integer", found=describe(given, 40))
+    if not 0 <= step < 10**18:
+        raise ArgumentValueError(
+            "the number of a step is not negative, and has at most 18 digits",
+            found=describe(given, 40),
+        )
+    return step

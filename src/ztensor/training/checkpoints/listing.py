@@ -1,0 +1,138 @@
+"""What a place has of each step; what was read of a file is read again only once it changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ztensor.distributed.opened import DividedObjects
+from ztensor.errors import FormatError, UnsupportedError, ZTensorError
+from ztensor.opening import open as open_files
+from ztensor.training.checkpoints.place import judged
+from ztensor.training.checkpoints.step import (
+    NO_ROOT,
+    Checkpoint,
+    is_unreadable,
+    not_a_step,
+    told_by,
+    told_by_root,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ztensor.opening import Reader
+    from ztensor.training.checkpoints.place import Entry, StepPlace
+
+
+class Listing:
+    """The steps of a place.
+
+    Args:
+        place: the place.
+    """
+
+    def __init__(self, place: StepPlace) -> None:
+        self._place = place
+        self._read: dict[int, tuple[object, Checkpoint]] = {}
+        # Damage that only reading all of a file shows, by what the file was then.
+        self._damage: dict[int, tuple[object, ZTensorError]] = {}
+
+    def entries(self) -> list[Entry]:
+        """Return all names that are steps', by number.
+
+        Raises:
+            SourceError: they cannot be listed.
+        """
+        entries = self._place.entries()
+        there = {entry.step for entry in entries}
+        self._read = {step: one for step, one in self._read.items() if step in there}
+        return entries
+
+    def read(self, entries: Iterable[Entry], *, whole: bool = False) -> list[Checkpoint]:
+        """Return the steps of some names; one that is gone meanwhile is left out.
+
+        Args:
+            entries: the names.
+            whole: True reads every byte of each.
+
+        Raises:
+            SourceError: one cannot be read.
+        """
+        found = (self.look(entry, whole=whole) for entry in entries)
+        return [one for one in found if one is not None]
+
+    def look(self, entry: Entry, *, whole: bool = False) -> Checkpoint | None:
+        """Return the step of a name; None where it is gone.
+
+        Raises:
+            SourceError: it cannot be read.
+        """
+        try:
+            return self._checkpoint(entry, whole=whole)
+        except FileNotFoundError:
+            return None
+
+    def note_damage(self, entry: Entry, error: ZTensorError) -> None:
+        """Know from now on that a step is damaged, until something else has its name."""
+        self._damage[entry.step] = entry.stamp, error
+
+    def forget_damage(self, step: int) -> None:
+        """Know that the step was replaced."""
+        self._damage.pop(step, None)
+
+    def opens(self, entry: Entry) -> bool:
+        """Return whether a name is a step that can be read, as far as is known."""
+        return any(one.problem is None for one in self.read([entry]))
+
+    def _checkpoint(self, entry: Entry, *, whole: bool) -> Checkpoint:
+        stamp, error = self._damage.get(entry.step, (None, None))
+        if error is not None and stamp == entry.stamp:
+            return self._of(entry, problem=error)
+        known, found = self._read.get(entry.step, (None, None))
+        if found is None or whole or known is None or known != entry.stamp:
+            found = self._opened(entry, whole=whole)
+            if whole and found.problem is not None:
+                self.note_damage(entry, found.problem)
+            else:
+                self._read[entry.step] = entry.stamp, found
+        return found
+
+    def _opened(self, entry: Entry, *, whole: bool) -> Checkpoint:
+        path = self._place.path(entry.file)
+        told: dict[str, Any] = {}
+        try:
+            with judged(self._place, entry), open_files(path, mmap=False) as reader:
+                objects = reader.objects
+                if isinstance(objects, DividedObjects):
+                    values = objects.root.values
+                    told["metrics"] = told_by_root(values, entry.step, str(path))
+                elif entry.is_divided:
+                    raise not_a_step(NO_ROOT, None, reader.name)
+                else:
+                    told["metrics"], told["is_pinned"] = told_by(reader, entry.step)
+                told |= _checked(reader) if whole else {}
+            return self._of(entry, **told)
+        except ZTensorError as error:
+            if not isinstance(error, (FormatError, UnsupportedError)) and not is_unreadable(error):
+                raise
+            return self._of(entry, problem=error)
+
+    def _of(self, entry: Entry, **told: Any) -> Checkpoint:
+        path = str(self._place.path(entry.name))
+        return Checkpoint(entry.step, path, entry.nbytes, entry.modified, **told)
+
+
+def _checked(reader: Reader) -> dict[str, Any]:
+    """Read all of a file, and return what a `Checkpoint` says of that."""
+    report = reader.verify()
+    if not report.problems:
+        return {"is_checked": report.ok}
+    problem = report.problems[0]
+    error = FormatError(
+        problem.message,
+        reason=problem.reason,
+        file=reader.name,
+        object_name=problem.object_name,
+        component=problem.component,
+    )
+    return {"problem": error}

@@ -1,0 +1,490 @@
+"""`CheckpointManager`: saves the steps of a run, keeps those its rules say, and finds the last."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Self, SupportsFloat
+
+from ztensor.container import LATEST
+from ztensor.distributed.root import STEP
+from ztensor.edit import set_attributes
+from ztensor.errors import (
+    ArgumentValueError,
+    ClosedError,
+    FormatError,
+    SourceNotFoundError,
+    UsageError,
+    describe,
+)
+from ztensor.interactive import Hinted, Shown
+from ztensor.opening import open as open_files
+from ztensor.options import WriteOptions, require_options
+from ztensor.threads.background import Background
+from ztensor.training.checkpoints.history import History, step_number
+from ztensor.training.checkpoints.interrupting import Interruption
+from ztensor.training.checkpoints.place import file_name, place_of
+from ztensor.training.checkpoints.rules import positive, rules_of
+from ztensor.training.checkpoints.staging import Staging
+from ztensor.training.checkpoints.step import (
+    attributes_of,
+    metrics_of,
+    name_of,
+    told_by,
+    why_not_a_step,
+)
+from ztensor.training.states import save_encoded, save_encoded_divided
+from ztensor.training.tree.encode import encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
+
+    from ztensor.source.sink import Durable
+    from ztensor.training.checkpoints.rules import Mode
+    from ztensor.training.tree.encode import Encoded
+    from ztensor.typing import Path, Storage
+
+
+class CheckpointManager(Shown, Hinted, History):
+    """Saves the steps of a training run in a folder, removes old ones, and resumes from the last.
+
+    A step is one file, `step-00000100.zt`, that `ztensor.load_tree` reads, too. It appears as a
+    whole or not at all, on disk before anything older is removed. There is no other file: what
+    the folder has is what its files say. A divided checkpoint (see `ztensor.distributed`) in a
+    folder `step-00000100` is a step, too: `save_divided` writes one.
+
+    Nothing is read from a clock, and two managers may use one folder: what one removed is gone for
+    the other, too.
+
+    Args:
+        where: a folder, made when the first step is saved; or a URL of a store, `s3://bucket/run`.
+        keep: so many of the newest steps stay; None for all.
+        keep_best: and so many of the best, such as `("loss", 2, "min")`; or a list of such.
+        keep_every: and the steps that this divides.
+        every: `save` and `should_save` take only the steps that this divides; None takes all.
+        background: True copies the state and writes it in a thread: it may be changed as soon as
+            `save` returns. A second save waits for the first.
+        durable: True has each step on disk before an old one is removed; False leaves that to the
+            system, and a power cut may then cost the newest step.
+        increments: True makes a step a folder, and writes only tensors whose bytes are not those of
+            the step before: these get another name, by a hard link. It saves space and time where
+            much stays as it is, such as frozen weights under an adapter; an optimizer changes each
+            number it trains at each step. What several steps share is damaged in all of them, if it
+            is damaged.
+        overwrite_newer: whether steps that are newer than the one being saved, of a run that went
+            on from an older one, are removed after it is saved. False refuses to save.
+        on_signal: a signal, such as `"SIGTERM"`, after which the next step is saved whatever its
+            number is, and `interrupted` is true.
+        compression: as for `ztensor.save_tree`.
+        storage: see `ztensor.typing.OpenOptions`.
+        options: see `ztensor.typing.WriteOptions`.
+
+    Raises:
+        ArgumentTypeError: an argument is of a type that cannot be.
+        ArgumentValueError: a count is not positive, there is no such signal, or `increments` is
+            given with a `checksum`, a `version` or another of `WriteOptions`.
+        UsageError: `on_signal` is given in another thread than the main one.
+    """
+
+    def __init__(
+        self,
+        where: Path,
+        *,
+        keep: int | None = 3,
+        keep_best: tuple[str, int, Mode] | Iterable[tuple[str, int, Mode]] | None = None,
+        keep_every: int | None = None,
+        every: int | None = None,
+        background: bool = True,
+        durable: Durable = True,
+        increments: bool = False,
+        overwrite_newer: bool = False,
+        on_signal: str | None = None,
+        compression: bool | int | str = False,
+        storage: Storage | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> None:
+        require_options("CheckpointManager", options, WriteOptions)
+        super().__init__(place_of(where, storage), rules_of(keep, keep_best, keep_every))
+        self._every = None if every is None else positive(every, "every")
+        self._background = background
+        self._overwrite_newer = overwrite_newer
+        self._options: dict[str, Any] = {
+            "durable": durable,
+            "compression": compression,
+            **options,
+        }
+        defaults = ("checksum", True), ("version", LATEST)
+        own = {name: value for name, value in options.items() if (name, value) not in defaults}
+        if increments and own:
+            raise ArgumentValueError(
+                "increments have digests and a version of their own",
+                expected="the default checksum and version",
+                found=describe(own, 60),
+            )
+        self._increments = increments
+        self._staging = Staging()
+        self._saving: Background | None = None
+        self._process = os.getpid()
+        self._is_closed = False
+        self._last: int | None = None  # saved here; older ones are an older run
+        self._signal = None if on_signal is None else Interruption(on_signal)
+
+    # --- Saving -----------------------------------------------------------------------------
+
+    def should_save(self, step: int) -> bool:
+        """Return whether `save` would save a step: `every` divides it, or a signal came."""
+        step = step_number(step)
+        return self.interrupted or self._every is None or step % self._every == 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Return whether the signal came: save, and leave the loop."""
+        return self._signal is not None and self._signal.came
+
+    def save(
+        self,
+        step: int,
+        tree: object,
+        metrics: Mapping[str, SupportsFloat] | None = None,
+        *,
+        force: bool = False,
+    ) -> bool:
+        """Save a step, unless `every` says no; then remove what no rule keeps.
+
+        In the background this returns after one copy of the state. After a signal it returns when
+        the step is on disk.
+
+        Args:
+            step: its number; one that is there is replaced.
+            tree: the state; see `ztensor.save_tree`.
+            metrics: names to numbers, by which `keep_best` and `best` judge.
+            force: True saves whatever `every` says.
+
+        Returns:
+            Whether it was, or will be, saved.
+
+        Raises:
+            NotRepresentableError: a value cannot be kept; the message has its place.
+            UsageError: there is a newer step, of a run that went further than this one; or the name
+                of the step is a link, or has a file that is not that step.
+            SourceError: the step could not be written, or an old one not removed; of a save in the
+                background this is raised by the next call of the manager, once.
+            ClosedError: the manager was closed.
+        """
+        step = step_number(step)
+        told = self._told(step, metrics, force=force)
+        if told is None:
+            return False
+        encoded = encode(tree)
+        if not self._background:
+            self._commit(step, encoded, told)
+            return True
+        encoded = self._staging.copied(encoded)
+        commit = functools.partial(self._commit, step, encoded, told)
+        self._saving = Background(commit, f"{describe(self._place.name)}: step {step}")
+        self._saving.start()
+        if self.interrupted:
+            self._settle()
+        return True
+
+    def save_divided(
+        self,
+        step: int,
+        write: Callable[[Path, Mapping[str, object]], object],
+        metrics: Mapping[str, SupportsFloat] | None = None,
+        *,
+        process: int = 0,
+        force: bool = False,
+    ) -> bool:
+        """Save a step that several processes write, unless `every` says no; all of them call it.
+
+            def write(folder, values):
+                dcp.save(state, storage_writer=StorageWriter(folder, values=values))
+
+            manager.save_divided(step, write, process=torch.distributed.get_rank())
+
+        `write` runs at once, in each process, and returns when the root is in place. Then process 0
+        removes what no rule keeps. Nothing is done in the background.
+
+        Args:
+            step: its number; one that is there is replaced.
+            write: is called with the folder, which is there, or the URL, and with values for the
+                root that make it this step. `ztensor.torch.StorageWriter`,
+                `ztensor.jax.save_sharded` and `ztensor.distributed.commit` take both.
+            metrics: as for `save`; those of the process that writes the root count.
+            process: the number of this process.
+            force: True saves whatever `every` says.
+
+        Returns:
+            Whether it was saved.
+
+        Raises:
+            UsageError: there is a newer step, of a run that went further than this one; or a file
+                of this step; or `write` left no root.
+            SourceError: an old step could not be removed.
+            ClosedError: the manager was closed.
+            Exception: what `write` raises. Older steps are as they were.
+        """
+        step = step_number(step)
+        told = self._told(step, metrics, force=force)
+        if told is None:
+            return False
+        self._require_no_file(step)
+        durable = self._options["durable"] is True
+        if process == 0:
+            self._place.prepare(durable=durable)
+        with self._place.writing(name_of(step), durable=durable and process == 0) as path:
+            write(path, told)
+        self._listing.forget_damage(step)
+        self._last = step
+        if process == 0:
+            if not any(one.step == step for one in self._listing.entries()):
+                raise UsageError("no root was written, which makes it a step", file=str(path))
+            self._retain(step)
+        return True
+
+    def _told(
+        self, step: int, metrics: Mapping[str, SupportsFloat] | None, *, force: bool
+    ) -> dict[str, object] | None:
+        """Return what a step tells of itself that may be saved now; None where `every` says no."""
+        self._require_open()
+        told = attributes_of(step, metrics_of(metrics))
+        if not (force or self.should_save(step)):
+            self._settle(wait=False)
+            return None
+        self._settle()
+        self._require_newest(step)
+        self._require_own_name(step)
+        return told
+
+    def wait(self) -> None:
+        """Wait for a save in the background.
+
+        Raises:
+            SourceError: it failed; this is raised once.
+        """
+        self._settle()
+
+    def close(self) -> None:
+        """Wait for a save in the background, and give up the signal. May be called again.
+
+        Raises:
+            SourceError: the save failed; this is raised once.
+        """
+        if self._process != os.getpid():
+            return
+        self._is_closed = True
+        if self._signal is not None:
+            self._signal.give_up()
+        try:
+            self._settle()
+        finally:
+            self._staging.clear()
+
+    def __enter__(self) -> Self:
+        """Return the manager itself."""
+        self._require_open()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close it; where an exception is under way, a failed save is noted on that."""
+        raised = sys.exception()
+        try:
+            self.close()
+        except Exception as error:
+            if raised is None:
+                raise
+            raised.add_note(f"and the last save failed: {error}")
+
+    def _settle(self, *, wait: bool = True) -> None:
+        """Wait for the thread, and raise what it failed with."""
+        saving = self._saving
+        if saving is None or self._process != os.getpid():
+            return
+        if wait or not saving.is_running:
+            saving.end()
+            self._saving = None
+
+    def _commit(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
+        self._place.prepare(durable=self._options["durable"] is True)
+        if self._increments:
+            self._save_increment(step, encoded, told)
+        else:
+            save_encoded(encoded, self._place.path(file_name(step)), told, **self._options)
+        # From here on the step is there, whatever becomes of older ones.
+        self._listing.forget_damage(step)
+        self._last = step
+        self._retain(step)
+
+    def _save_increment(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
+        self._require_no_file(step)
+        older = [one for one in self._listing.entries() if one.is_divided and one.step != step]
+        opens = (one for one in reversed(older) if self._listing.opens(one))
+        since = next((self._place.path(one.name) for one in opens), None)
+        durable = self._options["durable"]
+        save = functools.partial(
+            save_encoded_divided, durable=durable, compression=self._options["compression"]
+        )
+        with self._place.writing(name_of(step), durable=durable is True) as path:
+            try:
+                save(encoded, path, told, since=since)
+            except (SourceNotFoundError, FormatError):
+                if since is None:
+                    raise
+                # The older step lacks a file, or another manager removed it: all is written.
+                save(encoded, path, told, since=None)
+
+    def _require_no_file(self, step: int) -> None:
+        """Refuse to save a step as a folder beside its file, which readers would take for it."""
+        for entry in self._listing.entries():
+            if entry.step == step and not entry.is_divided:
+                raise UsageError(
+                    f"step {step} is there as a file: delete it first",
+                    file=str(self._place.path(entry.name)),
+                )
+
+    def _retain(self, newest: int) -> None:
+        """Remove what no rule keeps, one step at a time, the oldest first."""
+        entries = self._listing.entries()
+        newer = [entry for entry in entries if entry.step > newest]
+        steps = self._listing.read(entry for entry in entries if entry.step <= newest)
+        own = next((one for one in steps if one.step == newest), None)
+        if own is not None and own.problem is not None:
+            raise own.problem  # older ones are all there is
+        kept = self._rules.kept([one for one in steps if one.problem is None])
+        kept |= {newest, self._in_use, *(one.step for one in steps if one.problem is not None)}
+        gone = [entry for entry in entries if entry.step < newest and entry.step not in kept]
+        if self._overwrite_newer:
+            gone += [entry for entry in newer if self._listing.opens(entry)]
+        for entry in gone:
+            self._place.remove(entry)
+        self._place.clear(newest)
+
+    def _require_newest(self, step: int) -> None:
+        """Refuse to save behind a step that opens: the rules would take it for the newest."""
+        if self._last is not None and step > self._last:
+            return  # looked at before; what is newer now, another run saved meanwhile
+        newer = [entry for entry in self._listing.entries() if entry.step > step]
+        opens = [one for one in self._listing.read(newer) if one.problem is None]
+        if not opens:
+            return
+        if not self._overwrite_newer:
+            error = UsageError(
+                f"step {step} is older than step {opens[-1].step}, which is there: another run "
+                "went further; save in another folder, or remove its steps",
+                file=self._place.name,
+            )
+            error.in_python = "overwrite_newer=True removes newer steps once this one is saved"
+            raise error
+        for one in opens:
+            if one.is_pinned:
+                raise UsageError(
+                    f"step {one.step} is newer than step {step}, and is pinned",
+                    file=self._place.name,
+                )
+
+    def _require_own_name(self, step: int) -> None:
+        """Refuse to save a step through a link, or over a file that is not that step."""
+        self._place.require_no_link(step)
+        entries = [entry for entry in self._listing.entries() if entry.step == step]
+        for one in self._listing.read(entries):
+            if one.problem is not None and why_not_a_step(one.problem) is not None:
+                raise UsageError(
+                    f"the name of step {step} has a file that is not that step: move it away",
+                    file=one.path,
+                )
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ClosedError("the manager was closed", file=self._place.name)
+        if self._process != os.getpid():
+            raise UsageError(
+                "the manager was made in another process; make one in this", file=self._place.name
+            )
+
+    # --- Removing ---------------------------------------------------------------------------
+
+    def pin(self, step: int, *, pinned: bool = True) -> None:
+        """Keep a step whatever the rules say, or no longer.
+
+        The file is replaced by a copy that says so.
+
+        Raises:
+            ObjectNotFoundError: there is no such step.
+            UsageError: the step is in a store, where nothing is changed in place; or is divided.
+            ZTensorError: what `ztensor.set_attributes` raises.
+        """
+        self._settle()
+        entry = self._entry(step_number(step))
+        path = self._place.path(entry.name)
+        if entry.is_divided:
+            raise UsageError("a divided step is not pinned: no attribute says so", file=str(path))
+        with open_files(path) as reader:
+            told_by(reader, entry.step)
+            told = dict(reader.attributes[STEP])
+        told.pop("pinned", None)
+        set_attributes(path, {STEP: told | ({"pinned": True} if pinned else {})}, atomic=True)
+
+    def delete(self, step: int) -> None:
+        """Remove a step, whatever the rules say.
+
+        Other files in its folder stay.
+
+        Raises:
+            ObjectNotFoundError: there is no such step.
+            UsageError: the name of the step is a link, or has a file that is not that step; or
+                another manager is saving it.
+            SourceError: it could not be removed.
+        """
+        self._settle()
+        entry = self._entry(step_number(step))
+        if not self._place.remove(entry):
+            raise UsageError(
+                f"step {step} is not removed: its name is a link, its file is not that step, or "
+                "another manager is saving it",
+                file=str(self._place.path(entry.name)),
+            )
+
+    def prune(self, *, damaged: bool = False, dry_run: bool = False) -> list[int]:
+        """Remove what no rule keeps, as each save does, and what killed saves left.
+
+        First the newest steps are read until one is right: that one stays in any case, and a
+        damaged one counts for no rule.
+
+        Args:
+            damaged: True removes damaged steps, too; but not where no step is right, and no intact
+                file that only has the name of a step.
+            dry_run: True removes nothing.
+
+        Returns:
+            The steps that were removed, or would be, by number.
+
+        Raises:
+            SourceError: one cannot be read or removed.
+        """
+        self._settle()
+        entries = self._listing.entries()
+        newest: int | None = None
+        for entry in reversed(entries):
+            if any(one.problem is None for one in self._listing.read([entry], whole=True)):
+                newest = entry.step
+                break
+        if newest is None:
+            return []
+        steps = self._listing.read(entries)
+        kept = self._rules.kept([one for one in steps if one.problem is None])
+        kept |= {newest, self._in_use}
+        kept |= {one.step for one in steps if one.problem and not (damaged and one.is_damaged)}
+        gone = [entry for entry in entries if entry.step not in kept and not entry.is_link]
+        if not dry_run:
+            self._place.prepare(durable=False)
+            for entry in gone:
+                self._place.remove(entry)
+            self._place.clear(newest)
+        return [entry.step for entry in gone]
+
+    def __repr__(self) -> str:
+        """Return the place of the run."""
+        return f"<ztensor.CheckpointManager {describe(self._place.name)}>"

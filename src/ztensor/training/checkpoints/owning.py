@@ -1,0 +1,63 @@
+"""Whether a file is the step that its name says: only such files are removed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from ztensor.contents import may_be_of_ours, open_file
+from ztensor.distributed.root import is_root, parse_root
+from ztensor.errors import FormatError, ZTensorError
+from ztensor.opening import open as open_files
+from ztensor.training.checkpoints.step import told_by, told_by_root, why_not_a_step
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from ztensor.source.reference import Remote
+
+
+def is_step_file(given: BinaryIO | Remote, step: int) -> bool:
+    """Return whether a file says that it is a step, or may be one that is damaged.
+
+    Args:
+        given: the file, open, or its URL.
+        step: the number of the step.
+
+    Raises:
+        SourceError: it cannot be read.
+        UnsupportedError: a newer release wrote it.
+    """
+    try:
+        with open_files(given, mmap=False) as reader:
+            told_by(reader, step)
+    except FormatError as error:
+        return why_not_a_step(error) is None and may_be_of_ours(given)
+    return True
+
+
+def is_step_root(given: BinaryIO | Remote, step: int, named: list[str]) -> bool:
+    """Return whether a file says that it is the root of a step, or may be one that is damaged.
+
+    Args:
+        given: as for `is_step_file`.
+        step: the number of the step; a root need not say one.
+        named: gets the names of the files that the root names.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    try:
+        file: Any = open_file(given, mmap=False)
+    except FormatError:
+        return may_be_of_ours(given)
+    with contextlib.closing(file):
+        if not is_root(file):
+            return False
+        try:
+            root = parse_root(file)
+            named += [one.name for one in root.files]
+            told_by_root(root.values, step, file.name)
+        except ZTensorError as error:
+            return why_not_a_step(error) is None  # it is a root, and what else it says is damaged
+        return True

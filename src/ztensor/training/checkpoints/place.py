@@ -1,0 +1,416 @@
+"""Where the steps of a run are: a folder, or what begins alike in a store."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ztensor.contents import may_be_of_ours
+from ztensor.distributed.cleaning import clean_open, remove_parts
+from ztensor.distributed.place import REQUESTS, Place
+from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
+from ztensor.remote.prefixes import listed, look
+from ztensor.source import locking
+from ztensor.source.flushing import flush_file, flush_folder
+from ztensor.source.paths import absolute_path, path_text
+from ztensor.source.reference import Remote, with_storage
+from ztensor.source.removal import OpenFolder, is_link, remove_object
+from ztensor.source.table import remote_of
+from ztensor.threads.pool import Pool
+from ztensor.training.checkpoints.owning import is_step_file, is_step_root
+from ztensor.training.checkpoints.step import (
+    NAMES,
+    SUFFIX,
+    name_of,
+    not_a_step,
+    step_of,
+    why_not_a_step,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+
+# In a folder that is a step: what makes it one, and is written last.
+ROOT = "checkpoint.zt"
+
+
+class Entry(NamedTuple):
+    """A name that is a step's, whatever is under it.
+
+    Attributes:
+        step: its number.
+        name: the name.
+        nbytes: its length; of a folder that of its root.
+        modified: seconds since 1970.
+        stamp: another value once something else has the name; None where that cannot be told.
+        is_link: whether the name leads elsewhere. Such a step is read, and never removed.
+    """
+
+    step: int
+    name: str
+    nbytes: int
+    modified: float
+    stamp: object
+    is_link: bool = False
+
+    @property
+    def is_divided(self) -> bool:
+        """Return whether it is a folder, whose root makes it a step."""
+        return not self.name.endswith(SUFFIX)
+
+    @property
+    def file(self) -> str:
+        """Return the name of what is opened."""
+        return f"{self.name}/{ROOT}" if self.is_divided else self.name
+
+
+@contextlib.contextmanager
+def judged(place: StepPlace, entry: Entry) -> Iterator[None]:
+    """Say of an error in reading a step whether the step is gone, is damaged, or never was one.
+
+    Raises:
+        FileNotFoundError: the step was removed meanwhile.
+        FormatError: it is damaged, or lacks a file that the root of the step names; or the file is
+            not a step, see `why_not_a_step`.
+    """
+    try:
+        yield
+    except SourceNotFoundError as error:
+        if not entry.is_divided or all(one.name != entry.name for one in place.entries()):
+            raise
+        missing = FormatError(error.message, reason=Reason.SHARD_FILE, file=error.file)
+        missing.hint = error.hint
+        raise missing from error
+    except FormatError as error:
+        if why_not_a_step(error) is not None or may_be_of_ours(place.path(entry.file)):
+            raise
+        name = error.file or entry.file
+        found = not_a_step("the file is no step of a run", error.found, name)
+        raise found from why_not_a_step(found)
+
+
+class StepPlace(Protocol):
+    """Where steps are."""
+
+    @property
+    def name(self) -> str:
+        """Return the folder or the URL, for messages."""
+        ...
+
+    def entries(self) -> list[Entry]:
+        """Return all names that are steps', by number.
+
+        Raises:
+            SourceError: they cannot be listed.
+        """
+        ...
+
+    def path(self, name: str) -> Any:
+        """Return what opens or writes the file of a name."""
+        ...
+
+    def writing(self, name: str, *, durable: bool) -> contextlib.AbstractContextManager[Any]:
+        """Have a divided step written, and give where its files go; no other takes it for dead.
+
+        Args:
+            name: of the step.
+            durable: whether all of it is on disk behind the context, whoever wrote it.
+
+        Raises:
+            SourceError: its folder cannot be made, or not be flushed.
+        """
+        ...
+
+    def prepare(self, *, durable: bool) -> None:
+        """Make the folder, on disk where that is asked for, and remove what killed saves left."""
+        ...
+
+    def clear(self, before: int) -> None:
+        """Remove what killed saves and removals left of divided steps older than one that opens.
+
+        Raises:
+            SourceError: a file of them could not be removed.
+        """
+        ...
+
+    def remove(self, entry: Entry) -> bool:
+        """Remove what a step is made of; return whether the step is gone.
+
+        Files that are not the step's stay, and its folder with them, which is no step then.
+
+        Returns:
+            False for a link, for a file that is not what its name says, and where another
+            manager saves in the folder.
+
+        Raises:
+            SourceError: it could not be removed.
+        """
+        ...
+
+    def require_no_link(self, step: int) -> None:
+        """Raise where a step would be written through a link.
+
+        Raises:
+            UsageError: one of its names is a link.
+        """
+        ...
+
+
+def place_of(where: Any, storage: Any) -> StepPlace:
+    """Return the place of a run.
+
+    Args:
+        where: a folder, or a URL of a store.
+        storage: as for `ztensor.Remote`.
+
+    Raises:
+        ArgumentTypeError: it is no path.
+        ArgumentValueError: `storage` is given with a folder.
+    """
+    given = with_storage(where, storage)
+    remote = remote_of(given)
+    return Folder(path_text(given)) if remote is None else Prefix(remote)
+
+
+def _by_step(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries in order; where a step is there twice, its file."""
+    found: dict[int, Entry] = {}
+    for entry in sorted(entries, key=lambda one: (one.step, one.name)):
+        found[entry.step] = entry  # "step-1.zt" is behind "step-1"
+    return list(found.values())
+
+
+class Folder:
+    """A folder, which is made when the first step is saved.
+
+    Attributes:
+        name: its path.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.name = absolute_path(path)
+
+    def entries(self) -> list[Entry]:
+        """Return all names that are steps'.
+
+        While another process saves one and removes one, a listing may have neither.
+        """
+        return self._scanned() or self._scanned()
+
+    def _scanned(self) -> list[Entry]:
+        try:
+            with os.scandir(self.name) as found:
+                return _by_step(entry for one in found if (entry := self._entry(one)) is not None)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot list the steps of a run", self.name) from error
+
+    def _entry(self, found: os.DirEntry[str]) -> Entry | None:
+        step = step_of(found.name)
+        if step is None:
+            return None
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # gone, or no folder
+            is_file = found.name.endswith(SUFFIX)
+            status = found.stat() if is_file else os.stat(os.path.join(found.path, ROOT))
+            if is_file and not found.is_file():
+                return None
+            stamp = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+            is_led = is_link(found.stat(follow_symlinks=False))
+            return Entry(step, found.name, status.st_size, status.st_mtime, stamp, is_led)
+        return None
+
+    def path(self, name: str) -> str:
+        """Return the path of a file."""
+        return os.path.join(self.name, name)
+
+    @contextlib.contextmanager
+    def writing(self, name: str, *, durable: bool) -> Iterator[str]:
+        """Have a divided step written, and give its folder, which is made."""
+        path = self.path(name)
+        try:
+            with contextlib.ExitStack() as stack:
+                try:
+                    stack.enter_context(locking.folder_in_use(path))
+                except OSError as error:
+                    raise _cannot_make(error, path) from error
+                yield path
+                if durable:
+                    self._flush(path)
+        except BaseException:
+            with contextlib.suppress(SourceError):  # the disk may be full: give the space back
+                self._remove_unfinished(name)
+            raise
+
+    def _flush(self, path: str) -> None:
+        try:
+            with os.scandir(path) as found:
+                names = [one.path for one in found if one.is_file(follow_symlinks=False)]
+            for name in names:
+                flush_file(name)
+            flush_folder(path)
+            flush_folder(self.name)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot flush a step to disk", path) from error
+
+    def prepare(self, *, durable: bool) -> None:
+        """Make the folder, on disk where that is asked for, and remove what killed saves left."""
+        missing, path = [], self.name
+        while not os.path.isdir(path) and path not in missing:
+            missing.append(path)
+            path = os.path.dirname(path)
+        try:
+            os.makedirs(self.name, exist_ok=True)
+            for path in missing if durable else ():
+                flush_folder(os.path.dirname(path))
+        except OSError as error:
+            raise _cannot_make(error, self.name) from error
+        locking.sweep(self.name, NAMES)
+
+    def clear(self, before: int) -> None:
+        """Remove folders of older steps that have no root and that nobody writes."""
+        try:
+            with os.scandir(self.name) as found:
+                names = [one.name for one in found if one.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot list the steps of a run", self.name) from error
+        for name in names:
+            step = step_of(name)
+            # A folder that is called as a file of a step is nobody's step.
+            if step is not None and step < before and name == name_of(step):
+                self._remove_unfinished(name)
+
+    def _remove_unfinished(self, name: str) -> None:
+        """Remove what is ours of a folder that has no root, where nobody writes it."""
+        path = self.path(name)
+        try:
+            with OpenFolder(self.name) as run, locking.idle_folder(path) as is_idle:
+                with OpenFolder(name, within=run) as folder:
+                    if not is_idle or ROOT in folder.names():
+                        return
+                    clean_open(folder, ())
+                run.remove_folder(name)
+        except FileNotFoundError:
+            return
+        except SourceError:
+            raise
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot remove what a save left", path) from error
+
+    def require_no_link(self, step: int) -> None:
+        """Raise where a step would be written through a link."""
+        for name in (name_of(step), file_name(step)):
+            path = self.path(name)
+            with contextlib.suppress(OSError):  # nothing has the name, or saving will say why not
+                if is_link(os.lstat(path)):
+                    raise UsageError("the name of a step is a link; remove the link", file=path)
+
+    def remove(self, entry: Entry) -> bool:
+        """Remove a step: of a folder the root first, so that it is none at once.
+
+        A folder in which another manager saves stays; the rules are asked again at the next save.
+        """
+        path = self.path(entry.name)
+        if entry.is_link:
+            return False
+        try:
+            with OpenFolder(self.name) as run:
+                if not entry.is_divided:
+                    is_own = functools.partial(is_step_file, step=entry.step)
+                    return run.remove(entry.name, is_own) or not os.path.lexists(path)
+                with locking.idle_folder(path) as is_idle:
+                    return is_idle is not False and _remove_folder(run, entry)
+        except FileNotFoundError:
+            return True
+        except SourceError:
+            raise
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot remove a step", path) from error
+
+
+def _cannot_make(error: OSError, path: str) -> SourceError:
+    return SourceError.from_os(error, "cannot make the folder of a run", path)
+
+
+def _remove_folder(run: OpenFolder, entry: Entry) -> bool:
+    """Remove a divided step; return whether its root is gone."""
+    named: list[str] = []
+    is_own = functools.partial(is_step_root, step=entry.step, named=named)
+    with OpenFolder(entry.name, within=run) as folder:
+        if not folder.remove(ROOT, is_own):
+            return ROOT not in folder.names()
+        clean_open(folder, (), named)
+    run.remove_folder(entry.name)
+    return True
+
+
+class Prefix:
+    """A part of a store: the objects whose keys begin alike.
+
+    Attributes:
+        name: the URL without secrets.
+    """
+
+    def __init__(self, remote: Remote) -> None:
+        url = remote.url if remote.url.endswith("/") else f"{remote.url}/"
+        self._remote = Remote(url, remote.storage, remote.cache)
+        self.name = self._remote.name
+
+    def entries(self) -> list[Entry]:
+        """Return all names that are steps'; what lies beneath one is a step where it has a root."""
+        found = [one for one in listed(self._remote) if step_of(one.name) is not None]
+        files = [(one.name, one) for one in found if one.nbytes >= 0 and one.name.endswith(SUFFIX)]
+        names = [one.name for one in found if one.nbytes < 0 and not one.name.endswith(SUFFIX)]
+        with Pool(REQUESTS) as workers:
+            roots = workers.map(lambda name: look(self.path(f"{name}/{ROOT}")), names)
+            folders = [(name, root) for name, root in zip(names, roots, strict=True) if root]
+        return _by_step(
+            Entry(
+                step_of(name) or 0,
+                name,
+                one.nbytes,
+                one.modified,
+                None if one.version is None else (one.version, one.nbytes),
+            )
+            for name, one in (*files, *folders)
+        )
+
+    def path(self, name: str) -> Remote:
+        """Return the URL of a file."""
+        return self._remote.beside(name)
+
+    @contextlib.contextmanager
+    def writing(self, name: str, *, durable: bool) -> Iterator[Remote]:  # as Folder
+        """Give the URL of a divided step; what a store took is durable."""
+        yield self.path(name)
+
+    def prepare(self, *, durable: bool) -> None:
+        """Do nothing: stores have no folders, and show nothing that is not whole."""
+
+    def clear(self, before: int) -> None:
+        """Do nothing: a store cannot tell whether somebody writes."""
+
+    def require_no_link(self, step: int) -> None:
+        """Do nothing: stores have no links."""
+
+    def remove(self, entry: Entry) -> bool:
+        """Remove a step: of several objects the root first, so that it is none at once."""
+        path = self.path(entry.file)
+        try:
+            if not entry.is_divided:
+                return remove_object(path, functools.partial(is_step_file, step=entry.step))
+            if not remove_object(path, functools.partial(is_step_root, step=entry.step, named=[])):
+                return False
+        except SourceNotFoundError:
+            return True
+        inside = Place(path)
+        remove_parts(inside, inside.parts())
+        return True
+
+
+def file_name(step: int) -> str:
+    """Return the name of the file of a step."""
+    return name_of(step) + SUFFIX

@@ -1,0 +1,133 @@
+"""Which steps of a run are kept: what any of several rules keeps."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ztensor.arguments import require_choice
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ztensor.training.checkpoints.step import Checkpoint
+
+Mode = Literal["min", "max"]
+
+
+class Best(NamedTuple):
+    """So many steps whose metric is best.
+
+    Attributes:
+        metric: its name.
+        most: how many.
+        mode: "min" where less is better.
+    """
+
+    metric: str
+    most: int
+    mode: Mode
+
+
+class Rules(NamedTuple):
+    """What is kept.
+
+    Attributes:
+        keep: so many of the newest; None for all.
+        best: and the best ones.
+        every: and the steps that this divides; None for none.
+    """
+
+    keep: int | None
+    best: tuple[Best, ...]
+    every: int | None
+
+    def kept(self, steps: Sequence[Checkpoint]) -> set[int]:
+        """Return the steps that a rule keeps, and those that are pinned.
+
+        Args:
+            steps: those that open: a damaged one takes the place of no other.
+        """
+        order = sorted(one.step for one in steps)
+        kept = set(order if self.keep is None else order[-self.keep :])
+        for rule in self.best:
+            kept.update(ranked(steps, rule.metric, rule.mode)[: rule.most])
+        if self.every is not None:
+            kept.update(step for step in order if step % self.every == 0)
+        return kept | {one.step for one in steps if one.is_pinned}
+
+
+def ranked(steps: Iterable[Checkpoint], metric: str, mode: Mode) -> list[int]:
+    """Return the steps that have a metric, the best first and of two equal ones the later.
+
+    One that is no number is not among them.
+    """
+    sign = 1 if mode == "min" else -1
+    told = [
+        (sign * one.metrics[metric], -one.step)
+        for one in steps
+        if metric in one.metrics and not math.isnan(one.metrics[metric])
+    ]
+    return [-step for _, step in sorted(told)]
+
+
+def rules_of(keep: Any, best: Any, every: Any) -> Rules:
+    """Return the rules that a caller gave.
+
+    Raises:
+        ArgumentTypeError: one is of a type that cannot be.
+        ArgumentValueError: a number is not positive, or a mode unknown.
+    """
+    given = [best] if isinstance(best, tuple) and best and isinstance(best[0], str) else best
+    if not isinstance(given, (list, tuple, type(None))):
+        raise _wrong_best(best)
+    return Rules(
+        None if keep is None else positive(keep, "keep"),
+        tuple(_best_of(one) for one in given or ()),
+        None if every is None else positive(every, "keep_every"),
+    )
+
+
+def _best_of(given: Any) -> Best:
+    if not isinstance(given, tuple) or len(given) != 3 or not isinstance(given[0], str):
+        raise _wrong_best(given)
+    return Best(given[0], positive(given[1], "keep_best"), mode_of(given[2]))
+
+
+def _wrong_best(given: object) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        "keep_best is a metric, how many steps, and which end of it is best",
+        expected="('loss', 2, 'min'), or a list of such",
+        found=describe(given, 60),
+    )
+
+
+def mode_of(given: Any) -> Mode:
+    """Return which end of a metric is best.
+
+    Raises:
+        ArgumentValueError: it is neither.
+    """
+    require_choice("mode", given, ("min", "max"))
+    return given  # type: ignore[no-any-return]
+
+
+def positive(given: Any, name: str) -> int:
+    """Return a count.
+
+    Args:
+        given: what the caller gave.
+        name: of the argument.
+
+    Raises:
+        ArgumentTypeError: it is no integer.
+        ArgumentValueError: it is less than 1.
+    """
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise ArgumentTypeError(f"{name} counts steps", found=describe(given, 40))
+    if given < 1:
+        raise ArgumentValueError(
+            f"{name} counts steps", expected="1 or more", found=describe(given)
+        )
+    return given

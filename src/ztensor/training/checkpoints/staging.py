@@ -1,0 +1,90 @@
+"""The copy of a state that is written while the run goes on."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.frameworks import adapter_of
+from ztensor.tensor import Tensor
+from ztensor.threads import run_jobs
+from ztensor.threads.sharing import thread_count, worth
+from ztensor.training.tree.encode import Encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ztensor.layout.base import Array
+
+# A shorter array is copied anew: to look for its memory would take as long.
+_LEAST_KEPT = 64 << 10
+_PIECE = 8 << 20  # bytes that a thread copies at a time
+
+
+class Staging:
+    """Memory for the copy of a state; a second state of the same shapes needs no new one.
+
+    One state is in it at a time.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Array] = {}
+
+    def copied(self, encoded: Encoded) -> Encoded:
+        """Return an encoded tree whose leaves are in memory of their own, on the CPU.
+
+        What is shared is copied once, since encoding made one leaf of it.
+
+        Raises:
+            NotRepresentableError: a leaf on another device has no elements to be fetched.
+        """
+        old, self._kept = self._kept, {}
+        long: list[tuple[Array, Array]] = []  # of which each is copied to the first
+        leaves = {name: self._copy(name, leaf, old, long) for name, leaf in encoded.leaves.items()}
+        workers = worth(thread_count(), (source.nbytes for _, source in long))
+        run_jobs((functools.partial(np.copyto, *pair) for pair in _cut(long)), workers)
+        return Encoded(encoded.shape, leaves)
+
+    def clear(self) -> None:
+        """Give the memory back."""
+        self._kept = {}
+
+    def _copy(
+        self, name: str, leaf: Any, old: dict[str, Array], long: list[tuple[Array, Array]]
+    ) -> Any:
+        if type(leaf) is np.ndarray:
+            return self._array(name, leaf, old, long)
+        if not isinstance(leaf, Tensor):
+            home = adapter_of(leaf)
+            if home is not None:  # on another device: what is fetched is a copy already
+                leaf = home.stored(leaf)
+            return leaf
+        return copy.deepcopy(leaf)
+
+    def _array(
+        self, name: str, array: Array, old: dict[str, Array], long: list[tuple[Array, Array]]
+    ) -> Array:
+        if array.nbytes < _LEAST_KEPT:
+            return np.array(array, order="C", copy=True)
+        kept = old.get(name)
+        if kept is None or kept.nbytes != array.nbytes:
+            kept = np.empty(array.nbytes, np.uint8)
+        self._kept[name] = kept
+        result = kept.view(array.dtype).reshape(array.shape)
+        long.append((result, array))
+        return result
+
+
+def _cut(long: Iterable[tuple[Array, Array]]) -> Iterator[tuple[Array, Array]]:
+    """Yield the same in pieces for several threads; whole what does not lie in order."""
+    for target, source in long:
+        if not source.flags.c_contiguous:
+            yield target, source
+            continue
+        flat, behind = source.reshape(-1), target.reshape(-1)
+        step = max(1, _PIECE // source.itemsize)
+        for start in range(0, source.size, step):
+            yield behind[start : start + step], flat[start : start + step]

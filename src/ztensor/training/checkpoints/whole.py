@@ -1,0 +1,48 @@
+"""A divided step as one state: all of it in one process, whoever wrote it, in whatever parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ztensor.distributed.opened import DividedObjects
+from ztensor.opening import open as open_files
+from ztensor.training.checkpoints.step import NO_ROOT, not_a_step, told_by_root
+from ztensor.training.states import AS_SAVED, read_tree
+from ztensor.training.tree.fitting import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def read_divided(
+    path: Any,
+    step: int,
+    into: Any,
+    only: str | Iterable[str] | None,
+    types: Iterable[type],
+    threads: int | None,
+) -> tuple[dict[str, float], Any]:
+    """Return the metrics and the whole state of a divided step, in memory of its own.
+
+    Args:
+        path: the folder of the step, or its URL.
+        step: what its name says.
+        into: as for `ztensor.CheckpointManager.restore`, like all that follow.
+        only: patterns of names.
+        types: classes of records.
+        threads: how many read.
+
+    Raises:
+        ZTensorError: what `restore` raises.
+    """
+    with open_files(path) as reader:
+        objects = reader.objects.parts()[0]
+        if not isinstance(objects, DividedObjects):
+            raise not_a_step(NO_ROOT, None, reader.name)
+        metrics = told_by_root(objects.root.values, step, reader.name)
+        tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)
+        if objects.root.writer == "jax" and into is not None:
+            from ztensor.distributed.jax import laid_over
+
+            return metrics, laid_over(into, tree)
+        return metrics, tree if into is None else fit(into, tree)

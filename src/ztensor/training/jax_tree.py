@@ -1,0 +1,89 @@
+"""Types of JAX in trees: arrays, dense and sparse, and keys of random numbers."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ztensor.errors import UnsupportedError, describe
+from ztensor.jax.values import is_copied, is_value, stored, value_of
+from ztensor.options import TreeOptions, require_options
+from ztensor.tensor import Tensor
+from ztensor.training.states import loaded_tree, save_tree
+from ztensor.training.tree.columns import malformed
+from ztensor.training.tree.kinds import Leaf, Made
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Unpack
+
+    from ztensor.typing import Openable
+
+__all__ = ["load_tree", "save_tree", "tree_form", "tree_leaf", "tree_makers"]
+
+_KEY = "jax.random.key"
+
+
+def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
+    """Load a nested state that `save_tree` saved, with JAX's arrays and keys as they were.
+
+    Arrays are on JAX's default device; `jax.device_put(tree, sharding)` places them. States of
+    Optax and Flax need `into=`, a live state of the same kind: a file names no class that is
+    imported.
+
+    Args:
+        filename: the file; also what else `ztensor.open` takes.
+        options: see `ztensor.typing.TreeOptions`.
+
+    Returns:
+        The state: arrays that were NumPy's or torch's are NumPy's.
+
+    Raises:
+        ZTensorError: what `ztensor.load_tree` raises.
+        NotRepresentableError: JAX would narrow the elements; the message says what to do.
+        ArgumentValueError: the file has another tree than `into`.
+    """
+    require_options("load_tree", options, TreeOptions)
+    return loaded_tree(filename, "jax", **options)
+
+
+def tree_form(value: Any) -> Leaf | Made | None:
+    """Return what a value of JAX is saved as; see `ztensor.frameworks.TreeAdapter`."""
+    if not is_value(value):
+        return None
+    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        data = np.asarray(jax.random.key_data(value))
+        return Made(_KEY, (str(jax.random.key_impl(value)), Leaf(data, None, "numpy")))
+    return Leaf(stored(value), ("jax", id(value)), "jax")
+
+
+def tree_leaf(value: Any, copied: Callable[[], None] = lambda: None) -> Any:
+    """Return a leaf as an array of JAX on its default device."""
+    if is_copied(value) or jax.default_backend() != "cpu":
+        copied()
+    return value_of(value if isinstance(value, Tensor) else Tensor(value))
+
+
+def tree_makers(
+    *, copied: Callable[[Any], None] = lambda leaf: None
+) -> dict[str, Callable[[Any], Any]]:
+    """Return what makes values of JAX's types; `copied` as `tree_makers` of the protocol has it."""
+    return {_KEY: functools.partial(_key, copied)}
+
+
+def _key(copied: Callable[[Any], None], value: object) -> Any:
+    if (
+        type(value) is not tuple
+        or len(value) != 2
+        or not isinstance(value[0], str)
+        or not isinstance(value[1], np.ndarray)
+    ):
+        raise malformed("a key is made of something else", describe(value, 40))
+    copied(value[1])
+    try:
+        return jax.random.wrap_key_data(value[1], impl=value[0])
+    except (ValueError, TypeError) as error:
+        raise UnsupportedError("JAX has no such keys", found=describe(value[0], 40)) from error

@@ -1,0 +1,493 @@
+"""Nested states in files: what `torch.save` is used for, without pickle.
+
+A tree is saved as a file like any other: its tensors and arrays are objects, named by their keys,
+and the attribute `tree` has what lies around them; `ztensor/tree/` makes and reads that. So every
+verb of the command, and every program that reads the format, sees the tensors of a tree.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Self
+
+from ztensor.arguments import require_kind
+from ztensor.distributed import PartWriter, commit
+from ztensor.distributed.nested import attributes_of
+from ztensor.distributed.opened import DividedObjects
+from ztensor.distributed.part import STRONG
+from ztensor.errors import (
+    ArgumentValueError,
+    ManifestError,
+    ObjectNotFoundError,
+    Reason,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.formats.table import written_as
+from ztensor.frameworks import FRAMEWORKS, tree_adapter
+from ztensor.guard import foreign_bytes
+from ztensor.interactive import Keyed, Shown
+from ztensor.limits import Budget
+from ztensor.model.showing import counted
+from ztensor.opening import open as open_files
+from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
+from ztensor.reading.filling import require_copied
+from ztensor.reading.loading import load_all, load_files
+from ztensor.reading.names import keeps
+from ztensor.reading.overlaps import lie_apart
+from ztensor.reading.reader import ObjectReader
+from ztensor.sharded.saving import save_files
+from ztensor.source.paths import is_path, path_text
+from ztensor.training.tree.decode import LeafAt, decode
+from ztensor.training.tree.encode import encode
+from ztensor.training.tree.fitting import fit
+from ztensor.training.tree.flattening import flat
+from ztensor.training.tree.kinds import MAKERS
+from ztensor.training.tree.record import Record
+from ztensor.training.tree.separating import separate
+from ztensor.training.tree.stored import ATTRIBUTE, shape_of, split_tree, stored_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Unpack
+
+    from ztensor.frameworks import TreeAdapter
+    from ztensor.metadata import TensorMetadata
+    from ztensor.opening import Reader
+    from ztensor.reading.file import FileObjects
+    from ztensor.source.sink import Durable
+    from ztensor.training.tree.encode import Encoded
+    from ztensor.typing import Openable, Progress, Target
+
+__all__ = ["LazyTree", "Record", "load_tree", "open_tree", "save_tree"]
+
+# In the place of a framework's name: each value comes as one of the framework whose it was.
+AS_SAVED = "*"
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__
+
+
+def save_tree(
+    tree: object,
+    filename: Target,
+    metadata: Mapping[str, object] | None = None,
+    *,
+    compression: bool | int | str = False,
+    **options: Unpack[SaveOptions],
+) -> None:
+    """Save a nested state as one file, replacing an old one as a whole or not at all.
+
+    Kept exactly, types included: None, numbers, text, bytes, `io.BytesIO` (its position is 0 once
+    it is loaded), lists, tuples, sets, dicts of any plain keys with their order, `OrderedDict`,
+    `Counter`, `defaultdict`, ranges, slices, dates, paths, arrays and scalars of NumPy, tensors of
+    torch and JAX, `ztensor.Tensor`; and by their fields namedtuples, dataclasses and enums. Tensors
+    over the same elements are stored once and share them again when they are loaded; lists and
+    dicts that are in the tree twice come back as two. Anything else is refused, by its place.
+    Nothing is pickled.
+
+    Elements come back in row-major order and the machine's byte order, whatever strides and byte
+    order were. Gradients are not saved.
+
+    Args:
+        tree: the state.
+        filename: the file; also a file object open for writing bytes.
+        metadata: key-value pairs of the file. `"tree"` is taken.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        options: see `ztensor.typing.SaveOptions`. Versions older than 1.2.0 have no attributes
+            that hold a tree.
+
+    Raises:
+        NotRepresentableError: a value that cannot be kept; the message has its place, such as
+            `tree['scheduler']['lr_lambdas'][0]`. No file appears.
+        ArgumentValueError: the suffix is of another format, or `metadata` has the key "tree".
+        SourceError: the file could not be written. What was there before still is.
+    """
+    require_options("save_tree", options, SaveOptions)
+    if metadata is not None and ATTRIBUTE in metadata:
+        raise ArgumentValueError('the attribute "tree" is what says that a file is a tree')
+    kind = written_as(path_text(filename) if is_path(filename) else "", options.get("format"))
+    if kind != "zt":
+        raise ArgumentValueError(
+            "only zTensor files hold trees",
+            file=path_text(filename) if is_path(filename) else None,
+            expected="the suffix .zt",
+            found=describe(kind),
+        )
+    save_encoded(encode(tree), filename, metadata, compression, **options)
+
+
+def save_encoded(
+    encoded: Encoded,
+    filename: Any,
+    metadata: Mapping[str, object] | None = None,
+    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_files` has it
+    **options: Unpack[SaveOptions],
+) -> None:
+    """Save a tree that was encoded; see `save_tree`."""
+    options.setdefault("deduplicate", False)  # the tree knows what is shared
+    attributes = {**(metadata or {}), ATTRIBUTE: stored_shape(encoded.shape)}
+    save_files(encoded.leaves, filename, attributes, compression, **options)
+
+
+def save_encoded_divided(
+    encoded: Encoded,
+    folder: Any,
+    values: Mapping[str, object],
+    *,
+    since: Any,
+    durable: Durable,
+    compression: bool | int | str = False,
+) -> None:
+    """Save a tree that was encoded as a divided checkpoint; `load_tree` reads it, too.
+
+    The folder is there. `values` are of the root; see `PartOptions` for the others.
+    """
+    with PartWriter(
+        folder, durable=durable, compression=compression, checksum=STRONG, since=since, processes=1
+    ) as part:
+        for name, leaf in encoded.leaves.items():
+            part.add(name, leaf)
+        told = {**values, ATTRIBUTE: stored_shape(encoded.shape)}
+        commit(folder, [part.finish()], told, durable=durable)
+
+
+def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, Any]:
+    """Return the values of an open file's tree by their paths, as `LazyTree` has them.
+
+    Tensors are not read: a `LeafAt` stands for each.
+
+    Args:
+        reader: the file.
+        containers: as for `ztensor.training.tree.flattening.flat`.
+
+    Raises:
+        UsageError: the file holds no tree.
+        FormatError: its shape is damaged.
+        UnsupportedError: a newer release saved it, or it has a type that is unknown here.
+    """
+    return flat(_decoded(reader, lambda leaf: leaf).tree, containers=containers)
+
+
+def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
+    """Load a nested state that `save_tree` saved.
+
+    Tensors of torch and JAX come as NumPy arrays, and their other types as `Record`;
+    `ztensor.torch.load_tree` and `ztensor.jax.load_tree` give them as they were.
+
+    Args:
+        filename: the file; also what else `ztensor.open` takes.
+        options: see `ztensor.typing.TreeOptions`.
+
+    Returns:
+        The state.
+
+    Raises:
+        UsageError: the file holds no tree, or a class of `types` has other fields.
+        ArgumentValueError: the file has another tree than `into`.
+        FormatError: the file is damaged, or an object of the tree is missing.
+        UnsupportedError: a newer release saved it, or a type or encoding is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    require_options("load_tree", options, TreeOptions)
+    return loaded_tree(filename, None, **options)
+
+
+def open_tree(filename: Openable, **options: Unpack[OpenOptions]) -> LazyTree:
+    """Open a file that `save_tree` saved, and read its leaves when they are asked for.
+
+    Args:
+        filename: the file; also what else `ztensor.open` takes.
+        options: see `ztensor.typing.OpenOptions`.
+
+    Raises:
+        UsageError: the file holds no tree.
+        FormatError: the file is damaged.
+        UnsupportedError: a newer release saved it.
+        SourceError: it cannot be read.
+    """
+    require_options("open_tree", options, OpenOptions)
+    reader = open_files(filename, **options)
+    try:
+        return LazyTree(reader)
+    except ZTensorError:
+        reader.close()
+        raise
+
+
+def loaded_tree(
+    filename: Openable,
+    framework: str | None,
+    placing: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    copy: bool = True,
+    only: str | Iterable[str] | None = None,
+    into: Any = None,
+    types: Iterable[type] = (),
+    threads: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[OpenOptions],
+) -> Any:
+    """Return the tree of a file, laid over a live one where there is one.
+
+    See `TreeOptions`, and `read_tree` for the framework and its placing.
+    """
+    with open_files(filename, **options) as reader:
+        tree = read_tree(
+            reader,
+            framework,
+            placing,
+            copy=copy,
+            only=only,
+            types=types,
+            threads=threads,
+            progress=progress,
+        )
+    return tree if into is None else fit(into, tree)
+
+
+def read_tree(
+    reader: Reader,
+    framework: str | None,
+    placing: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    copy: bool,
+    only: str | Iterable[str] | None = None,
+    types: Iterable[type] = (),
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Any:
+    """Return the tree of an open file, with the values of one framework as they were.
+
+    See `TreeOptions`. `framework` is its name in `ztensor.frameworks`; None gives NumPy's arrays
+    for all, `AS_SAVED` each value as it was. `placing` has options of the framework's
+    `tree_makers`, such as a device.
+
+    Raises:
+        ZTensorError: what `load_tree` raises.
+    """
+    objects = reader.objects
+    made: dict[LeafAt, Any] = {}
+    names: dict[int, str] = {}  # of the objects that values are of, by the ids of these
+
+    def copied(name: str) -> None:
+        if not copy:  # else it was checked when it was read
+            require_copied(objects.part(name), name)
+
+    def copied_value(value: Any) -> None:
+        if id(value) in names:
+            copied(names[id(value)])
+
+    homes = _Homes(framework, {**placing, "copied": copied_value})
+    keep = None if only is None else keeps([only] if isinstance(only, str) else only)
+    used: dict[str, None] = {}
+    if keep is not None:  # which objects are needed is known once the shape was gone through
+        _decoded(reader, lambda leaf: used.setdefault(leaf.name), keep=keep)
+        _require_there(reader, used)
+        objects = objects.select(used)
+    arrays = load_files(objects, load_all, progress, copy=copy, threads=threads)
+    if not all(map(lie_apart, objects.parts())):
+        for name in separate(arrays):
+            copied(name)
+
+    def value_of(leaf: LeafAt) -> Any:
+        value = made.get(leaf)
+        if value is None:
+            value = arrays.get(leaf.name)
+            if value is None:
+                raise _missing(leaf.name, reader)
+            home = homes.of(leaf.framework)
+            if home is not None:
+                value = home.tree_leaf(value, functools.partial(copied, leaf.name))
+            made[leaf] = value
+            names[id(value)] = leaf.name
+        return value
+
+    return _decoded(reader, value_of, keep=keep, types=types, maker_of=homes.maker_of).tree
+
+
+class _Homes:
+    """The adapters of those frameworks whose values come as they were.
+
+    Args:
+        framework: as for `read_tree`.
+        options: of their `tree_makers`.
+    """
+
+    def __init__(self, framework: str | None, options: Mapping[str, Any]) -> None:
+        self._framework = framework
+        self._options = options
+        self._makers: dict[str, Mapping[str, Callable[[Any], Any]]] = {}
+        self._known: dict[str, TreeAdapter | None] = {}  # to look one up for each leaf takes long
+        if framework not in (None, AS_SAVED):
+            self.maker_of(f"{framework}.")  # raises where the framework is missing
+
+    def of(self, name: str) -> TreeAdapter | None:
+        """Return the adapter of a framework, None where its values come as NumPy's arrays."""
+        if name not in self._known:
+            is_asked = self._framework in (name, AS_SAVED)
+            has_trees = is_asked and name in FRAMEWORKS and bool(FRAMEWORKS[name].trees)
+            self._known[name] = tree_adapter(name) if has_trees else None
+        return self._known[name]
+
+    def maker_of(self, kind: str) -> Callable[[Any], Any] | None:
+        """Return what makes a value of its type's name, which begins with its framework's."""
+        name = kind.partition(".")[0]
+        makers = self._makers.get(name)
+        if makers is None:
+            home = self.of(name)
+            makers = {} if home is None else home.tree_makers(**self._options)
+            self._makers[name] = makers
+        return makers.get(kind) or MAKERS.get(kind)
+
+
+class LazyTree(Shown, Keyed, Mapping[str, Any]):
+    """The values of a saved tree by their keys joined by dots; leaves are read when asked for.
+
+    Keys that are written alike are told apart by `#2`, as the names of objects are. It may be used
+    by several threads.
+
+    Args:
+        reader: the file, which is closed with this.
+
+    Attributes:
+        attributes: the key-value pairs of the file, without the tree.
+
+    Raises:
+        UsageError: the file holds no tree.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        require_kind("reader", reader, ObjectReader, "a ztensor.Reader")
+        self._reader = reader
+        self._values = tree_values(reader)
+        self.attributes, _ = split_tree(reader.attributes)
+
+    def __getitem__(self, path: str) -> Any:
+        """Return a plain value, or a leaf: a view of the file, unchecked, where that is possible.
+
+        Raises:
+            ObjectNotFoundError: no value of that path.
+            FormatError: the leaf's bytes are damaged, or its object is missing.
+            ZTensorError: what else `Reader` raises for one object.
+        """
+        if not isinstance(path, str) or path not in self._values:
+            raise ObjectNotFoundError.named(str(path), self._values, self._reader.name)
+        value = self._values[path]
+        if not isinstance(value, LeafAt):
+            return value
+        _require_there(self._reader, [value.name])
+        return self._reader[value.name]
+
+    @property
+    def name(self) -> str:
+        """Return the path of the file, or a description where there is none."""
+        return self._reader.name
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the file was given back."""
+        return self._reader.objects.is_closed
+
+    def metadata(self, path: str) -> TensorMetadata | None:
+        """Return what a leaf is, without reading it; None of a plain value.
+
+        Args:
+            path: of a value.
+
+        Raises:
+            ObjectNotFoundError: no value of that path.
+            FormatError: the file has no object of the leaf's name.
+            ZTensorError: what else `Reader.metadata` raises.
+        """
+        if path not in self._values:
+            raise ObjectNotFoundError.named(str(path), self._values, self._reader.name)
+        value = self._values[path]
+        if not isinstance(value, LeafAt):
+            return None
+        _require_there(self._reader, [value.name])
+        return self._reader.metadata(value.name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the paths, in the order of the tree."""
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        """Return how many values there are."""
+        return len(self._values)
+
+    def tree(
+        self,
+        *,
+        copy: bool = True,
+        only: str | Iterable[str] | None = None,
+        types: Iterable[type] = (),
+        threads: int | None = None,
+    ) -> Any:
+        """Return the tree, or a part of it; see `load_tree`."""
+        return read_tree(self._reader, None, only=only, types=types, copy=copy, threads=threads)
+
+    def close(self) -> None:
+        """Give back the file; arrays that are views of it stay valid. May be called again."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        """Return the tree itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the file."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return the file, and how many values there are."""
+        return f"<ztensor.LazyTree {describe(self._reader.name)}, {counted(len(self), 'value')}>"
+
+
+def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any) -> Any:
+    parts = reader.objects.parts()
+    budget = Budget(parts[0].limits, sum(part.nbytes for part in parts))
+    try:
+        told = reader.attributes.get(ATTRIBUTE)
+        if told is None and isinstance(reader.objects, DividedObjects):  # tensors and nothing else
+            told = attributes_of(reader.objects.root, {})[ATTRIBUTE]
+        if told is None:
+            raise _no_tree(parts)
+        with foreign_bytes("the tree"):
+            shape, stored = shape_of(told, budget)
+        return decode(shape, budget, leaf, stored=stored, **options)
+    except ZTensorError as error:
+        raise error.locate(file=reader.name) from error.__cause__
+
+
+def _no_tree(parts: Iterable[FileObjects]) -> UsageError:
+    trees = sum(ATTRIBUTE in (part.attributes or {}) for part in parts)
+    if trees > 1:
+        return UsageError(
+            "the files hold different trees, and none of them is that of all; load each by itself",
+            found=f"{trees} trees",
+        )
+    error = UsageError("the file holds no tree")
+    error.in_python = "ztensor.numpy.load_file gives the tensors of any file"
+    return error
+
+
+def _require_there(reader: Reader, names: Iterable[str]) -> None:
+    for name in names:
+        if name not in reader.objects.names:
+            raise _missing(name, reader)
+
+
+def _missing(name: str, reader: Reader) -> ManifestError:
+    return ManifestError(
+        "the tree has a tensor that is not in the file: it was removed or renamed",
+        reason=Reason.FIELD_VALUE,
+        file=reader.name,
+        object_name=name,
+    )

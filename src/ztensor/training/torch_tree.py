@@ -1,0 +1,238 @@
+"""Types of torch in trees: tensors, parameters, and what optimizers and configurations hold."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ztensor.errors import UnsupportedError, describe
+from ztensor.options import TreeOptions, require_options
+from ztensor.torch.devices import device_of, moved
+from ztensor.torch.values import (
+    PLAIN,
+    array_to_torch,
+    first_line,
+    from_torch,
+    numpy_type,
+    to_torch,
+    view_in_torch,
+)
+from ztensor.training.states import loaded_tree, save_tree
+from ztensor.training.tree.columns import malformed
+from ztensor.training.tree.encode import memory_of
+from ztensor.training.tree.kinds import Leaf, Made
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Unpack
+
+    from ztensor.typing import Openable, TorchDevice
+
+__all__ = ["load_tree", "save_tree", "tree_form", "tree_leaf", "tree_makers"]
+
+_TENSOR, _PARAMETER = "torch.Tensor", "torch.nn.Parameter"
+_SIZE, _DTYPE, _DEVICE = "torch.Size", "torch.dtype", "torch.device"
+_GRADIENT = "requires_grad"
+_ORDERS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
+_LEAST_ORDERED = 4  # dimensions
+_DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+
+
+def load_tree(
+    filename: Openable, *, device: TorchDevice | None = None, **options: Unpack[TreeOptions]
+) -> Any:
+    """Load a nested state that `save_tree` saved, with torch's tensors and types as they were.
+
+    `optimizer.load_state_dict` keeps the tensors it is given, so train with `copy=True`.
+
+    Args:
+        filename: the file; also what else `ztensor.open` takes.
+        device: where tensors go that were not on the CPU when they were saved. What was on the CPU
+            stays there: states of random numbers and, mostly, steps of optimizers. None leaves all
+            on the CPU.
+        options: see `ztensor.typing.TreeOptions`.
+
+    Returns:
+        The state: arrays that were NumPy's are NumPy's, those of JAX too.
+
+    Raises:
+        ZTensorError: what `ztensor.load_tree` raises.
+        ArgumentValueError: torch knows no device of that name; or the file has another tree than
+            `into`.
+        UnsupportedError: there is no such device, or torch has no such type.
+    """
+    require_options("load_tree", options, TreeOptions)
+    return loaded_tree(filename, "torch", {"device": device}, **options)
+
+
+def tree_form(value: Any) -> Leaf | Made | None:
+    """Return what a value of torch is saved as; see `ztensor.frameworks.TreeAdapter`."""
+    kind = type(value)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return _of_tensor(value, kind)
+    if kind is torch.Size:
+        return Made(_SIZE, tuple(map(int, value)))
+    if kind is torch.dtype:
+        return Made(_DTYPE, str(value))
+    if kind is torch.device:
+        return Made(_DEVICE, str(value))
+    if isinstance(value, torch.Tensor):
+        return _of_tensor(value, kind)  # says why it cannot be saved
+    return None
+
+
+def _of_tensor(tensor: Any, kind: type) -> Leaf | Made:
+    is_cpu = tensor.is_cpu
+    if is_cpu or tensor.layout is not torch.strided or tensor.is_meta:
+        stored = from_torch(tensor)
+        memory = _memory_of(tensor, stored)
+    else:  # the writer fetches it when its turn comes
+        numpy_type(tensor.dtype)
+        stored = tensor.detach()
+        memory = tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+        if not tensor.numel():
+            memory = "torch", id(tensor)
+    leaf = Leaf(stored, memory, "torch")
+    if kind not in PLAIN:
+        raise UnsupportedError(
+            "a subclass of Tensor cannot be kept as what it is; save tensor.as_subclass"
+            "(torch.Tensor)",
+            found=f"{kind.__module__}.{kind.__qualname__}",
+        )
+    words = [] if is_cpu else [tensor.device.type]
+    if tensor.dim() >= _LEAST_ORDERED:
+        words += [name for name, order in _ORDERS.items() if _is_in(tensor, order)]
+    if tensor.requires_grad:
+        words.append(_GRADIENT)
+    if kind is torch.Tensor and not words:
+        return leaf
+    return Made(_TENSOR if kind is torch.Tensor else _PARAMETER, (leaf, " ".join(words)))
+
+
+def _memory_of(tensor: Any, stored: Any) -> object:
+    """Return what is equal for tensors over the same elements, or only for one tensor itself."""
+    if type(stored) is not np.ndarray or not stored.size:
+        return "torch", id(tensor)
+    if tensor.is_conj() or tensor.is_neg():  # stored is a copy of what they stand for
+        return memory_of(stored, "torch")
+    # The tuples of NumPy, unlike those of torch, cost no collection of garbage anything.
+    return tensor.data_ptr(), stored.shape, stored.strides, tensor.dtype
+
+
+def _is_in(tensor: Any, order: Any) -> bool:
+    dimensions = 4 if order is torch.channels_last else 5
+    return (
+        tensor.dim() == dimensions
+        and tensor.layout is torch.strided
+        and not tensor.is_contiguous()
+        and tensor.is_contiguous(memory_format=order)
+    )
+
+
+def tree_leaf(stored: Any, copied: Callable[[], None] = lambda: None) -> Any:
+    """Return a leaf as a tensor on the CPU, over the same memory where that can be."""
+    is_array = not hasattr(stored, "components")
+    view = view_in_torch(stored) if is_array else None
+    if view is not None:
+        return view
+    copied()
+    return array_to_torch(stored) if is_array else to_torch(stored)
+
+
+def tree_makers(
+    *, device: Any = None, copied: Callable[[Any], None] = lambda leaf: None
+) -> dict[str, Callable[[Any], Any]]:
+    """Return what makes values of torch's types, for one tree.
+
+    Values that were over the same elements are over the same elements again, wherever they are
+    placed; those that were also alike in all else are one object.
+
+    Args:
+        device: where tensors go that were on another device than the CPU when they were saved, as
+            states of random numbers and steps of optimizers were not. None leaves all on the CPU.
+        copied: is called with a leaf before its bytes are copied to another order or device.
+    """
+    place = None if device is None else device_of(device)
+    # A placed tensor may be a copy of its leaf, so each is made once. Leaves are known by their
+    # ids: a value here holds its leaf, so that no id is given out again.
+    placed: dict[tuple[int, str], tuple[Any, Any]] = {}
+    values: dict[tuple[int, str, object], Any] = {}
+
+    def made(kind: Any, value: object) -> Any:
+        if (
+            type(value) is not tuple
+            or len(value) != 2
+            or not isinstance(value[0], torch.Tensor)
+            or not isinstance(value[1], str)
+        ):
+            raise malformed("a tensor is made of something else", describe(value, 40))
+        leaf, words = value
+        key = id(leaf), words, kind
+        if key not in values:
+            where = " ".join(word for word in words.split() if word != _GRADIENT)
+            if (id(leaf), where) not in placed:
+                if where:
+                    copied(leaf)
+                placed[id(leaf), where] = leaf, _placed(leaf, where, place)
+            values[key] = _of_kind(
+                kind, placed[id(leaf), where][1], needs_gradient=_GRADIENT in words.split()
+            )
+        return values[key]
+
+    return {
+        _TENSOR: functools.partial(made, torch.Tensor),
+        _PARAMETER: functools.partial(made, torch.nn.Parameter),
+        _SIZE: _size,
+        _DTYPE: _dtype,
+        _DEVICE: _device,
+    }
+
+
+def _placed(tensor: Any, words: str, place: Any) -> Any:
+    """Return a leaf in the memory format and on the device that the words call for."""
+    for word in words.split():
+        if word in _ORDERS:
+            tensor = _in_order(tensor, _ORDERS[word])
+        elif place is not None:
+            tensor = moved(tensor, place)
+    return tensor
+
+
+def _of_kind(kind: Any, tensor: Any, *, needs_gradient: bool) -> Any:
+    try:
+        if kind is torch.nn.Parameter:
+            return torch.nn.Parameter(tensor, requires_grad=needs_gradient)
+        return tensor.detach().requires_grad_(needs_gradient)
+    except RuntimeError as error:
+        raise malformed(f"a tensor cannot be what it was: {first_line(error)}") from error
+
+
+def _in_order(tensor: Any, order: Any) -> Any:
+    try:
+        return tensor.contiguous(memory_format=order)
+    except RuntimeError as error:
+        raise malformed("a tensor has another number of dimensions than its order") from error
+
+
+def _size(value: object) -> Any:
+    if type(value) is not tuple or not all(type(item) is int for item in value):
+        raise malformed("a torch.Size is made of something else", describe(value, 40))
+    return torch.Size(value)
+
+
+def _dtype(value: object) -> Any:
+    if not isinstance(value, str) or value not in _DTYPES:
+        raise UnsupportedError("torch has no such element type", found=describe(value, 40))
+    return _DTYPES[value]
+
+
+def _device(value: object) -> Any:
+    if not isinstance(value, str):
+        raise malformed("a torch.device is made of something else", describe(value, 40))
+    try:
+        return torch.device(value)
+    except RuntimeError as error:
+        raise UnsupportedError("torch has no such device", found=describe(value, 40)) from error

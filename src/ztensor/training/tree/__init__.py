@@ -1,0 +1,22 @@
+"""Nested states to named leaves and a few columns of plain values, and back; no files.
+
+A training state is a tree: dicts with integer keys, tuples, counters, and tensors here and there.
+Here it becomes its *leaves*, which are saved as the objects of an ordinary file, and its *shape*,
+bytes that say what lies around them. Nothing is pickled, and no class is imported by its name.
+
+Read `columns.py` (the bytes of a shape), `kinds.py` (what is kept of each exact type, one table),
+`keys.py` (how deep keys may be, and how alike), `encode.py` and `decode.py` (both loops with a
+stack: depth costs nothing), `names.py` (what leaves are called, and where a value is), `record.py`
+(classes that a file only names), `fitting.py` (a loaded tree laid over a live one), `flattening.py`
+(its values by path), `separating.py` (leaves that a file stores once and the tree does not share),
+`stored.py` (the attribute of a file that is a tree). The module `ztensor.training.states` saves and
+loads files with these.
+
+A framework's types are told by its adapter: see `ztensor.frameworks.TreeAdapter`.
+"""
+
+from ztensor.training.tree.decode import Decoded, decode
+from ztensor.training.tree.encode import Encoded, encode
+from ztensor.training.tree.record import Record
+
+__all__ = ["Decoded", "Encoded", "Record", "decode", "encode"]

@@ -1,0 +1,68 @@
+"""The values of a tree by the keys on the way to them, joined by dots, for people and patterns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ztensor.training.tree.names import named, unique
+from ztensor.training.tree.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# A longer list of numbers is one value where containers are told.
+_MOST_ITEMS = 16
+_PLAIN = frozenset([bool, int, float, str, type(None)])
+
+
+class Container(NamedTuple):
+    """Stands for a container, whose values follow.
+
+    Attributes:
+        kind: its type's name.
+    """
+
+    kind: str
+
+
+def flat(tree: Any, *, containers: bool = False) -> dict[str, Any]:
+    """Return a tree's values by path, in order; depth costs nothing.
+
+    Paths that are written alike are told apart by `#2`, as the names of objects are.
+
+    Args:
+        tree: the tree.
+        containers: whether containers are told, too, each before its values. Then a list of more
+            than 16 plain values is one value.
+    """
+    values: dict[str, Any] = {}
+    tries: dict[str, int] = {}
+    for path, value in _walked(tree, containers=containers):
+        values[unique(path, values, tries)] = value
+    return values
+
+
+def _walked(tree: Any, *, containers: bool) -> Iterator[tuple[str, Any]]:
+    stack: list[Iterator[tuple[str, Any]]] = [iter((("", tree),))]
+    while stack:
+        for name, value in stack[-1]:
+            inside: Any = None
+            kind = type(value)
+            if isinstance(value, (dict, Record)):
+                inside = value.items()
+            elif (kind is list or kind is tuple) and not (containers and _is_one(value)):
+                inside = enumerate(value)
+            if not inside or not len(value):
+                yield name, value
+                continue
+            if containers:
+                is_record = isinstance(value, Record)
+                yield name, Container(value.class_name if is_record else kind.__qualname__)
+            stack.append(iter([(named(name, key), item) for key, item in inside]))
+            break
+        else:
+            stack.pop()
+
+
+def _is_one(value: Any) -> bool:
+    return len(value) > _MOST_ITEMS and set(map(type, value)) <= _PLAIN
