@@ -64,8 +64,8 @@ MEMBERS = {
     SPEC: "model wire container encoding digest layout spec",
     "distributed": "divided",
     "training": "lightning accelerate trainer keras",
-    "convert": "converting casting",
-    "insight": "analysis page serving notebook fleet model/showing",
+    "convert": "converting",
+    "insight": "fleet model/showing",
     "cli": "installation __main__",
     FACES: "torch jax flax scipy dask transformers diffusers peft model_folder iterating handle",
 }

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ztensor import diffusers as diffusers
     from ztensor import errors as errors
     from ztensor import flax as flax
-    from ztensor import fleet as fleet
     from ztensor import jax as jax
     from ztensor import keras as keras
     from ztensor import lightning as lightning
@@ -27,16 +26,6 @@ if TYPE_CHECKING:
     from ztensor import trainer as trainer
     from ztensor import transformers as transformers
     from ztensor import typing as typing
-    from ztensor.analysis.canonical import canonical_problems
-    from ztensor.analysis.comparing import DiffReport, TensorDiff, diff
-    from ztensor.analysis.examining import examine
-    from ztensor.analysis.findings import Finding
-    from ztensor.analysis.identity import content_digest, content_hash, tensor_hashes
-    from ztensor.analysis.insight import Insight
-    from ztensor.analysis.plotting import Picture, plot
-    from ztensor.analysis.spreads import Histogram
-    from ztensor.analysis.statistics import StatsReport, TensorStats, stats
-    from ztensor.analysis.tally import ValueDiff
     from ztensor.converting import (
         ConversionReport,
         FolderReport,
@@ -80,14 +69,25 @@ if TYPE_CHECKING:
         ZTensorError,
     )
     from ztensor.handle import safe_open
+    from ztensor.insight import fleet as fleet
+    from ztensor.insight.analysis.canonical import canonical_problems
+    from ztensor.insight.analysis.comparing import DiffReport, TensorDiff, diff
+    from ztensor.insight.analysis.examining import examine
+    from ztensor.insight.analysis.findings import Finding
+    from ztensor.insight.analysis.identity import content_digest, content_hash, tensor_hashes
+    from ztensor.insight.analysis.insight import Insight
+    from ztensor.insight.analysis.plotting import Picture, plot
+    from ztensor.insight.analysis.spreads import Histogram
+    from ztensor.insight.analysis.statistics import StatsReport, TensorStats, stats
+    from ztensor.insight.analysis.tally import ValueDiff
+    from ztensor.insight.page.inline import ModelView, view
+    from ztensor.insight.page.report import report
     from ztensor.iterating import iterate
     from ztensor.limits import Limits
     from ztensor.metadata import ComponentMetadata, TensorMetadata
     from ztensor.model.dtype import LogicalType, register_logical_type
     from ztensor.model.problem import Problem
     from ztensor.opening import Reader, ShardedReader, open
-    from ztensor.page.inline import ModelView, view
-    from ztensor.page.report import report
     from ztensor.reading.file import Location
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
@@ -101,7 +101,7 @@ if TYPE_CHECKING:
 # Names are loaded when they are first used, so that `import ztensor` and the command's help cost
 # next to nothing.
 _HOMES = {
-    "ztensor.analysis.comparing": "DiffReport TensorDiff diff",
+    "ztensor.insight.analysis.comparing": "DiffReport TensorDiff diff",
     "ztensor.training.checkpoints": "Checkpoint CheckpointManager Restored",
     "ztensor.converting": "ConversionReport FolderReport Loss convert convert_folder migrate",
     "ztensor.edit": (
@@ -115,25 +115,25 @@ _HOMES = {
         "SourceError UnsupportedError UnsupportedVersionError UsageError ZTensorError"
     ),
     "ztensor.handle": "safe_open",
-    "ztensor.analysis.canonical": "canonical_problems",
-    "ztensor.analysis.examining": "examine",
-    "ztensor.analysis.findings": "Finding",
-    "ztensor.analysis.insight": "Insight",
-    "ztensor.analysis.identity": "content_digest content_hash tensor_hashes",
+    "ztensor.insight.analysis.canonical": "canonical_problems",
+    "ztensor.insight.analysis.examining": "examine",
+    "ztensor.insight.analysis.findings": "Finding",
+    "ztensor.insight.analysis.insight": "Insight",
+    "ztensor.insight.analysis.identity": "content_digest content_hash tensor_hashes",
     "ztensor.iterating": "iterate",
     "ztensor.limits": "Limits",
     "ztensor.metadata": "ComponentMetadata TensorMetadata",
     "ztensor.model.dtype": "LogicalType register_logical_type",
     "ztensor.model.problem": "Problem",
     "ztensor.opening": "Reader ShardedReader open",
-    "ztensor.page.inline": "ModelView view",
-    "ztensor.page.report": "report",
-    "ztensor.analysis.plotting": "Picture plot",
+    "ztensor.insight.page.inline": "ModelView view",
+    "ztensor.insight.page.report": "report",
+    "ztensor.insight.analysis.plotting": "Picture plot",
     "ztensor.reading.file": "Location",
     "ztensor.reading.slices": "TensorSlice",
-    "ztensor.analysis.spreads": "Histogram",
-    "ztensor.analysis.statistics": "StatsReport TensorStats stats",
-    "ztensor.analysis.tally": "ValueDiff",
+    "ztensor.insight.analysis.spreads": "Histogram",
+    "ztensor.insight.analysis.statistics": "StatsReport TensorStats stats",
+    "ztensor.insight.analysis.tally": "ValueDiff",
     "ztensor.source.reference": "Remote",
     "ztensor.tensor": "Tensor",
     "ztensor.reading.verify": "VerifyReport",

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 # What makes the sheets knows all classes that inherit from here.
 _MAKERS: Registry[str, Callable[[object], str]] = Registry(
-    {"html": "ztensor.notebook.makers:shown"}
+    {"html": "ztensor.insight.notebook.makers:shown"}
 )
 
 
 class Shown:
-    """Shows itself in a notebook as a sheet; `notebook/makers.py` has a line for the class."""
+    """Shows itself in a notebook; `insight/notebook/makers.py` has a line for the class."""
 
     __slots__ = ()
 

@@ -26,8 +26,8 @@ import pytest
 
 import ztensor
 from tests.extent import IS_FULL
-from ztensor.analysis.statistics import stats
 from ztensor.errors import ClosedError, SourceError, ZTensorError
+from ztensor.insight.analysis.statistics import stats
 from ztensor.numpy import save, save_file
 from ztensor.reading.loading import load_all
 from ztensor.source.local import FileSource
@@ -397,7 +397,7 @@ _CHILD = """
 import json, os, shutil, sys
 import numpy as np
 import ztensor
-from ztensor.analysis.statistics import stats
+from ztensor.insight.analysis.statistics import stats
 from ztensor.numpy import load_file
 from ztensor.source import local
 

@@ -72,7 +72,7 @@ def one(path: Path) -> Path:
 
 def plotted(path: Path) -> None:
     with ztensor.open(other(path)) as reader:
-        from ztensor.analysis.plotting import plot
+        from ztensor.insight.analysis.plotting import plot
 
         picture = path.with_suffix(".svg")
         os.rename(path, picture)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ztensor
-from tests.unit.page.test_report import hostile_model
+from tests.unit.insight.page.test_report import hostile_model
 
 if TYPE_CHECKING:
     from tests.browser.conftest import Opened, Serious

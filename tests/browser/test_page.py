@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.page.test_report import HOSTILE, hostile_model
+from tests.unit.insight.page.test_report import HOSTILE, hostile_model
+from ztensor.insight.page.report import page_of
 from ztensor.numpy import save_file
-from ztensor.page.report import page_of
 
 if TYPE_CHECKING:
     from tests.browser.conftest import Opened, Serious

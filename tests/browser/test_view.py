@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.page.test_report import HOSTILE, hostile_model
+from tests.unit.insight.page.test_report import HOSTILE, hostile_model
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from tests.browser.conftest import Serious
-    from ztensor.serving.server import ViewServer
+    from ztensor.insight.serving.server import ViewServer
 
 pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
 pytest.importorskip("starlette", reason="pip install 'pyztensor[view]'")
@@ -56,7 +56,7 @@ View = Callable[..., Looked]
 @pytest.fixture
 def view(browser: Any) -> Iterator[View]:
     """Serve models and open the page; at the end nothing failed, and all servers have ended."""
-    from ztensor.serving.server import ViewServer
+    from ztensor.insight.serving.server import ViewServer
 
     with contextlib.ExitStack() as stack:
 

@@ -171,7 +171,7 @@ def test_the_report(place: Place, tmp_path: Path) -> None:
 def test_the_server(place: Place) -> None:
     pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
     pytest.importorskip("starlette", reason="pip install 'pyztensor[view]'")
-    from ztensor.serving.server import ViewServer
+    from ztensor.insight.serving.server import ViewServer
 
     def asked(path: str) -> str:
         with urllib.request.urlopen(server.url + path, timeout=30) as answer:  # noqa: S310
@@ -215,7 +215,7 @@ def test_a_change_far_away_is_said(tmp_path: Path) -> None:
     pytest.importorskip("obstore", reason="obstore reads URLs")
     pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
     from ztensor.errors import SourceError
-    from ztensor.serving.server import ViewServer
+    from ztensor.insight.serving.server import ViewServer
 
     rng = np.random.default_rng(1)
     large = {f"layers.{i}.w": rng.normal(0, 1, (512, 512)).astype(np.float32) for i in range(4)}

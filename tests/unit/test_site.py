@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import ztensor
-from ztensor.analysis.examining import examine
+from ztensor.insight.analysis.examining import examine
 
 ROOT = Path(__file__).parents[2]
 # Public, though `ztensor` does not complete to them.

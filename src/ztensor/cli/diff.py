@@ -18,7 +18,7 @@ from ztensor.cli.verb import open_file
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ztensor.analysis.comparing import DiffReport, TensorDiff
+    from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
     from ztensor.metadata import TensorMetadata
 
 _TOLERANCE: dict[str, Any] = {"metavar": "X", "type": number(0, kind=float), "default": 0.0}
@@ -109,7 +109,7 @@ def diff(terminal: Terminal, options: Namespace) -> None:
       $ ztensor diff model.zt renamed.zt --rename '^layers\.=h.'
         names that begin differently in the second file
     """
-    from ztensor.analysis.comparing import diff as diff_of
+    from ztensor.insight.analysis.comparing import diff as diff_of
 
     with open_file(options.a) as first, open_file(options.b) as second:
         names = chosen_or_all((first, second), options)
@@ -232,7 +232,7 @@ def _change(pair: tuple[Any, Any], terminal: Terminal) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    from ztensor.analysis.comparing import MISSING
+    from ztensor.insight.analysis.comparing import MISSING
 
     return value is MISSING
 

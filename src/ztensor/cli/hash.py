@@ -165,7 +165,7 @@ def _ids(
         options: those of the verb.
         algorithm: of the content digest, where that is asked for.
     """
-    from ztensor.analysis.identity import combined, content_digest, tensor_hashes
+    from ztensor.insight.analysis.identity import combined, content_digest, tensor_hashes
 
     try:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:

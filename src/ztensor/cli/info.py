@@ -100,7 +100,7 @@ def info(terminal: Terminal, options: Namespace) -> None:
 
 def summarize(reader: Reader) -> dict[str, Any]:
     """Return what `info --json` says of a file or of a set; None where it has no meaning."""
-    from ztensor.analysis.parameters import parameter_count
+    from ztensor.insight.analysis.parameters import parameter_count
 
     parts = reader.objects.parts()
     files = [part.name for part in parts] if reader.objects.is_set else None
@@ -152,8 +152,8 @@ def _told(reader: Reader) -> dict[str, Any]:
 
 def _framing(file: FileObjects | None) -> dict[str, Any]:
     """Return what only one zTensor file has: where its manifest is, and what no object needs."""
-    from ztensor.analysis.canonical import problems_of
     from ztensor.container.framing import Container
+    from ztensor.insight.analysis.canonical import problems_of
 
     if file is None or file.frame is None:
         keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit canonical"

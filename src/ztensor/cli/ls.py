@@ -149,7 +149,7 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]:
     """Return what `ls --json` says of one file."""
-    from ztensor.analysis.parameters import parameter_count
+    from ztensor.insight.analysis.parameters import parameter_count
 
     digests = _of_chunks(reader)
     return {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ztensor.analysis.statistics import TensorStats
+    from ztensor.insight.analysis.statistics import TensorStats
     from ztensor.opening import Reader
 
 OPTIONS = (
@@ -85,7 +85,7 @@ def plot(terminal: Terminal, options: Namespace) -> None:
       $ ztensor plot triangle.npz --log-counts -o triangle.svg
         a picture of all, with visible tails
     """
-    from ztensor.analysis.plotting import require_picture
+    from ztensor.insight.analysis.plotting import require_picture
 
     file, output = options.file, options.output
     if output is not None:
@@ -115,7 +115,7 @@ def plot(terminal: Terminal, options: Namespace) -> None:
 def _histograms(
     terminal: Terminal, reader: Reader, names: list[str], height: int, options: Namespace
 ) -> Mapping[str, TensorStats]:
-    from ztensor.analysis.statistics import BINS, stats
+    from ztensor.insight.analysis.statistics import BINS, stats
 
     width = terminal.width if height > 1 else _SMALL_WIDTH
     is_exact = options.output is not None or terminal.wants_json
@@ -132,7 +132,7 @@ def _histograms(
 
 def _draw(terminal: Terminal, found: Mapping[str, TensorStats], options: Namespace) -> None:
     """Write the histograms as a picture."""
-    from ztensor.analysis.plotting import picture_of
+    from ztensor.insight.analysis.plotting import picture_of
 
     title = os.path.basename(without_secrets(options.file))
     picture = picture_of(found.values(), log_counts=options.log_counts, title=title)
@@ -146,7 +146,7 @@ def _draw(terminal: Terminal, found: Mapping[str, TensorStats], options: Namespa
 
 def _blocks(height: int) -> str:
     """Return the letters to draw with: such as standard output can show."""
-    from ztensor.analysis.plotting import ASCII_BLOCKS, ASCII_RAMP, BLOCKS
+    from ztensor.insight.analysis.plotting import ASCII_BLOCKS, ASCII_RAMP, BLOCKS
 
     try:
         BLOCKS.encode(sys.stdout.encoding or "ascii")
@@ -158,7 +158,7 @@ def _blocks(height: int) -> str:
 def _show_large(
     terminal: Terminal, found: Mapping[str, TensorStats], height: int, options: Namespace
 ) -> None:
-    from ztensor.analysis.plotting import text_axis, text_bars
+    from ztensor.insight.analysis.plotting import text_axis, text_bars
 
     for place, one in enumerate(found.values()):
         if place:
@@ -182,7 +182,7 @@ def _show_large(
 def _show_small(
     terminal: Terminal, found: Mapping[str, TensorStats], height: int, options: Namespace
 ) -> None:
-    from ztensor.analysis.plotting import text_bars
+    from ztensor.insight.analysis.plotting import text_bars
 
     columns = (Column("name"), Column("min", numeric=True), Column("histogram"), Column("max"))
     rows: list[Sequence[str]] = []

@@ -18,9 +18,9 @@ from ztensor.errors import ArgumentValueError, describe
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ztensor.analysis.conditions import Met
-    from ztensor.analysis.findings import Finding
-    from ztensor.analysis.insight import Insight
+    from ztensor.insight.analysis.conditions import Met
+    from ztensor.insight.analysis.findings import Finding
+    from ztensor.insight.analysis.insight import Insight
 
 OPTIONS = (
     MODEL,
@@ -127,8 +127,8 @@ def report(terminal: Terminal, options: Namespace) -> None:
       $ ztensor report model.zt --fail-on 'damaged,layer,crest>1e4'
         as a check; no condition is met here
     """
-    from ztensor.analysis.conditions import met_conditions, require_conditions
-    from ztensor.page.report import html_of, save_page
+    from ztensor.insight.analysis.conditions import met_conditions, require_conditions
+    from ztensor.insight.page.report import html_of, save_page
 
     output, conditions = options.output, options.fail_on
     if output is not None:
@@ -159,7 +159,7 @@ def report(terminal: Terminal, options: Namespace) -> None:
 
 def _examined(terminal: Terminal, options: Namespace) -> Insight:
     """Read the models, and return what was seen."""
-    from ztensor.analysis.examining import examine
+    from ztensor.insight.analysis.examining import examine
 
     with contextlib.ExitStack() as stack:
         files = [options.file, *([options.other] if options.other is not None else [])]
@@ -208,7 +208,7 @@ def _show(terminal: Terminal, insight: Insight) -> None:
 
 def _with_places(insight: Insight) -> list[tuple[Finding, str]]:
     """Return the findings, of two models each once, and which of the models they are of."""
-    from ztensor.analysis.findings import not_looked_at
+    from ztensor.insight.analysis.findings import not_looked_at
 
     if len(insight.models) == 1:
         return [(one, "") for one in insight.findings]

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ztensor.casting import Change
     from ztensor.cli.terminal import Terminal
     from ztensor.converting import ConversionReport
+    from ztensor.converting.casting import Change
 
 
 # Options of `convert` that mean nothing where a file is rewritten in its place.

@@ -178,7 +178,11 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         UnsupportedError: an encoding is unknown here.
         LimitError: a safety cap is exceeded.
     """
-    from ztensor.analysis.streaming import component_blocks, dequantized_blocks, is_quantized
+    from ztensor.insight.analysis.streaming import (
+        component_blocks,
+        dequantized_blocks,
+        is_quantized,
+    )
     from ztensor.layout import LAYOUTS
     from ztensor.model.dtype import element_count
 
@@ -206,7 +210,7 @@ def _summary(blocks: Iterable[Array], nbytes: int, progress: Progress | None) ->
     """Return the first elements and sums of all; None where one has no meaning for the type."""
     import numpy as np
 
-    from ztensor.analysis.sums import Sums
+    from ztensor.insight.analysis.sums import Sums
 
     sums, kind, seen = Sums(), "", 0
     first: list[Any] = []

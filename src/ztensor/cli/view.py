@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
 
-    from ztensor.serving.server import ViewServer
+    from ztensor.insight.serving.server import ViewServer
 
 OPTIONS = (
     Option(
@@ -73,7 +73,7 @@ def view(terminal: Terminal, options: Namespace) -> None:
     file, other = options.file, options.other
     if STDIN in (file, other):
         raise ArgumentValueError("a model to look at is a file, not standard input")
-    from ztensor.serving.server import ViewServer, lacks_libraries
+    from ztensor.insight.serving.server import ViewServer, lacks_libraries
 
     if lacks_libraries():
         raise MissingDependencyError(

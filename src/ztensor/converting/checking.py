@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.analysis.identity import tensor_hashes
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
+from ztensor.insight.analysis.identity import tensor_hashes
 from ztensor.model.showing import counted
 from ztensor.opening import Reader
 from ztensor.wire import cbor

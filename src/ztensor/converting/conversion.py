@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.casting import Casts, cast_target
 from ztensor.container import require_version
 from ztensor.converting.asking import format_of, matching, require_compressed, require_divided
+from ztensor.converting.casting import Casts, cast_target
 from ztensor.converting.files import write_file, write_set
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other

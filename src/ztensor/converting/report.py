@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.casting import Change
+from ztensor.converting.casting import Change
 from ztensor.errors import describe
 from ztensor.interactive import Shown
 from ztensor.model.showing import counted, short_repr

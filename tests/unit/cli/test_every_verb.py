@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.analysis.identity import tensor_hashes
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.main import VERBS
 from ztensor.cli.parsing import load
 from ztensor.formats.table import FORMATS
+from ztensor.insight.analysis.identity import tensor_hashes
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:

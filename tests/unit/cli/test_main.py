@@ -102,7 +102,7 @@ def test_the_address_of_a_page_is_said_before_a_server_is_loaded(model: Path) ->
     pytest.importorskip("starlette", reason="pip install 'pyztensor[view]'")
     pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
     program = f"""
-import sys, ztensor.serving.server as server
+import sys, ztensor.insight.serving.server as server
 server.ViewServer.run = lambda self: print(*sys.modules)
 from ztensor.cli.main import main
 try:
@@ -116,7 +116,7 @@ except SystemExit as end:
     address, modules = done.stdout.splitlines()
     assert address.startswith("http://127.0.0.1:")
     slow = {"asyncio", "uvicorn", "starlette", "webbrowser"}
-    slow |= {"ztensor.analysis", "ztensor.page", "ztensor.formats"}
+    slow |= {"ztensor.insight.analysis", "ztensor.insight.page", "ztensor.formats"}
     assert slow.isdisjoint(modules.split())
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.analysis.comparing import MISSING
 from ztensor.cli.exits import ExitCode
+from ztensor.insight.analysis.comparing import MISSING
 from ztensor.training.tree.flattening import Container
 
 if TYPE_CHECKING:

@@ -1,0 +1,115 @@
+"""Whether a file is in the canonical form of 2.x, and where it is not (2.1 section 6.3)."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import TYPE_CHECKING
+
+from ztensor.container.framing import FOOTER_2_BYTES, Container
+from ztensor.container.v2.emit import FORM_2
+from ztensor.errors import describe
+from ztensor.insight.analysis.streaming import opened
+from ztensor.model.rules import align
+from ztensor.source.base import Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.container.framing import Frame
+    from ztensor.model.manifest import Component
+    from ztensor.reading.file import FileObjects
+    from ztensor.typing import Readable
+
+_PAGE = FORM_2.alignment
+_MOST = 8  # reasons that are told
+
+
+def canonical_problems(source: Readable) -> list[str]:
+    """Return why a file is not in the canonical form of 2.x; nothing where it is.
+
+    Two files in that form hold the same tensors and attributes exactly if their bytes are the same.
+    The manifest and what lies between blobs is read; whether blobs match their digests,
+    `Reader.verify` says.
+
+    Args:
+        source: what `ztensor.open` takes, or an open reader.
+
+    Returns:
+        A sentence for each of the first reasons.
+
+    Raises:
+        FormatError: the file is damaged or of no known format.
+        SourceError: it cannot be read.
+    """
+    with opened(source) as reader:
+        parts = reader.objects.parts()
+        if reader.objects.is_set or len(parts) != 1:
+            return ["it is a set of files"]
+        return problems_of(parts[0])
+
+
+def problems_of(file: FileObjects) -> list[str]:
+    """Return the same for an open file."""
+    frame = file.frame
+    if frame is None or frame.container is not Container.V2:
+        return ["it is no file of 2.x"]
+    if not frame.manifest_length:
+        return ["it has no manifest"]
+    if file.manifest.shards:
+        return ["parts of it lie in other files"]
+    found = []
+    for problem in _problems(file, frame):
+        found.append(problem)
+        if len(found) == _MOST:
+            break
+    return found
+
+
+def _problems(file: FileObjects, frame: Frame) -> Iterator[str]:
+    end, position = 8, _PAGE  # of the blob before; where the next has to begin
+    by_digest: dict[tuple[str, int], tuple[int, int]] = {}
+    places: set[tuple[int, int]] = set()
+    for name, role, component in _in_order(file):
+        where = f"{describe(name)}, {role}"
+        if not unicodedata.is_normalized("NFC", name) or not unicodedata.is_normalized("NFC", role):
+            yield f"{where}: the name is not in NFC"
+        if component.encoding != "raw":
+            yield f"{where}: it is not raw"
+        digest = component.digest or ""
+        if not digest.startswith("xxh3:"):
+            yield f"{where}: it has no xxh3 digest"
+        place = component.offset, component.length
+        if digest and by_digest.setdefault((digest, component.length), place) != place:
+            yield f"{where}: equal bytes lie elsewhere, too"
+        if place in places:
+            continue
+        places.add(place)
+        if component.offset != position:
+            yield f"{where}: it begins at {component.offset}, expected {position}"
+            return
+        if not _are_zeros(file, end, component.offset):
+            yield f"{where}: something lies before it"
+        end = component.offset + component.length
+        position = align(max(end, position), _PAGE)
+    if frame.manifest_offset != position:
+        yield f"the manifest is at {frame.manifest_offset}, expected {position}"
+    elif not _are_zeros(file, end, position):
+        yield "something lies before the manifest"
+    behind = frame.manifest_offset + frame.manifest_length
+    if frame.file_size != behind + FOOTER_2_BYTES:
+        yield f"the footer is at {frame.file_size - FOOTER_2_BYTES}, expected {behind}"
+    elif not _are_zeros(file, behind + 28, behind + 32):
+        yield "bytes of the footer that say nothing are not 0"
+
+
+def _in_order(file: FileObjects) -> Iterator[tuple[str, str, Component]]:
+    for name in sorted(file.names, key=str.encode):
+        components = file.object(name).components
+        for role in sorted(components, key=str.encode):
+            yield name, role, components[role]
+
+
+def _are_zeros(file: FileObjects, start: int, stop: int) -> bool:
+    if start >= stop:
+        return True
+    return not any(any(bytes(piece)) for piece in Range(file.source, start, stop - start).pieces())

@@ -1,0 +1,147 @@
+"""Conditions that a model must not meet, as `--fail-on` takes them: rules, levels, comparisons."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import operator
+import re
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import ArgumentValueError, describe
+from ztensor.insight.analysis.findings import LEVELS, RULES, not_looked_at
+from ztensor.model.showing import shown_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ztensor.insight.analysis.insight import Insight, ModelInsight, Pair
+
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    "<": operator.lt,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+_COMPARISON = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*")
+
+# Numbers of one tensor, of every model; and of a pair of tensors.
+METRICS = ("nans", "infs", "zeros", "min", "max", "mean", "std", "rms", "crest", "kurtosis")
+PAIR_METRICS = ("relative", "cosine", "snr_db", "max_abs", "changed")
+ROLE_METRIC = "log2_rms"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Met:
+    """A condition that a tensor meets.
+
+    Attributes:
+        condition: as it was given.
+        tensor: the tensor's name, as it may be shown.
+        text: why.
+    """
+
+    condition: str
+    tensor: str
+    text: str
+
+
+def met_conditions(text: str, insight: Insight) -> list[Met]:
+    """Return which of several conditions a model meets, and where.
+
+    Args:
+        text: conditions with commas between them: rules, which count where nothing excuses what
+            they found; `error` or `warn` for whatever is of that level or worse; comparisons of a
+            number of a tensor, such as `crest>500`.
+        insight: what was seen.
+
+    Raises:
+        ArgumentValueError: a condition is unknown, or needs what was not looked at.
+    """
+    tests = require_conditions(text, has_other=len(insight.models) > 1)
+    return [met for test in tests for met in test(insight)]
+
+
+def require_conditions(text: str, *, has_other: bool) -> list[Callable[[Insight], Iterator[Met]]]:
+    """Return what tries each of several conditions.
+
+    Args:
+        text: as `met_conditions` takes it.
+        has_other: whether there is a second model.
+
+    Raises:
+        ArgumentValueError: a condition is unknown, or needs a second model.
+    """
+    return [_test_of(part.strip(), has_other=has_other) for part in text.split(",")]
+
+
+def _test_of(part: str, *, has_other: bool) -> Callable[[Insight], Iterator[Met]]:
+    if (match := _COMPARISON.fullmatch(part)) is not None:
+        return _comparison(part, *match.groups(), has_other=has_other)
+    if part in RULES:
+        if part in not_looked_at(is_sampled=False, has_other=has_other):
+            raise ArgumentValueError("this rule needs a second model", found=describe(part))
+        return lambda insight: _findings(part, insight, lambda rule, _: rule == part)
+    if part in LEVELS[:-1]:
+        worst = LEVELS[: LEVELS.index(part) + 1]
+        return lambda insight: _findings(part, insight, lambda _, level: level in worst)
+    raise ArgumentValueError(
+        "there is no such rule",
+        expected=f"{', '.join((*LEVELS[:-1], *RULES))}, or a comparison such as crest>500",
+        found=describe(part),
+    )
+
+
+def _findings(part: str, insight: Insight, is_wanted: Callable[[str, str], bool]) -> Iterator[Met]:
+    for one in insight.findings:
+        is_excused = LEVELS.index(one.level) > LEVELS.index(RULES[one.rule].level)
+        if is_wanted(one.rule, one.level) and not is_excused:
+            yield Met(part, shown_name(one.tensor), one.text)
+
+
+def _comparison(
+    part: str, metric: str, sign: str, number: str, *, has_other: bool
+) -> Callable[[Insight], Iterator[Met]]:
+    every = (*METRICS, ROLE_METRIC, *PAIR_METRICS)
+    if metric not in every:
+        raise ArgumentValueError(
+            "there is no such number of a tensor", expected=", ".join(every), found=describe(metric)
+        )
+    if metric in PAIR_METRICS and not has_other:
+        raise ArgumentValueError("this number needs a second model", found=describe(metric))
+    try:
+        limit = float(number)
+    except ValueError:
+        limit = math.nan
+    if math.isnan(limit):
+        raise ArgumentValueError("this is no number to compare with", found=describe(number))
+    compare = _OPERATORS[sign]
+
+    def test(insight: Insight) -> Iterator[Met]:
+        for name, value in _values(metric, insight):
+            if value is not None and compare(value, limit):
+                yield Met(part, name, f"{metric} is {value:.6g}")
+
+    return test
+
+
+def _values(metric: str, insight: Insight) -> Iterator[tuple[str, float | None]]:
+    """Yield a number of each tensor, with the name as it may be shown."""
+    if metric in PAIR_METRICS:
+        first = insight.models[0]
+        for pair in insight.pairs:
+            if pair.a is not None:
+                yield first.shown[pair.a], _of_pair(pair, metric)
+        return
+    model: ModelInsight = insight.models[-1]
+    several: Any = model.log2_rms
+    if metric != ROLE_METRIC:
+        several = (getattr(one, metric) for one in model.stats)
+    yield from zip(model.shown, several, strict=True)
+
+
+def _of_pair(pair: Pair, metric: str) -> float | None:
+    if metric == "relative":
+        return pair.relative
+    values = None if pair.found is None else pair.found.values
+    return None if values is None else getattr(values, metric)

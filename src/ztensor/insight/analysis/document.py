@@ -1,0 +1,316 @@
+"""The document `ztensor-insight/1`: plain values for JSON, in columns. `docs/insight.md` has it.
+
+Columns are lists of one length, a place in them is a tensor's identity. Numbers that JSON lacks
+are words: `nan`, `inf`, `-inf`; integers beyond 2^53 are texts. Names are shown as our own display
+does it, so that nothing in them can act on who reads it.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import ztensor
+from ztensor.errors import describe
+from ztensor.insight.analysis.findings import RULES
+from ztensor.insight.analysis.roles import groups_of, is_optimizer_state
+from ztensor.model.showing import shown_name, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
+
+    from ztensor.insight.analysis.channels import Channels, Norms
+    from ztensor.insight.analysis.findings import Finding
+    from ztensor.insight.analysis.insight import Insight, ModelInsight, Pair
+    from ztensor.insight.analysis.statistics import TensorStats
+    from ztensor.layout.base import Array
+
+SCHEMA = "ztensor-insight/1"
+BITS = 4  # of a tile of a heat map
+ROW = ("kind", "differences", "note", "relative", "cosine", "snr_db", "max_abs", "changed")
+_SAFE = 1 << 53
+_ATTRIBUTES, _ATTRIBUTE_CHARACTERS = 50, 300
+_CONTRAST = 8  # between the largest and the smallest tile of a map, at least
+_DEPTH = 1e4  # and at most
+
+
+def document_of(insight: Insight, *, has_details: bool = True) -> dict[str, Any]:
+    """Return the document of what was seen.
+
+    Args:
+        insight: what was seen.
+        has_details: whether the numbers of single tensors are in it.
+    """
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "producer": f"pyztensor {ztensor.__version__}",
+        "sampled": False if insight.sample is None else {"share": insight.sample},
+        "models": [_model(model, has_details=has_details) for model in insight.models],
+        "rules": {
+            rule: {"title": found.title, "threshold": found.threshold, "meaning": found.meaning}
+            for rule, found in RULES.items()
+        },
+        "findings": _findings(insight),
+        "not_looked_at": list(insight.not_looked_at),
+        "left_out": [],
+    }
+    if len(insight.models) == 2:
+        document["diff"] = _diff(insight)
+    return document
+
+
+def plain(value: float | None) -> Any:
+    """Return a number as JSON has it: a word where JSON has none, a text where it is too long."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value if -_SAFE <= value <= _SAFE else str(value)
+    if math.isfinite(value):
+        return float(value)
+    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+
+
+# --- One model ------------------------------------------------------------------------------
+
+
+def _model(model: ModelInsight, *, has_details: bool) -> dict[str, Any]:
+    shapes, shape = _table(tuple(one.shape) for one in model.objects)
+    types, kind = _table(visible(one.type or one.dtype or "unknown") for one in model.objects)
+    layouts, layout = _table(visible(one.format) for one in model.objects)
+    encodings, encoding = _table(_encoding(one.components) for one in model.objects)
+    digests, digest = _table(_digest(one.components) for one in model.objects)
+    counts = [math.prod(one.shape) for one in model.objects]
+    nbytes = [one.stored_nbytes for one in model.objects]
+    groups = groups_of(model.shown)
+    states = [is_optimizer_state(name) for name in model.shown]
+    attributes = list(model.attributes.items())
+    return {
+        "name": model.name,
+        "format": model.format,
+        "version": model.version,
+        "nbytes": plain(model.nbytes),
+        "stored_nbytes": plain(sum(nbytes)),
+        "object_count": len(model.objects),
+        "parameters": plain(model.parameters),
+        "attributes": [
+            [shown_name(str(key)), describe(value, _ATTRIBUTE_CHARACTERS)]
+            for key, value in attributes[:_ATTRIBUTES]
+        ],
+        "attributes_left_out": max(len(attributes) - _ATTRIBUTES, 0),
+        "types": _tally(types, kind, counts, nbytes),
+        "encodings": _tally(encodings, encoding, counts, nbytes),
+        "groups": _tally(*_table(groups), counts, nbytes),
+        "optimizer_state": _tally(*_table(states), counts, nbytes)[-1] if any(states) else None,
+        "tensors": {
+            "name": list(model.shown),
+            "shapes": [list(one) for one in shapes],
+            "shape": shape,
+            "types": types,
+            "type": kind,
+            "layouts": layouts,
+            "layout": layout,
+            "encodings": encodings,
+            "encoding": encoding,
+            "digests": digests,
+            "digest": digest,
+            "nbytes": [plain(size) for size in nbytes],
+            "count": [plain(one.count) for one in model.stats],
+            "nans": [plain(one.nans) for one in model.stats],
+            "infs": [plain(one.infs) for one in model.stats],
+            "rms": [plain(one.rms) for one in model.stats],
+            "crest": [plain(one.crest) for one in model.stats],
+            "kurtosis": [plain(one.kurtosis) for one in model.stats],
+            "log2_rms": [plain(one) for one in model.log2_rms],
+        },
+        "layers": _layers(model),
+        "detail": {
+            str(place): detail_of(one)
+            for place, one in enumerate(model.stats if has_details else ())
+        },
+    }
+
+
+def _table(values: Iterable[Hashable]) -> tuple[list[Any], list[int]]:
+    """Return the values there are, each once, and the place of each in that list."""
+    places: dict[Hashable, int] = {}
+    numbers = [places.setdefault(one, len(places)) for one in values]
+    return list(places), numbers
+
+
+def _tally(
+    words: Sequence[Any], places: Sequence[int], counts: Sequence[int], nbytes: Sequence[int]
+) -> list[dict[str, Any]]:
+    sums = [[0, 0, 0] for _ in words]
+    for place, count, size in zip(places, counts, nbytes, strict=True):
+        one = sums[place]
+        one[0], one[1], one[2] = one[0] + 1, one[1] + count, one[2] + size
+    order = sorted(range(len(sums)), key=lambda place: (-sums[place][2], str(words[place])))
+    return [
+        {
+            "name": words[place],
+            "tensors": sums[place][0],
+            "elements": plain(sums[place][1]),
+            "nbytes": plain(sums[place][2]),
+        }
+        for place in order
+    ]
+
+
+def _encoding(components: Mapping[str, Any]) -> str:
+    return visible(" + ".join(sorted({one.encoding for one in components.values()})))
+
+
+def _digest(components: Mapping[str, Any]) -> str:
+    words = {(one.digest or "none").partition(":")[0] for one in components.values()}
+    return visible(" + ".join(sorted(words)))
+
+
+def detail_of(one: TensorStats) -> dict[str, Any]:
+    """Return the numbers of one tensor."""
+    histogram = one.histogram
+    names = "count zeros nans infs negative_infs at_limit min max mean std rms crest kurtosis"
+    detail: dict[str, Any] = {name: plain(getattr(one, name)) for name in names.split()}
+    detail["of"] = one.of
+    detail["quantiles"] = [[share, plain(value)] for share, value in one.quantiles.items()]
+    detail["quantile_error"] = one.quantile_error
+    if one.sampled is not None:
+        detail["sampled"] = one.sampled
+    if one.note is not None:
+        detail["note"] = visible(one.note)[:1000]
+    if histogram is not None:
+        detail["histogram"] = {
+            "low": plain(histogram.edges[0]),
+            "high": plain(histogram.edges[-1]),
+            "counts": [plain(count) for count in histogram.counts],
+        }
+    return detail if one.channels is None else detail | channels_of(one.channels)
+
+
+def channels_of(channels: Channels) -> dict[str, Any]:
+    """Return the norms of rows and columns, and the map of tiles."""
+    return {
+        "row_norms": _norms(channels.rows),
+        "column_norms": _norms(channels.columns),
+        "heat": heat_of(np.frombuffer(channels.tiles, np.float32), channels.tile_shape),
+    }
+
+
+def _norms(norms: Norms) -> dict[str, Any]:
+    fields = {field.name: getattr(norms, field.name) for field in dataclasses.fields(norms)}
+    strip = fields.pop("strip")
+    return {name: plain(value) for name, value in fields.items()} | {
+        "strip": [plain(value) for value in strip]
+    }
+
+
+def heat_of(tiles: Array, shape: Sequence[int]) -> dict[str, Any]:
+    """Return the RMS of tiles in 16 steps: 0 is zero, the others are of one ratio.
+
+    Args:
+        tiles: of all, row by row.
+        shape: how many there are along each axis.
+    """
+    tiles = np.nan_to_num(np.asarray(tiles, np.float64), posinf=1e300)
+    high = float(tiles.max(initial=0.0))
+    positive = tiles[tiles > 0]
+    low = float(positive.min()) if positive.size else 0.0
+    low, steps = min(max(low, high / _DEPTH), high / _CONTRAST), (1 << BITS) - 2
+    levels = np.zeros(tiles.size, np.uint8)
+    if high > 0:
+        ratio = np.log(np.maximum(tiles, low) / low) / math.log(high / low)
+        levels = np.where(tiles > 0, 1 + np.rint(ratio * steps), 0).astype(np.uint8)
+    levels = np.append(levels, np.zeros(levels.size % 2, np.uint8))
+    packed = (levels[::2] << BITS) | levels[1::2]
+    return {
+        "shape": list(shape),
+        "of": "rms",
+        "scale": {"kind": "log", "low": plain(low), "high": plain(high)},
+        "bits": BITS,
+        "data": base64.b64encode(packed.tobytes()).decode(),
+    }
+
+
+def tiles_of(heat: Mapping[str, Any]) -> Array:
+    """Return the tiles of a map as `heat_of` took them, as far as 16 steps tell."""
+    packed = np.frombuffer(base64.b64decode(heat["data"]), np.uint8)
+    levels = np.stack((packed >> BITS, packed & 15), 1).reshape(-1)
+    levels = levels[: math.prod(heat["shape"])].astype(np.float64)
+    low, high = float(heat["scale"]["low"]), float(heat["scale"]["high"])
+    if not high:
+        return np.zeros(levels.size)
+    return np.where(levels, low * (high / low) ** ((levels - 1) / ((1 << BITS) - 2)), 0)
+
+
+def _layers(model: ModelInsight) -> dict[str, Any]:
+    """Return the grid of roles and layers, with the place of the tensor in each cell."""
+    rows: dict[tuple[str, tuple[int, ...]], dict[int, int]] = {}
+    for place, role in enumerate(model.roles):
+        if role is not None:
+            rows.setdefault(role[:2], {})[role.layer] = place
+    indices = sorted({layer for row in rows.values() for layer in row})
+    return {
+        "roles": [name for name, _ in rows],
+        "shapes": [list(shape) for _, shape in rows],
+        "indices": indices,
+        "tensor": [[row.get(layer) for layer in indices] for row in rows.values()],
+        "log2_rms": [
+            [plain(model.log2_rms[row[layer]]) if layer in row else None for layer in indices]
+            for row in rows.values()
+        ],
+    }
+
+
+# --- Findings and differences ---------------------------------------------------------------
+
+
+def _findings(insight: Insight) -> list[dict[str, Any]]:
+    places = [
+        {one.name: place for place, one in enumerate(model.objects)} for model in insight.models
+    ]
+    return [_finding(one, places[one.model][one.tensor]) for one in insight.findings]
+
+
+def _finding(one: Finding, place: int) -> dict[str, Any]:
+    return {
+        "rule": one.rule,
+        "level": one.level,
+        "model": one.model,
+        "tensor": place,
+        "value": plain(one.value),
+        "threshold": plain(one.threshold),
+        "text": visible(one.text)[:1000],
+    }
+
+
+def _diff(insight: Insight) -> dict[str, Any]:
+    rows = [row_of(pair) for pair in insight.pairs]
+    return {
+        "a": [pair.a for pair in insight.pairs],
+        "b": [pair.b for pair in insight.pairs],
+        **{field: [row[field] for row in rows] for field in ROW},
+    }
+
+
+def row_of(pair: Pair) -> dict[str, Any]:
+    """Return what the columns of `diff` say of one pair, all but its places."""
+    found = pair.found
+    row = {
+        "kind": pair.kind,
+        "differences": [] if found is None else list(found.differences),
+        "note": None if found is None else _note(found.note),
+        "relative": plain(pair.relative),
+    }
+    return row | {field: plain(_number(pair, field)) for field in ROW[4:]}
+
+
+def _note(note: str | None) -> str | None:
+    return None if note is None else visible(note)[:1000]
+
+
+def _number(pair: Pair, name: str) -> float | None:
+    values = None if pair.found is None else pair.found.values
+    return None if values is None else getattr(values, name)

@@ -1,0 +1,319 @@
+"""What is odd about the tensors of a model: rules as data, and what each of them found.
+
+Thresholds were chosen on healthy checkpoints of many kinds, so that next to nothing fires there:
+`docs/insight.md` has the table. A rule never says that a model is good.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Literal
+
+from ztensor.insight.analysis.channels import OUTLIER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ztensor.insight.analysis.channels import Norms
+    from ztensor.insight.analysis.statistics import TensorStats
+
+Level = Literal["error", "warn", "info"]
+LEVELS: tuple[Level, ...] = ("error", "warn", "info")
+
+_MANY = 4096  # elements from which on moments are steady
+_PEERS = 5  # other tensors of a role that make its median worth comparing with
+_WIDE = 256  # channels on both axes from which on a few large ones are outliers
+_TALL = 64  # rows or columns from which on one without values is odd
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """What is looked for.
+
+    Attributes:
+        title: a few words.
+        level: how bad it is where nothing excuses it.
+        threshold: what the number of a finding is compared with.
+        meaning: a sentence for the page of rules.
+        is_exact: whether it takes every element: a sample cannot tell.
+    """
+
+    title: str
+    level: Level
+    threshold: float
+    meaning: str
+    is_exact: bool = True
+
+
+RULES: dict[str, Rule] = {
+    "damaged": Rule("Damaged", "error", 0, "Stored bytes do not match their digest or form."),
+    "nan": Rule("NaN", "error", 0, "There are values that are not a number."),
+    "inf": Rule("Infinite values", "error", 0, "There are infinite values."),
+    "layer": Rule(
+        "Layer out of line",
+        "error",
+        2,
+        "log2 of the RMS over the median RMS of the role is beyond 2: four times or a quarter.",
+        is_exact=False,
+    ),
+    "saturated": Rule(
+        "Saturated", "warn", 0.001, "Too many values are the largest the type of 8 bits has."
+    ),
+    "lone-value": Rule("Lone value", "warn", 100, "The largest value is over 100 times the RMS."),
+    "outlier-channel": Rule(
+        "Outlier channels",
+        "warn",
+        OUTLIER,
+        f"Few rows or columns are over {OUTLIER} times the median norm.",
+    ),
+    "dead-channel": Rule("Dead channels", "warn", 0, "Whole rows or columns are zero."),
+    "all-zero": Rule("All zero", "warn", 0, "Every value is zero."),
+    "constant": Rule("Constant", "warn", 0, "Every value is the same, and not zero."),
+    "zeros": Rule("Mostly zeros", "info", 0.9, "More than 90 % of the values are zero."),
+    "same-content": Rule("Same content", "info", 0, "Two tensors have the same values."),
+    "moved": Rule("Moved", "warn", 0, "The content of a tensor is under another's name."),
+    "change": Rule(
+        "Change out of line",
+        "warn",
+        8,
+        "The relative change is over 8 times the median of the role.",
+        is_exact=False,
+    ),
+    "noisy": Rule(
+        "Noisier than its kind",
+        "warn",
+        6,
+        "The SNR is over 6 dB below the median of the role.",
+        is_exact=False,
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
+    """What a rule found about a tensor.
+
+    Attributes:
+        rule: its id, a key of `RULES`.
+        level: `error`, `warn` or `info`.
+        model: 0 for the first model, 1 for the second.
+        tensor: the tensor's name, in that model.
+        value: the number that was looked at.
+        threshold: what it was compared with.
+        text: a sentence, without the name.
+    """
+
+    rule: str
+    level: Level
+    model: int
+    tensor: str
+    value: float
+    threshold: float
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Looked:
+    """What rules know of one tensor.
+
+    Attributes:
+        stats: of its values.
+        is_float: whether its elements are floats: integers are no weights.
+        is_buffer: whether its name is that of a constant.
+        is_state: whether it belongs to an optimizer.
+        log2_rms: log2 of its RMS over the median of its role, or None.
+        peers: how many tensors have its role, itself among them.
+        damage: why it could not be read, or None.
+    """
+
+    stats: TensorStats
+    is_float: bool
+    is_buffer: bool = False
+    is_state: bool = False
+    log2_rms: float | None = None
+    peers: int = 0
+    damage: str | None = None
+
+
+def findings_of(looked: Iterable[Looked], model: int = 0) -> Iterator[Finding]:
+    """Yield what the rules for single tensors find."""
+    for one in looked:
+        for rule, level, value, text in _look(one):
+            name, threshold = one.stats.name, RULES[rule].threshold
+            yield Finding(rule, level or RULES[rule].level, model, name, value, threshold, text)
+
+
+_Found = tuple[str, Level | None, float, str]
+
+
+def _look(one: Looked) -> Iterator[_Found]:
+    if one.damage is not None:
+        yield "damaged", None, 1, one.damage
+        return
+    if not one.is_float or not one.stats.count:
+        return
+    yield from _not_finite(one)
+    if one.is_state or one.stats.std is None:
+        return
+    if one.stats.sampled is not None:  # what is in a sample is there; what is not may be elsewhere
+        yield from _layer(one)
+        return
+    if one.stats.std == 0:
+        if one.stats.finite == one.stats.count:
+            yield from _one_value(one)
+        return
+    for look in _LOOKS:
+        yield from look(one)
+
+
+def _not_finite(one: Looked) -> Iterator[_Found]:
+    found = one.stats
+    excuse: Level | None = "info" if found.count == 1 else None
+    if found.nans:
+        text = f"{found.nans:,} of {found.count:,} values are NaN"
+        yield "nan", excuse, found.nans, text
+    if found.infs:
+        if found.infs == found.negative_infs and not found.nans:
+            excuse = "info"  # as masks have them
+        text = f"{found.infs:,} of {found.count:,} values are infinite"
+        if found.infs == found.negative_infs:
+            text += ", all below zero as in masks"
+        yield "inf", excuse, found.infs, text
+
+
+def _one_value(one: Looked) -> Iterator[_Found]:
+    found = one.stats
+    is_matrix = len(found.shape) > 1
+    if found.mean == 0:
+        is_odd = is_matrix and not one.is_buffer
+        yield "all-zero", None if is_odd else "info", found.count, "every value is zero"
+    elif found.count > 1:
+        is_odd = is_matrix and found.count >= _TALL and not one.is_buffer
+        level: Level | None = None if is_odd else "info"
+        yield "constant", level, found.count, f"every value is {found.mean:.6g}"
+
+
+def _layer(one: Looked) -> Iterator[_Found]:
+    value = one.log2_rms
+    if value is None or abs(value) <= RULES["layer"].threshold or one.peers <= _PEERS:
+        return
+    if len(one.stats.shape) < 2 or one.stats.count < _MANY:
+        return
+    times = 2.0 ** abs(value)
+    text = f"RMS is {_times(times)} times" if value > 0 else f"RMS is 1/{_times(times)} of"
+    yield "layer", None, value, f"{text} the median of its {one.peers:,} peers"
+
+
+def _lone_value(one: Looked) -> Iterator[_Found]:
+    crest = one.stats.crest if one.stats.count >= _MANY else None
+    if crest is not None and crest > RULES["lone-value"].threshold:
+        yield "lone-value", None, crest, f"the largest value is {_times(crest)} times the RMS"
+
+
+def _outliers(one: Looked) -> Iterator[_Found]:
+    channels = one.stats.channels
+    if channels is None or min(channels.rows.count, channels.columns.count) < _WIDE:
+        return
+    for noun, norms in (("row", channels.rows), ("column", channels.columns)):
+        if 0 < norms.outliers <= norms.count / 100:
+            ratio = norms.max / norms.median
+            text = f"{noun} {norms.argmax:,} is {_times(ratio)} times the median {noun}"
+            if norms.outliers > 1:
+                text += f", and {norms.outliers - 1:,} more over {OUTLIER} times"
+            yield "outlier-channel", None, ratio, text
+
+
+def _dead(one: Looked) -> Iterator[_Found]:
+    channels = one.stats.channels
+    if channels is None:
+        return
+    for noun, norms in (("row", channels.rows), ("column", channels.columns)):
+        if norms.dead and norms.count >= _TALL:
+            level: Level | None = "info" if one.is_buffer else None
+            yield "dead-channel", level, norms.dead, _dead_text(norms, noun)
+
+
+def _dead_text(norms: Norms, noun: str) -> str:
+    verb = f"{noun} is" if norms.dead == 1 else f"{noun}s are"
+    return f"{norms.dead:,} of {norms.count:,} {verb} zero"
+
+
+def _zeros(one: Looked) -> Iterator[_Found]:
+    share = one.stats.zeros / one.stats.count
+    if share > RULES["zeros"].threshold and one.stats.count >= _MANY:
+        yield "zeros", None, share, f"{share:.1%} of the values are zero"
+
+
+def _saturated(one: Looked) -> Iterator[_Found]:
+    found = one.stats
+    share = found.at_limit / found.count
+    rows = found.count // found.shape[-1] if found.shape and found.shape[-1] else 1
+    # A scale for each row puts the largest value of each row there, and that is as it should be.
+    if share > RULES["saturated"].threshold and found.at_limit >= max(16, 2 * rows):
+        text = f"{share:.2%} of the values have the largest magnitude of {found.dtype}"
+        yield "saturated", None, share, text
+
+
+_LOOKS: tuple[Callable[[Looked], Iterator[_Found]], ...] = (
+    _layer,
+    _saturated,
+    _lone_value,
+    _outliers,
+    _dead,
+    _zeros,
+)
+
+
+def pair_findings(
+    name: str,
+    relative: float | None,
+    snr_db: float | None,
+    medians: tuple[float, float],
+    peers: int,
+) -> Iterator[Finding]:
+    """Yield what is odd about how a tensor changed, beside others of its role.
+
+    Args:
+        name: in the first model.
+        relative: its relative change, where it is one of training.
+        snr_db: its signal to noise ratio, where the second model stores it in another type.
+        medians: of both numbers, in its role.
+        peers: how many tensors have the role.
+    """
+    if peers <= _PEERS:
+        return
+    if relative is not None and medians[0] > 0 and math.isfinite(relative):
+        times, limit = relative / medians[0], RULES["change"].threshold
+        if times > limit:
+            much = f"{relative:.3g}, {_times(times)} times the median of its kind"
+            text = f"the relative change is {much}"
+            yield Finding("change", "warn", 1, name, times, limit, text)
+    if snr_db is not None:
+        below, limit = medians[1] - snr_db, RULES["noisy"].threshold
+        if below > limit:
+            text = f"SNR is {snr_db:.3g} dB, {below:.3g} dB below the median of its kind"
+            yield Finding("noisy", "warn", 1, name, below, limit, text)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if 1000 <= ratio < 1e9 else f"{ratio:.3g}"
+
+
+def ranked(findings: Iterable[Finding], nbytes: Callable[[Finding], int]) -> tuple[Finding, ...]:
+    """Return findings, the worst and the largest tensors first."""
+
+    def key(one: Finding) -> tuple[int, int, int, str, str]:
+        return LEVELS.index(one.level), -nbytes(one), one.model, one.tensor, one.rule
+
+    return tuple(sorted(findings, key=key))
+
+
+def not_looked_at(*, is_sampled: bool, has_other: bool) -> tuple[str, ...]:
+    """Return the rules that could not be tried: of a sample, and without a second model."""
+    of_two = {"moved", "change", "noisy"}
+    return tuple(
+        rule
+        for rule, found in RULES.items()
+        if (is_sampled and found.is_exact) or (rule in of_two and not has_other)
+    )

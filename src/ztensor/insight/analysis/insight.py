@@ -1,0 +1,335 @@
+"""A model seen as a whole, or two beside each other: what is in it, and what is odd about it.
+
+This puts together what statistics, comparison, roles and rules say. `document.py` writes it down.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import statistics
+from typing import TYPE_CHECKING, Any, Literal
+
+from ztensor.errors import without_secrets
+from ztensor.insight.analysis.findings import Finding, Looked, findings_of
+from ztensor.insight.analysis.parameters import parameter_count
+from ztensor.insight.analysis.roles import (
+    Role,
+    is_buffer,
+    is_optimizer_state,
+    natural_key,
+    roles_of,
+)
+from ztensor.insight.analysis.statistics import Asked, TensorStats, survey
+from ztensor.interactive import Shown
+from ztensor.model.showing import counted, short_repr, shown_name, visible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from ztensor.errors import FormatError
+    from ztensor.insight.analysis.comparing import TensorDiff
+    from ztensor.metadata import TensorMetadata
+    from ztensor.reading.reader import ObjectReader
+    from ztensor.typing import Progress
+
+Kind = Literal["equal", "changed", "renamed", "added", "removed", "not compared", "not looked at"]
+
+LATER: Kind = "not looked at"
+_FEW = 16  # elements below which equal values say nothing
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelInsight:
+    """One of the models, its tensors in natural order of their names.
+
+    Attributes:
+        name: the last part of its path, without what signs a URL.
+        format: as `Reader.format`.
+        version: as `Reader.version`.
+        nbytes: of all its files.
+        parameters: as `ztensor info` counts them.
+        attributes: of the file.
+        objects: its tensors.
+        stats: of each of them.
+        shown: the name of each as it may be shown.
+        roles: the role of each, or None.
+        log2_rms: log2 of the RMS of each over the median RMS of its role, or None.
+    """
+
+    name: str
+    format: str
+    version: str
+    nbytes: int
+    parameters: int
+    attributes: Mapping[str, Any]
+    objects: tuple[TensorMetadata, ...]
+    stats: tuple[TensorStats, ...]
+    shown: tuple[str, ...]
+    roles: tuple[Role | None, ...]
+    log2_rms: tuple[float | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pair:
+    """A tensor of the first model and the one of the second that is compared with it.
+
+    Attributes:
+        a: its place in the first model, or None.
+        b: its place in the second, or None.
+        kind: what became of it.
+        found: how they differ; None of one that only one model has.
+    """
+
+    a: int | None
+    b: int | None
+    kind: Kind
+    found: TensorDiff | None = None
+
+    @property
+    def relative(self) -> float | None:
+        """Return `||b - a|| / ||a||`; 0.0 of equal ones, None where nothing was compared."""
+        if self.kind in ("equal", "renamed"):
+            return 0.0
+        values = None if self.found is None else self.found.values
+        return None if values is None else values.relative
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Insight(Shown):
+    """What `examine` saw.
+
+    Attributes:
+        models: one, or two.
+        findings: what is odd, the worst first.
+        pairs: of two models their tensors beside each other, in natural order of names.
+        not_looked_at: rules that could not be tried.
+        sample: the share of the rows of large tensors that was looked at; None where none is large
+            enough, or everything was looked at.
+    """
+
+    models: tuple[ModelInsight, ...]
+    findings: tuple[Finding, ...]
+    pairs: tuple[Pair, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
+    sample: float | None = None
+
+    def __repr__(self) -> str:
+        """Return how many tensors there are, and how many findings of each level."""
+        facts = [counted(len(model.objects), "tensor") for model in self.models]
+        for level in ("error", "warn", "info"):
+            count = sum(one.level == level for one in self.findings)
+            facts += [f"{count} {level}"] if count else []
+        return short_repr("Insight", facts, ".findings, .as_json()")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document `ztensor-insight/1`, as `json.dumps(..., allow_nan=False)` takes it.
+
+        `docs/insight.md` says what each part of it means.
+        """
+        from ztensor.insight.analysis.document import document_of
+
+        return document_of(self)
+
+
+def name_key(name: str) -> tuple[object, ...]:
+    """Return what puts names into their natural order."""
+    return natural_key(shown_name(name)), name
+
+
+def outlined(reader: ObjectReader) -> ModelInsight:
+    """Return a model as `outline` has it."""
+    objects = tuple(reader.metadata(sorted(reader, key=name_key)))
+    shown = tuple(shown_name(one.name) for one in objects)
+    roles = roles_of(shown, [tuple(one.shape) for one in objects])
+    stats = (
+        TensorStats(one.name, one.shape, one.dtype, count=math.prod(one.shape)) for one in objects
+    )
+    none = (None,) * len(objects)
+    return _model(reader, objects, tuple(stats), shown, tuple(roles), none)
+
+
+def chosen_names(
+    reader: ObjectReader, names: str | Iterable[str] | None, other: ObjectReader | None = None
+) -> list[str]:
+    """Return the names in one reader; those that neither has are an error."""
+    if names is None:
+        return list(reader)
+    wanted = [names] if isinstance(names, str) else list(names)
+    for name in wanted:
+        if name not in reader and (other is None or name not in other):
+            reader.metadata(name)  # which raises
+    return [name for name in dict.fromkeys(wanted) if name in reader]
+
+
+def seen(
+    reader: ObjectReader,
+    names: list[str],
+    known: Mapping[str, TensorStats],
+    number: int,
+    threads: int | None,
+    progress: Progress | None,
+    sample: float | None = None,
+) -> tuple[ModelInsight, list[Finding]]:
+    """Look at one model.
+
+    Args:
+        reader: an open file.
+        names: its tensors.
+        known: statistics that need not be made again.
+        number: 0 of the first model, 1 of the second.
+        threads: as `stats` takes it.
+        progress: likewise.
+        sample: as `examine` takes it.
+    """
+    damage: dict[str, FormatError] = {}
+    left = [name for name in names if name not in known]
+    asked = Asked(tiles=_tiles(len(left)), sample=sample)
+    metadata, found = survey(reader, left, asked, damage.__setitem__, threads, progress)
+    metadata |= {name: reader.metadata(name) for name in names if name not in metadata}
+    found |= known
+    ordered = sorted(names, key=name_key)
+    objects = tuple(metadata[name] for name in ordered)
+    looked_at = tuple(found[name] for name in ordered)
+    shown = tuple(map(shown_name, ordered))
+    roles = tuple(roles_of(shown, [tuple(one.shape) for one in objects]))
+    log2_rms, peers = _beside_peers(roles, looked_at)
+    model = _model(reader, objects, looked_at, shown, roles, tuple(log2_rms))
+    looked = [
+        _looked(one, label, damage.get(one.name), log2, count)
+        for one, label, log2, count in zip(looked_at, shown, log2_rms, peers, strict=True)
+    ]
+    return model, [*findings_of(looked, number), *_same_content(reader, looked, number)]
+
+
+def looked_alone(one: TensorStats, damage: FormatError | None = None) -> Looked:
+    """Return what rules know of a tensor that was looked at without the others of its role.
+
+    Args:
+        one: its statistics.
+        damage: why it could not be read, or None.
+    """
+    return _looked(one, shown_name(one.name), damage, None, 0)
+
+
+def _looked(
+    one: TensorStats, label: str, damage: FormatError | None, log2: float | None, peers: int
+) -> Looked:
+    return Looked(
+        one,
+        one.dtype is not None and is_float_name(one.dtype),
+        is_buffer(label),
+        is_optimizer_state(label),
+        log2,
+        peers,
+        None if damage is None else damage.message,
+    )
+
+
+def _model(
+    reader: ObjectReader,
+    objects: tuple[TensorMetadata, ...],
+    looked_at: tuple[TensorStats, ...],
+    shown: tuple[str, ...],
+    roles: tuple[Role | None, ...],
+    log2_rms: tuple[float | None, ...],
+) -> ModelInsight:
+    return ModelInsight(
+        _title(reader),
+        reader.format,
+        reader.version,
+        reader.nbytes,
+        parameter_count(reader, objects),
+        reader.attributes,
+        objects,
+        looked_at,
+        shown,
+        roles,
+        log2_rms,
+    )
+
+
+def is_float_name(dtype: str) -> bool:
+    """Return whether a type of this long name is one of real or complex floats."""
+    return "float" in dtype or "complex" in dtype
+
+
+def _tiles(count: int) -> tuple[int, int]:
+    """Return into how many tiles matrices are cut: fewer of many, as all are held in memory."""
+    return (32, 64) if count <= 2_000 else (16, 32) if count <= 10_000 else (8, 16)
+
+
+def _title(reader: ObjectReader) -> str:
+    path = without_secrets(reader.name)
+    return visible(os.path.basename(path.rstrip("/\\")) or path)[-200:]
+
+
+def _beside_peers(
+    roles: Sequence[Role | None], looked_at: Sequence[TensorStats]
+) -> tuple[list[float | None], list[int]]:
+    """Return log2 of each RMS over the median of its role, and how many tensors the role has."""
+    groups: dict[tuple[str, tuple[int, ...]], list[float]] = {}
+    scales = [_scale(one) for one in looked_at]
+    for role, scale in zip(roles, scales, strict=True):
+        if role is not None and scale is not None:
+            groups.setdefault(role[:2], []).append(scale)
+    medians = {key: statistics.median(several) for key, several in groups.items()}
+    log2_rms: list[float | None] = []
+    peers = []
+    for role, scale in zip(roles, scales, strict=True):
+        median = 0.0 if role is None else medians.get(role[:2], 0.0)
+        peers.append(0 if role is None else len(groups.get(role[:2], ())))
+        ratio = scale / median if median and scale is not None else 0.0
+        log2_rms.append(math.log2(ratio) if 0 < ratio < math.inf else None)
+    return log2_rms, peers
+
+
+def _scale(one: TensorStats) -> float | None:
+    """Return the RMS of floats that have one."""
+    return one.rms if one.dtype is not None and is_float_name(one.dtype) else None
+
+
+# --- Equal content --------------------------------------------------------------------------
+
+
+def content_key(one: TensorStats) -> tuple[Any, ...] | None:
+    """Return what tensors of one content have in common; None where it would say nothing."""
+    if one.finite < _FEW or not one.std or one.sampled is not None:
+        return None
+    return (one.shape, one.dtype, one.count, one.zeros, one.min, one.max, one.mean, one.std)
+
+
+def _same_content(reader: ObjectReader, looked: Sequence[Looked], number: int) -> list[Finding]:
+    """Return which tensors of one model have the same values as one before them."""
+    by_key: dict[tuple[Any, ...], str] = {}
+    pairs = []
+    for one in looked:
+        key = content_key(one.stats)
+        if key is not None and one.damage is None and not one.is_state:
+            first = by_key.setdefault(key, one.stats.name)
+            if first != one.stats.name:
+                pairs.append((one.stats.name, first))
+    if not pairs:
+        return []
+    from ztensor.insight.analysis.comparing import diff_pairs, has_same_values  # seldom needed
+
+    return [
+        Finding(
+            "same-content",
+            "info",
+            number,
+            found.name,
+            1,
+            0,
+            f"it has the same values as {shown_name(found.other_name)}",
+        )
+        for found in diff_pairs(reader, reader, pairs)
+        if has_same_values(found)
+    ]
+
+
+def nbytes_of(models: Sequence[ModelInsight]) -> Callable[[Finding], int]:
+    """Return what tells the stored bytes of the tensor of a finding."""
+    sizes = [{one.name: one.stored_nbytes for one in model.objects} for model in models]
+    return lambda finding: sizes[finding.model].get(finding.tensor, 0)

@@ -1,0 +1,178 @@
+"""A matrix cut out of a tensor: two of its axes, a place on each other one, seen as a map of tiles.
+
+Rows are read some at a time, so memory stays the same whatever the size; the caller may stop it
+between them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
+from ztensor.insight.analysis.channels import Channels, ChannelSums, is_float
+from ztensor.reading.row_slices import slice_of
+from ztensor.reading.slices import DenseSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ztensor.layout.base import Array
+    from ztensor.reading.reader import ObjectReader
+    from ztensor.reading.slices import TensorSlice
+
+_PIECE = 1 << 18  # values that are read at once
+_MOST_CHANNELS = 1 << 20  # on an axis: their sums are held in memory
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cut:
+    """Which matrix of a tensor.
+
+    Attributes:
+        rows: the axis its rows are along; None where the tensor has one axis, which is one row.
+        columns: the axis its columns are along.
+        at: a place on each axis; those of rows and columns are not looked at.
+        spans: first and last but one of the rows, and of the columns.
+    """
+
+    rows: int | None
+    columns: int
+    at: tuple[int, ...]
+    spans: tuple[tuple[int, int], tuple[int, int]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Seen:
+    """What a cut looks like.
+
+    Attributes:
+        channels: norms of its rows and columns, and the RMS of its tiles.
+        values: the values themselves, row by row, where each is a tile.
+        shape: how many rows and columns it has.
+    """
+
+    channels: Channels
+    values: tuple[float, ...] | None
+    shape: tuple[int, int]
+
+
+def seen(
+    reader: ObjectReader,
+    name: str,
+    cut: Cut,
+    tiles: tuple[int, int],
+    check: Callable[[], None],
+) -> Seen:
+    """Return what a matrix of a tensor looks like. Digests are not checked where parts are read.
+
+    Args:
+        reader: an open file or set.
+        name: the tensor's.
+        cut: which matrix of it.
+        tiles: how many along each axis, at most.
+        check: called between pieces; what it raises ends the work.
+
+    Raises:
+        ArgumentValueError: the cut does not fit the tensor.
+        UsageError: its layout has no slices.
+        FormatError: the stored bytes are damaged.
+        LimitError: there are more than 2^20 rows or columns, or a safety cap is exceeded.
+        SourceError: the bytes could not be read.
+    """
+    part = slice_of(reader.objects.part(name), name, copy=True)
+    _require_fit(part, cut)
+    (top, bottom), (left, right) = cut.spans
+    shape = bottom - top, right - left
+    sums, kept = ChannelSums(shape, tiles), []
+    is_whole = shape[0] <= tiles[0] and shape[1] <= tiles[1]
+    with np.errstate(all="ignore"):  # NaN and overflow are what is looked for
+        for block in _pieces(part, cut, shape):
+            check()
+            flat = block.reshape(-1)
+            sums.feed(flat if is_float(flat.dtype) else flat.astype(np.float64))
+            if is_whole:
+                kept.append(np.abs(flat) if flat.dtype.kind == "c" else flat)
+    channels = sums.finish()
+    if channels is None:  # as many elements came as the shape has
+        raise ArgumentValueError("the matrix has no elements", found=describe(shape))
+    values = None
+    if is_whole:
+        values = tuple(np.concatenate(kept).astype(np.float64).tolist())
+    return Seen(channels, values, shape)
+
+
+def _require_fit(part: TensorSlice, cut: Cut) -> None:
+    shape, rank = part.shape, len(part.shape)
+    axes = [cut.columns] if cut.rows is None else [cut.rows, cut.columns]
+    fits = rank > 0 and (cut.rows is None) == (rank == 1) and len(set(axes)) == len(axes)
+    fits = fits and all(0 <= axis < rank for axis in axes) and len(cut.at) == rank
+    if not fits:
+        raise ArgumentValueError("the axes are none of the tensor", found=describe(axes))
+    for axis, (place, length) in enumerate(zip(cut.at, shape, strict=True)):
+        if axis not in axes and not 0 <= place < length:
+            raise ArgumentValueError(
+                "there is no such place on an axis", expected=f"below {length}", found=str(place)
+            )
+    lengths = [1 if cut.rows is None else shape[cut.rows], shape[cut.columns]]
+    for (start, stop), length in zip(cut.spans, lengths, strict=True):
+        if not 0 <= start < stop <= length:
+            raise ArgumentValueError(
+                "rows or columns are none of the tensor",
+                expected=f"some of {length}",
+                found=f"{start} to {stop}",
+            )
+        if stop - start > _MOST_CHANNELS:
+            raise LimitError(
+                "there are too many rows or columns to look at together",
+                reason=Reason.LIMIT_COST,
+                expected=f"at most {_MOST_CHANNELS}",
+                found=str(stop - start),
+            )
+
+
+def _pieces(part: TensorSlice, cut: Cut, shape: tuple[int, int]) -> Iterator[Array]:
+    """Yield the values of a cut in order, some rows at a time, or a part of one."""
+    (top, _), (left, right) = cut.spans
+    height = max(_PIECE // shape[1], 1)
+    for row in range(top, top + shape[0], height):
+        rows = slice(row, min(row + height, top + shape[0]))
+        for column in range(left, right, _PIECE):
+            yield _read(part, cut, rows, slice(column, min(column + _PIECE, right)))
+
+
+def _read(part: TensorSlice, cut: Cut, rows: slice, columns: slice) -> Array:
+    key: list[Any] = list(cut.at)
+    key[cut.columns] = columns
+    if cut.rows is not None:
+        key[cut.rows] = rows
+    if isinstance(part, DenseSlice):
+        found: Array = np.asarray(part[tuple(key)])
+    else:
+        found = _rows_of(part, key[0])[(slice(None), *key[1:])]
+        found = found if isinstance(key[0], slice) else found[0]
+    if cut.rows is not None and cut.rows > cut.columns:
+        found = found.T
+    return np.ascontiguousarray(found)
+
+
+def _rows_of(part: TensorSlice, rows: Any) -> Array:
+    """Return some rows of what is no dense object, as an array."""
+    whole = rows if isinstance(rows, slice) else slice(rows, rows + 1)
+    unit = max(getattr(part, "row_unit", 1), 1)
+    start = whole.start // unit * unit
+    stop = min(-(-whole.stop // unit) * unit, part.shape[0])
+    if (stop - start) * math.prod(part.shape[1:]) > 64 * _PIECE:
+        raise LimitError(
+            "a few rows are too many values to be dequantized at once",
+            reason=Reason.LIMIT_COST,
+            expected=f"at most {64 * _PIECE}",
+            found=str((stop - start) * math.prod(part.shape[1:])),
+        )
+    tensor: Any = part[start:stop]
+    is_sparse = tensor.format.startswith("sparse")
+    array: Array = np.asarray(tensor.to_dense() if is_sparse else tensor.dequantize())
+    return array[whole.start - start : whole.stop - start]

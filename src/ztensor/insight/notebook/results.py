@@ -1,0 +1,197 @@
+"""Sheets of what functions return: checks, statistics, differences, findings, conversions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.errors import describe
+from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
+from ztensor.model.showing import counted, shape_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ztensor.converting.report import ConversionReport
+    from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
+    from ztensor.insight.analysis.insight import Insight
+    from ztensor.insight.analysis.spreads import Histogram
+    from ztensor.insight.analysis.statistics import StatsReport, TensorStats
+    from ztensor.reading.verify import VerifyReport
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_STATS = ("name", "type", "shape", "min", "max", "mean", "std", "zeros", "NaN", "inf")
+
+
+def of_verify(report: VerifyReport) -> Sheet:
+    """Return the sheet of a check: what is wrong first."""
+    facts = [
+        ("outcome", report.outcome),
+        ("objects", f"{report.objects:,}"),
+        ("digests that match", f"{report.checked:,}"),
+        ("read", size_text(report.nbytes)),
+    ]
+    tables = []
+    for title, problems in (("problem", report.problems), ("unsupported rule", report.unsupported)):
+        rows = (
+            (
+                Said(one.object_name or "the file"),
+                Said(one.component or ""),
+                str(one.reason),
+                Said(one.message),
+            )
+            for one in problems
+        )
+        columns = ("object", "component", "reason", "what is wrong")
+        if problems:
+            tables.append(Table(counted(len(problems), title), columns, rows, len(problems)))
+    if report.unchecked:
+        rows_of = ((Said(name), Said(why)) for name, why in report.unchecked.items())
+        count = len(report.unchecked)
+        tables.append(Table(f"{count:,} unchecked", ("object", "why"), rows_of, count))
+    return Sheet("ztensor.VerifyReport", "", facts, tables)
+
+
+def of_stats(report: StatsReport) -> Sheet:
+    """Return the sheet of statistics."""
+    rows = (_stats(one) for one in report.values())
+    return Sheet(
+        "ztensor.StatsReport",
+        "",
+        [("objects", f"{len(report):,}")],
+        [Table("statistics", _STATS, rows, len(report))],
+        "report[name]",
+    )
+
+
+def _stats(one: TensorStats) -> Sequence[str]:
+    head = (Said(one.name), Said(one.dtype or "unknown"), shape_text(one.shape))
+    if one.note is not None:
+        return (*head, Said(one.note), *(Number("") for _ in _STATS[4:]))
+    numbers = (one.min, one.max, one.mean, one.std, one.zeros, one.nans, one.infs)
+    return (*head, *map(number, numbers))
+
+
+def of_tensor_stats(one: TensorStats) -> Sheet:
+    """Return the sheet of the statistics of one object, with its histogram as text."""
+    facts: list[tuple[str, str]] = [
+        ("type", Said(one.dtype or "unknown")),
+        ("shape", shape_text(one.shape)),
+        ("of", one.of),
+    ]
+    if one.note is not None:
+        facts.append(("note", Said(one.note)))
+    names = "count zeros nans infs min max mean std rms crest kurtosis"
+    for name in names.split():
+        value = getattr(one, name)
+        facts += [] if value is None else [(name, number(value))]
+    if one.histogram is not None:
+        facts.append(("histogram", bars(one.histogram)))
+    rows = [(f"{share:.0%}", number(value)) for share, value in one.quantiles.items()]
+    tables = [Table("quantiles", ("share", "value"), rows, len(rows))] if rows else []
+    return Sheet("ztensor.TensorStats", one.name, facts, tables)
+
+
+def bars(histogram: Histogram) -> str:
+    """Return a histogram as a line of blocks, one for each bin or two."""
+    counts = list(histogram.counts)
+    if len(counts) > 40:
+        counts = [sum(counts[at : at + 2]) for at in range(0, len(counts), 2)]
+    most = max(counts, default=0) or 1
+    steps = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[-(-one * steps // most)] for one in counts[:80])
+
+
+def of_diff(report: DiffReport) -> Sheet:
+    """Return the sheet of a comparison: what differs."""
+    differing = report.differing
+    facts = [
+        ("objects", f"{len(report.tensors):,}"),
+        ("different", f"{len(differing):,}"),
+    ]
+    within = sum(one.is_within for one in report.tensors)
+    facts += [("within the tolerance", f"{within:,}")] if within else []
+    columns = ("name", "differs in", "max |a - b|", "relative", "cosine", "changed", "note")
+    tables = []
+    if differing:
+        rows = map(_difference, differing)
+        tables.append(Table("different objects", columns, rows, len(differing)))
+    for title, pairs in (("attributes", report.attributes), ("values", report.values)):
+        if pairs:
+            cells = (
+                (Said(str(key)), Said(describe(a, 80)), Said(describe(b, 80)))
+                for key, (a, b) in pairs.items()
+            )
+            tables.append(Table(f"different {title}", ("key", "a", "b"), cells, len(pairs)))
+    return Sheet("ztensor.DiffReport", "", facts, tables, "report.differing")
+
+
+def _difference(one: TensorDiff) -> Sequence[str]:
+    values = one.values
+    numbers = ("max_abs", "relative", "cosine", "changed")
+    return (
+        Said(one.name),
+        ", ".join(one.differences),
+        *(number(None if values is None else getattr(values, name)) for name in numbers),
+        Said(one.note or ""),
+    )
+
+
+def of_tensor_diff(one: TensorDiff) -> Sheet:
+    """Return the sheet of how one object differs."""
+    facts: list[tuple[str, str]] = [("differs in", ", ".join(one.differences) or "nothing")]
+    if one.other_name != one.name:
+        facts.append(("name in b", Said(one.other_name)))
+    for label, side in (("a", one.before), ("b", one.after)):
+        if side is not None:
+            text = f"{side.type or side.dtype or 'unknown'} {shape_text(side.shape)} {side.format}"
+            facts.append((label, Said(text)))
+    facts += [("compared by", one.compared)] if one.compared else []
+    facts += [("note", Said(one.note))] if one.note else []
+    if one.values is not None:
+        names = ("count", "changed", "beyond", "max_abs", "max_rel", "relative", "cosine", "snr_db")
+        facts += [(name, number(getattr(one.values, name))) for name in names]
+    return Sheet("ztensor.TensorDiff", one.name, facts)
+
+
+def of_insight(insight: Insight) -> Sheet:
+    """Return the sheet of an examination: the models, and the findings, the worst first."""
+    facts: list[tuple[str, str]] = []
+    for model in insight.models:
+        facts.append(("model", Said(model.name)))
+        count = f"{counted(len(model.objects), 'tensor')}, {counted(model.parameters, 'parameter')}"
+        facts.append(("holds", f"{count}, {size_text(model.nbytes)}"))
+    kinds: dict[str, int] = {}
+    for pair in insight.pairs:
+        kinds[pair.kind] = kinds.get(pair.kind, 0) + 1
+    facts += [("compared", ", ".join(f"{n:,} {kind}" for kind, n in kinds.items()))] * bool(kinds)
+    if insight.not_looked_at:
+        facts.append(("not looked at", ", ".join(insight.not_looked_at)))
+    findings = insight.findings
+    title = counted(len(findings), "finding") if findings else "no findings"
+    columns = ("level", "rule", "tensor", "finding")
+    table = Table(title, columns, _findings(insight), len(findings))
+    if not findings:
+        facts.append(("findings", "none"))
+    ways = "ztensor.view(model), insight.as_json()"
+    return Sheet("ztensor.Insight", "", facts, [table] if findings else [], ways)
+
+
+def _findings(insight: Insight) -> Iterator[Sequence[str]]:
+    for one in insight.findings:
+        which = " in b" if one.model else ""
+        yield one.level, f"{one.rule}{which}", Said(one.tensor), Said(one.text)
+
+
+def of_conversion(report: ConversionReport) -> Sheet:
+    """Return the sheet of a conversion: what was written, and what was lost."""
+    facts: list[tuple[str, str]] = [
+        ("format", f"{report.format} {report.version}".rstrip()),
+        ("objects", f"{report.objects:,}"),
+        ("size", size_text(report.nbytes)),
+        ("read back and compared", "yes" if report.is_checked else "no"),
+        ("lost", counted(len(report.lost), "thing") if report.lost else "nothing"),
+    ]
+    facts += [("changed", counted(len(report.changed), "object"))] if report.changed else []
+    rows = ((Said(str(one)),) for one in report.lost)
+    tables = [Table("what was lost", ("what",), rows, len(report.lost))] if report.lost else []
+    return Sheet("ztensor.ConversionReport", report.path, facts, tables)

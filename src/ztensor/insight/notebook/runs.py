@@ -1,0 +1,100 @@
+"""Sheets of a training run: its steps, and a step that was read back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import describe, without_secrets
+from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
+from ztensor.insight.notebook.values import value_text
+from ztensor.model.showing import counted, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ztensor.training.checkpoints import Checkpoint, CheckpointManager, Restored
+
+_COLUMNS = ("step", "size", "written", "metrics", "state")
+
+
+def of_checkpoint(one: Checkpoint) -> Sheet:
+    """Return the sheet of a step."""
+    return Sheet("ztensor.Checkpoint", without_secrets(one.path), list(_facts(one)))
+
+
+def _facts(one: Checkpoint) -> Iterator[tuple[str, str]]:
+    yield "step", f"{one.step:,}"
+    yield "size", size_text(one.nbytes)
+    yield "written", _when(one.modified)
+    yield from _metrics(one.metrics)
+    yield "state", Said(_state(one))
+
+
+def _metrics(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
+    some = list(metrics.items())[:50]
+    return [(f"metric {describe(name, 60)}", f"{value:.6g}") for name, value in some]
+
+
+def _state(one: Checkpoint) -> str:
+    if one.problem is not None:
+        return f"{'damaged' if one.is_damaged else 'cannot be read'}: {one.problem}"
+    pinned = ", pinned" if one.is_pinned else ""
+    return f"{'every byte checked' if one.is_checked else 'opens'}{pinned}"
+
+
+def _when(modified: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(modified))
+    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+        return f"{modified:.6g}"
+
+
+def of_manager(manager: CheckpointManager) -> Sheet:
+    """Return the sheet of a run: of a folder its newest steps, of a store only where it is."""
+    if manager.is_remote:
+        return Sheet(
+            "ztensor.CheckpointManager",
+            without_secrets(manager.name),
+            [("steps", "in a store, which is not asked for this")],
+            ways="manager.checkpoints()",
+        )
+    count, newest = manager.newest()
+    table = Table(f"{counted(count, 'step')}, the newest first", _COLUMNS, map(_row, newest), count)
+    return Sheet(
+        "ztensor.CheckpointManager",
+        manager.name,
+        [("steps", f"{count:,}")],
+        [table] if count else [],
+        "manager.checkpoints(), manager.restore()",
+    )
+
+
+def _row(one: Checkpoint) -> Sequence[str]:
+    metrics = ", ".join(f"{name}={value:.6g}" for name, value in list(one.metrics.items())[:10])
+    return (
+        Number(f"{one.step:,}"),
+        Number(size_text(one.nbytes)),
+        _when(one.modified),
+        Said(metrics),
+        Said(_state(one)),
+    )
+
+
+def of_restored(one: Restored) -> Sheet:
+    """Return the sheet of a step that was read back: what the state is, without its values."""
+    facts = [("step", f"{one.step:,}")]
+    facts += _metrics(one.metrics)
+    tables = []
+    if one.skipped:
+        rows = ((Number(f"{step:,}"), Said(str(error))) for step, error in one.skipped)
+        columns = ("step", "why")
+        tables.append(Table("newer steps that are damaged", columns, rows, len(one.skipped)))
+    tree: Any = one.tree
+    if isinstance(tree, Mapping):
+        cells = ((Said(str(key)), Said(value_text(value))) for key, value in tree.items())
+        tables.append(Table(f"state: {value_text(tree)}", ("key", "value"), cells, len(tree)))
+    else:
+        facts.append(("state", Said(value_text(tree))))
+    return Sheet("ztensor.Restored", "", facts, tables)

@@ -1,0 +1,85 @@
+"""Sheets of tensors, saved trees and records, without a value of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ztensor.errors import describe, without_secrets
+from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
+from ztensor.model.showing import counted, shape_text, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.tensor import Tensor
+    from ztensor.training.states import LazyTree
+    from ztensor.training.tree import Record
+
+_CHARACTERS = 100  # of a plain value
+
+
+def of_tensor(tensor: Tensor) -> Sheet:
+    """Return the sheet of a tensor, without its values: they may be on a disk."""
+    attributes = [
+        (f"attribute {describe(key, 60)}", Said(describe(value, _CHARACTERS)))
+        for (key, value), _ in zip(tensor.attributes.items(), range(20), strict=False)
+    ]
+    facts = [
+        ("shape", shape_text(tensor.shape)),
+        ("type", Said(tensor.type or tensor.dtype or "unknown")),
+        ("format", Said(tensor.format)),
+        ("size", size_text(tensor.nbytes)),
+        *attributes,
+    ]
+    rows = [
+        (Said(role), shape_text(one.shape), one.dtype.name, Number(size_text(one.nbytes)))
+        for role, one in tensor.components.items()
+    ]
+    columns = ("component", "shape", "type", "size")
+    table = Table(counted(len(rows), "component"), columns, rows, len(rows))
+    return Sheet("ztensor.Tensor", "", facts, [table])
+
+
+def of_tree(tree: LazyTree) -> Sheet:
+    """Return the sheet of a saved tree; no leaf is read."""
+
+    def rows() -> Iterator[Sequence[str]]:
+        for path in tree:
+            leaf = tree.metadata(path)
+            if leaf is None:
+                yield Said(path), Said(value_text(tree[path])), Number("")
+            else:
+                text = f"{leaf.type or leaf.dtype or 'unknown'} {shape_text(leaf.shape)}"
+                yield Said(path), Said(text), Number(size_text(leaf.stored_nbytes))
+
+    facts = [("values", f"{len(tree):,}")]
+    if tree.is_closed:
+        return Sheet(
+            "ztensor.LazyTree",
+            without_secrets(tree.name),
+            [*facts, ("state", "closed; open the file again")],
+        )
+    table = Table(counted(len(tree), "value"), ("path", "value", "size"), rows(), len(tree))
+    return Sheet("ztensor.LazyTree", without_secrets(tree.name), facts, [table], "tree[path]")
+
+
+def of_record(record: Record) -> Sheet:
+    """Return the sheet of a value of a class that was not given."""
+    rows = ((Said(str(name)), Said(value_text(record[name]))) for name in record)
+    facts = [("class", Said(record.class_name)), ("sort", Said(record.sort))]
+    table = Table(f"{len(record):,} fields", ("field", "value"), rows, len(record))
+    return Sheet("ztensor.Record", "", facts, [table])
+
+
+def value_text(value: object) -> str:
+    """Return a few words on a value of a tree: of an array what it is, without its elements."""
+    kind = type(value).__name__
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, tuple) and dtype is not None:
+        return f"{describe(str(dtype), 40)[1:-1]} {shape_text(shape)}"
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+        return describe(value, _CHARACTERS)
+    if isinstance(value, (Mapping, Sequence, set, frozenset)):
+        return f"{kind} of {len(value):,}"
+    return kind

@@ -1,0 +1,107 @@
+"""The page of a model in a notebook: in a frame that may run its script and do nothing else."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.insight.analysis.examining import examine
+from ztensor.insight.analysis.insight import Insight
+from ztensor.insight.page.report import html_of, sentence_of
+from ztensor.model.showing import counted, short_repr
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ztensor.typing import Progress, Readable
+
+_MOST_BYTES = 2_000_000  # a notebook keeps its outputs, and is sent whole
+_HEIGHTS = range(200, 10_001)
+
+
+class ModelView:
+    """What `ztensor.view` returns: a notebook shows it as a page, other places as a sentence.
+
+    Args:
+        insight: what `ztensor.examine` returned.
+        height: of the frame, in pixels.
+
+    Attributes:
+        insight: what was seen, with the findings.
+        height: as given.
+
+    Raises:
+        ArgumentTypeError: `insight` is something else.
+        ArgumentValueError: no frame has such a height.
+    """
+
+    def __init__(self, insight: Insight, height: int = 640) -> None:
+        if not isinstance(insight, Insight):
+            raise ArgumentTypeError(
+                "a view is of what was examined",
+                expected="what ztensor.examine returned",
+                found=describe(insight, 40),
+            )
+        _require_height(height)
+        self.insight = insight
+        self.height = height
+
+    def __repr__(self) -> str:
+        """Return how many tensors and findings there are."""
+        tensors = [counted(len(model.objects), "tensor") for model in self.insight.models]
+        findings = counted(len(self.insight.findings), "finding")
+        return short_repr("ModelView", [*tensors, findings], ".insight")
+
+    def _repr_html_(self) -> str:
+        # The frame has no origin: it cannot reach the notebook, its cookies or the network. The
+        # page's own policy forbids requests, too. The sentence is what is left where frames are
+        # not shown.
+        page = html.escape(html_of(self.insight, _MOST_BYTES))
+        said = html.escape(sentence_of(self.insight)[:2000])
+        return (
+            f'<iframe title="{html.escape(self.insight.models[0].name)}" sandbox="allow-scripts" '
+            f'width="100%" height="{self.height}" style="border:0" srcdoc="{page}"></iframe>'
+            f'<p class="tex2jax_ignore mathjax_ignore"><code>{said}</code></p>'
+        )
+
+
+def view(
+    source: Readable,
+    other: Readable | None = None,
+    names: str | Iterable[str] | None = None,
+    *,
+    height: int = 640,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> ModelView:
+    """Show a model in a notebook, or two beside each other: the page of `report` in a frame.
+
+    Everything is read once. The page is in the notebook: no server and no network is needed, now or
+    when the notebook is opened again. It takes about 2 MB at most, of very many tensors more; what
+    did not fit is said in it. The frame is shut off from the notebook.
+
+    Args:
+        source: an open reader, or anything `ztensor.open` takes.
+        other: a second model, to compare the first with.
+        names: the tensors, by their names in either model; all by default.
+        height: of the frame, in pixels.
+        threads: as `ztensor.examine` takes it.
+        progress: likewise.
+
+    Raises:
+        ArgumentValueError: no frame has such a height.
+        ObjectNotFoundError: a name is in none of the models.
+        FormatError: the manifest of a file is damaged.
+        LimitError: a safety cap is exceeded.
+        SourceError: bytes could not be read.
+    """
+    _require_height(height)  # before anything is read
+    return ModelView(examine(source, other, names, threads=threads, progress=progress), height)
+
+
+def _require_height(height: int) -> None:
+    if height not in _HEIGHTS:
+        raise ArgumentValueError(
+            "no frame has such a height", expected="200 to 10,000", found=describe(height)
+        )
