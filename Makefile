@@ -43,7 +43,7 @@ test: $(VENV)/real.stamp $(FRAMEWORKS) ## run the tests but the slow ones, a few
 test-slow: $(VENV)/real.stamp $(FRAMEWORKS) ## run the slow ones: processes, servers, examples, as long again
 	$(BIN)/python -m pytest -m "slow and not fuzz and not interop" $(PARALLEL) $(PYTEST_ARGS)
 
-# Before a commit: make check TESTS=tests/unit/wire. Without TESTS, the tests that failed last run.
+# Before a commit: make check TESTS=tests/unit/spec/wire. Without TESTS, the tests that failed last run.
 check: $(VENV)/dev.stamp ## check style, types and the tests in TESTS
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import ztensor
-from ztensor.container import EMITTERS, LATEST, SCHEMAS
-from ztensor.container.framing import Container
-from ztensor.container.v2.layouts import theirs
-from ztensor.digest import writable
 from ztensor.errors import ZTensorError
-from ztensor.layout import LAYOUTS
-from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
-from ztensor.model.manifest import Component, Manifest, Shard, TensorObject
-from ztensor.wire.cbor import Tag
+from ztensor.spec.container import EMITTERS, LATEST, SCHEMAS
+from ztensor.spec.container.framing import Container
+from ztensor.spec.container.v2.layouts import theirs
+from ztensor.spec.digest import writable
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject
+from ztensor.spec.wire.cbor import Tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -29,8 +29,6 @@ with atheris.instrument_imports(include=["ztensor"]):
     import pieces
     import targets
 
-    import ztensor.container.v1.regular
-    import ztensor.encoding.zstd
     import ztensor.formats.gguf
     import ztensor.formats.hdf5
     import ztensor.formats.keras
@@ -40,6 +38,8 @@ with atheris.instrument_imports(include=["ztensor"]):
     import ztensor.formats.pt
     import ztensor.formats.safetensors
     import ztensor.reading.recovery
+    import ztensor.spec.container.v1.regular
+    import ztensor.spec.encoding.zstd
     from ztensor.testing.promise import refusal_of
 
 LONGEST = 4096  # bytes of an input

@@ -18,12 +18,12 @@ import ml_dtypes
 import numpy as np
 
 import ztensor
-from ztensor.container.framing import Container, locate
-from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.numpy import save
+from ztensor.spec.container.framing import Container, locate
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.spec.wire import cbor
 from ztensor.testing.builder import RULES, VERSIONS, Raw, build, committed, head, item, sealed
 from ztensor.testing.damage import EDGES, damaged, random_damage
-from ztensor.wire import cbor
 
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpus"
 SMALL = 6000  # larger files cost time and reach nothing that small ones do not

@@ -17,15 +17,15 @@ import pieces
 from pieces import Pieces
 
 import ztensor
-from ztensor.container.framing import LOOK_BYTES, Container, Frame, locate
-from ztensor.digest import xxh3
 from ztensor.limits import Budget
-from ztensor.model.manifest import TensorObject
 from ztensor.reading.listing import read_manifest
 from ztensor.source.memory import MemorySource
+from ztensor.spec.container.framing import LOOK_BYTES, Container, Frame, locate
+from ztensor.spec.digest import xxh3
+from ztensor.spec.model.manifest import TensorObject
+from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import PAGE, File2, dense, footer
 from ztensor.testing.promise import PromiseBroken
-from ztensor.wire import cbor
 
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpus2"
 MOST = 40 << 10  # bytes of a seed

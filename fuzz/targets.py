@@ -32,11 +32,6 @@ import second
 from pieces import Pieces
 
 import ztensor
-from ztensor.container.framing import Container
-from ztensor.container.v1 import schema as v1
-from ztensor.container.v2 import schema as v2
-from ztensor.encoding.zstd.codec import Zstd
-from ztensor.encoding.zstd.held import Held
 from ztensor.errors import NotZTensorError, SourceNotFoundError
 from ztensor.formats.parsing import project
 from ztensor.formats.pt.pickle_reader import read_pickle
@@ -49,9 +44,14 @@ from ztensor.reading.listing import read_manifest
 from ztensor.reading.recovery import search
 from ztensor.sharded.index import parse_index
 from ztensor.source.memory import MemorySource
+from ztensor.spec.container.framing import Container
+from ztensor.spec.container.v1 import schema as v1
+from ztensor.spec.container.v2 import schema as v2
+from ztensor.spec.encoding.zstd.codec import Zstd
+from ztensor.spec.encoding.zstd.held import Held
+from ztensor.spec.wire import cbor
 from ztensor.testing.builder import VERSIONS, build, item, sealed, zstd_frame
 from ztensor.testing.promise import PromiseBroken, exercise
-from ztensor.wire import cbor
 
 HERE = Path(__file__).resolve().parent
 KEPT = HERE / "corpus"

@@ -61,11 +61,11 @@ WINGS = (
 # Package of the target tree: the files and folders of today that belong there. The longest path
 # that fits decides; files without one are of the core's `io`.
 MEMBERS = {
-    SPEC: "model wire container encoding digest layout spec",
+    SPEC: "spec",
     "distributed": "divided",
     "training": "lightning accelerate trainer keras",
     "convert": "converting",
-    "insight": "fleet model/showing",
+    "insight": "fleet",
     "cli": "installation __main__",
     FACES: "torch jax flax scipy dask transformers diffusers peft model_folder iterating handle",
 }

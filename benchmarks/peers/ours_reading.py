@@ -15,6 +15,10 @@ save = ours.save  # only for the use of everything once, before anything is meas
 keys, one, mapped, owned = ours.keys, ours.one, ours.mapped, ours.owned
 
 # What is imported when such a file is met first; `start` has the time for it.
-for _module in ("h5py", "ztensor.container.v1.regular", *(one.module for one in FORMATS.values())):
+for _module in (
+    "h5py",
+    "ztensor.spec.container.kinds",
+    *(one.module for one in FORMATS.values()),
+):
     with contextlib.suppress(ImportError):
         importlib.import_module(_module)

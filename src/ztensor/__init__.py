@@ -85,13 +85,13 @@ if TYPE_CHECKING:
     from ztensor.iterating import iterate
     from ztensor.limits import Limits
     from ztensor.metadata import ComponentMetadata, TensorMetadata
-    from ztensor.model.dtype import LogicalType, register_logical_type
-    from ztensor.model.problem import Problem
     from ztensor.opening import Reader, ShardedReader, open
     from ztensor.reading.file import Location
     from ztensor.reading.slices import TensorSlice
     from ztensor.reading.verify import VerifyReport
     from ztensor.source.reference import Remote
+    from ztensor.spec.model.dtype import LogicalType, register_logical_type
+    from ztensor.spec.model.problem import Problem
     from ztensor.tensor import Tensor
     from ztensor.training.checkpoints import Checkpoint, CheckpointManager, Restored
     from ztensor.training.states import LazyTree, Record, load_tree, open_tree, save_tree
@@ -123,8 +123,8 @@ _HOMES = {
     "ztensor.iterating": "iterate",
     "ztensor.limits": "Limits",
     "ztensor.metadata": "ComponentMetadata TensorMetadata",
-    "ztensor.model.dtype": "LogicalType register_logical_type",
-    "ztensor.model.problem": "Problem",
+    "ztensor.spec.model.dtype": "LogicalType register_logical_type",
+    "ztensor.spec.model.problem": "Problem",
     "ztensor.opening": "Reader ShardedReader open",
     "ztensor.insight.page.inline": "ModelView view",
     "ztensor.insight.page.report": "report",

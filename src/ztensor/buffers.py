@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
-from ztensor.model.dtype import element_count
-from ztensor.model.rules import ALIGNMENT
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.rules import ALIGNMENT
 
 Array = np.ndarray[Any, Any]
 

@@ -13,13 +13,6 @@ import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ztensor.arguments import require_choice
-from ztensor.container.framing import (
-    FOOTER_2_BYTES,
-    MAGIC_1,
-    MAGIC_2,
-    Container,
-    may_be_damaged,
-)
 from ztensor.errors import (
     ContainerError,
     FormatError,
@@ -31,7 +24,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import Limits, caps_of
-from ztensor.model.later import LaterObjects
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.source import locking
@@ -41,12 +33,20 @@ from ztensor.source.paths import path_text
 from ztensor.source.pieces import extents_of
 from ztensor.source.reference import Remote
 from ztensor.source.table import source_of
+from ztensor.spec.container.framing import (
+    FOOTER_2_BYTES,
+    MAGIC_1,
+    MAGIC_2,
+    Container,
+    may_be_damaged,
+)
+from ztensor.spec.model.later import LaterObjects
 
 if TYPE_CHECKING:
-    from ztensor.container.framing import Frame
-    from ztensor.model.manifest import Manifest
     from ztensor.source.ahead import AheadSource
     from ztensor.source.base import Source
+    from ztensor.spec.container.framing import Frame
+    from ztensor.spec.model.manifest import Manifest
 
 _HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
 _TRIES = 20  # to read what is being written; 0.1 s in all

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     import dask.array as da
 
-    from ztensor.layout.base import Array
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.layout.base import Array
     from ztensor.typing import Openable, Storage
 
 try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.model.problem import Problem
+    from ztensor.spec.model.problem import Problem
 
 __all__ = [
     "ArgumentTypeError",

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ztensor.layout.base import Array
     from ztensor.reading.file import FileObjects
     from ztensor.reading.reader import ObjectReader
+    from ztensor.spec.layout.base import Array
     from ztensor.tensor import Tensor
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    from ztensor.layout.base import Array
     from ztensor.reading.slices import TensorSlice
+    from ztensor.spec.layout.base import Array
     from ztensor.typing import (
         Index,
         JaxArray,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import UsageError
 from ztensor.frameworks import adapter, device_of, framework_of
-from ztensor.layout import known_length
 from ztensor.opening import open as open_files
 from ztensor.options import OpenOptions, require_options
 from ztensor.reading.names import keeps
 from ztensor.sharded.naming import parse_size
+from ztensor.spec.layout import known_length
 from ztensor.tensor import Tensor
 from ztensor.threads.pool import Crew
 from ztensor.threads.sharing import thread_count

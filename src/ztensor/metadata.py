@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.interactive import Keyed, Shown
-from ztensor.layout import LAYOUTS
-from ztensor.model.dtype import STORAGE_TYPES, decoded_size
-from ztensor.model.shape import Shape
-from ztensor.wire.cbor import with_dicts
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.model.dtype import STORAGE_TYPES, decoded_size
+from ztensor.spec.model.shape import Shape
+from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.model.manifest import Component, TensorObject
-    from ztensor.model.table import Table
+    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.spec.model.table import Table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from ztensor.source.folders import folder_of, there
 from ztensor.source.paths import path_text
 from ztensor.source.reference import path_of_file_url, remote_of, with_storage
 from ztensor.source.table import is_remote, source_of
-from ztensor.wire.json import charge as json_charge
+from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Unpack
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
     from ztensor.typing import Bytes, Openable, Target
 
 __all__ = ["load", "load_file", "save", "save_file"]

@@ -15,10 +15,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import read_values
-from ztensor.model.showing import counted
 from ztensor.options import OpenOptions, require_options
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.naming import DIVIDED, ROOT, is_set
+from ztensor.showing import counted
 from ztensor.source.paths import path_text
 from ztensor.source.reference import Remote, path_of_file_url, with_storage
 from ztensor.source.table import is_remote

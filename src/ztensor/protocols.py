@@ -15,7 +15,7 @@ import numpy as np
 from ztensor.errors import BufferExportError, describe
 
 if TYPE_CHECKING:
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 CPU = (1, 0)  # kDLCPU and its only index
 

@@ -14,15 +14,15 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.formats.npz import scipy_layouts as scipy_sparse
-from ztensor.layout import View
-from ztensor.layout.elements import spell
-from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.spec.layout import View
+from ztensor.spec.layout.elements import spell
+from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 # float16 is missing there; what ml_dtypes adds may look like a float and is not known either.
 _SCIPY_TYPES = frozenset(

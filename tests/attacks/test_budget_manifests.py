@@ -22,9 +22,9 @@ from tests.attacks.shapes.containers import (
 from tests.extent import amount
 from ztensor.errors import LimitError, Reason
 from ztensor.limits import Budget, Limits
-from ztensor.model.problem import MOST_PROBLEMS
+from ztensor.spec.model.problem import MOST_PROBLEMS
+from ztensor.spec.wire import cbor
 from ztensor.testing.builder import Raw, item
-from ztensor.wire import cbor
 
 # So small that files of some 10 kB meet it.
 TIGHT = Limits(cost_floor=64 << 10, cost_factor=4)

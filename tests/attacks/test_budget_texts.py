@@ -16,7 +16,7 @@ from ztensor.errors import LimitError, Reason, describe
 from ztensor.limits import Budget, Limits
 from ztensor.sharded import index
 from ztensor.sharded.index import read_index
-from ztensor.wire.json import charge
+from ztensor.spec.wire.json import charge
 
 TIGHT = Limits(cost_floor=64 << 10)
 NO_LIMIT = Limits(cost_floor=1 << 40)

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.digest import ALGORITHMS, digest_of
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import ArgumentValueError, DigestMismatchError, LimitError, Reason
 from ztensor.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
+from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.encoding import ENCODINGS
 from ztensor.testing.builder import draft, stored
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 import ztensor
 from tests.extent import amount
-from ztensor.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.testing.builder import item, sealed
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import ztensor
 from tests.attacks.peaks import peak_of, require_listed_in_budget
 from tests.attacks.shapes.archives import archive, dtype_header, npy
 from tests.corpus.foreign import make_pt
-from ztensor.encoding.zstd.held import Held
 from ztensor.errors import EncodingError, LimitError, Reason
 from ztensor.formats import deflate
 from ztensor.formats.deflate import Stream, inflated
 from ztensor.limits import MIB, Limits
+from ztensor.spec.encoding.zstd.held import Held
 
 PIECE = deflate.PIECE_BYTES
 

@@ -17,9 +17,9 @@ import pytest
 
 import ztensor
 from ztensor.errors import Reason
-from ztensor.layout.elements import stored_form
-from ztensor.model.dtype import BY_LONG_NAME
-from ztensor.wire.cbor import UNDEFINED, Pairs, Tag
+from ztensor.spec.layout.elements import stored_form
+from ztensor.spec.model.dtype import BY_LONG_NAME
+from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,10 +218,10 @@ def test_every_file_is_covered() -> None:
 # Rules that no single file of the corpus breaks; each has a test of its own.
 ELSEWHERE = {
     Reason.LIMIT_COST: "tests/attacks/test_budget_manifests.py",
-    Reason.LIMIT_MANIFEST: "tests/unit/container/test_framing.py",
+    Reason.LIMIT_MANIFEST: "tests/unit/spec/container/test_framing.py",
     Reason.LIMIT_MEMORY: "tests/unit/test_guard.py",
     Reason.LIMIT_STACK: "tests/unit/test_guard.py",
-    Reason.MANIFEST_DIGEST: "tests/unit/container/test_v1.py",
+    Reason.MANIFEST_DIGEST: "tests/unit/spec/container/test_v1.py",
     Reason.PICKLE_CALL: "tests/unit/formats/test_pickle_reader.py",
     Reason.QUANTIZATION: "tests/unit/quantization/test_quantization.py",
     Reason.SHARD_INDEX: "tests/unit/test_sharded.py",

@@ -16,9 +16,9 @@ import pytest
 
 import ztensor
 from tests.conformance.test_corpus import STAGES, as_json, error_of
-from ztensor.container.v2.layouts import GGUF_BLOCKS, SPARSE
 from ztensor.errors import Reason
-from ztensor.layout.elements import stored_form
+from ztensor.spec.container.v2.layouts import GGUF_BLOCKS, SPARSE
+from ztensor.spec.layout.elements import stored_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,8 +16,8 @@ from tests.faults.images import World, after_kill, after_power_cut
 from tests.faults.judge import Judge, Outcome, check_repair, read_state, state_of
 from tests.faults.operations import TARGET, other_tensors, start
 from ztensor import edit
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.numpy import save_file
+from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

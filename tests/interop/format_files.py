@@ -26,13 +26,13 @@ import numpy as np
 import ztensor.numpy
 from tests.interop.frameworks import PACKED, TYPES, Seen, Torch, bits, part, patterns, typed
 from ztensor import Tensor
-from ztensor.layout.elements import numpy_dtype
-from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.spec.layout.elements import numpy_dtype
+from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 ALL = tuple(TYPES.values())

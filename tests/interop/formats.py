@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ztensor import Reader
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 # --- Columns --------------------------------------------------------------------------------
 

@@ -26,13 +26,13 @@ import numpy as np
 
 import ztensor.numpy
 from ztensor import LayoutError, Tensor, ZTensorError
-from ztensor.layout.elements import numpy_dtype
-from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.spec.layout.elements import numpy_dtype
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 # The specification's word for each element type, and NumPy's.
 TYPES = {storage.name: storage.long_name for storage in STORAGE_TYPES.values()}

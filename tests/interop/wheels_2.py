@@ -27,9 +27,9 @@ import numpy as np
 import ztensor
 from tests.interop import run as exchange
 from tests.property.chains import Chain
-from ztensor.container.v2.layouts import theirs
-from ztensor.layout.elements import spell, stored_form
 from ztensor.numpy import save_file
+from ztensor.spec.container.v2.layouts import theirs
+from ztensor.spec.layout.elements import spell, stored_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from tests.extent import examples
 from ztensor.errors import LimitError, ManifestError, Reason
-from ztensor.wire import cbor
-from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
+from ztensor.spec.wire import cbor
+from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 UINT64_MAX = (1 << 64) - 1
 REASONS = {

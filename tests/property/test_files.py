@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ztensor
-from ztensor.container import EMITTERS, SCHEMAS
-from ztensor.container.framing import Container, Frame
-from ztensor.encoding.zstd.codec import Zstd
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.numpy import load, load_file, save, save_file
+from ztensor.spec.container import EMITTERS, SCHEMAS
+from ztensor.spec.container.framing import Container, Frame
+from ztensor.spec.encoding.zstd.codec import Zstd
+from ztensor.spec.wire import cbor
 from ztensor.testing import strategies
-from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,16 +17,23 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.extent import amount, sample
-from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, TAIL_BYTES, Container, Frame, locate
-from ztensor.container.v1 import schema as v1
-from ztensor.container.v2 import schema as v2
 from ztensor.errors import ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.model.manifest import Manifest
-from ztensor.model.problem import manifest_error
-from ztensor.model.table import TableObjects
 from ztensor.reading.listing import check_layouts
+from ztensor.spec.container.framing import (
+    HEAD_BYTES,
+    LOOK_BYTES,
+    TAIL_BYTES,
+    Container,
+    Frame,
+    locate,
+)
+from ztensor.spec.container.v1 import schema as v1
+from ztensor.spec.container.v2 import schema as v2
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.model.manifest import Manifest
+from ztensor.spec.model.problem import manifest_error
+from ztensor.spec.model.table import TableObjects
 from ztensor.testing.builder import Raw, item
 from ztensor.testing.builder import head as shortest_head
 from ztensor.testing.damage import EDGES, damaged, random_damage

@@ -18,9 +18,9 @@ from hypothesis.extra import numpy as npst
 import ztensor
 from ztensor import Tensor
 from ztensor.errors import ArgumentValueError, FormatError, LimitError, UnsupportedError, UsageError
-from ztensor.layout.elements import spell, stored_form
 from ztensor.numpy import save
 from ztensor.reading import selection
+from ztensor.spec.layout.elements import spell, stored_form
 from ztensor.testing import strategies
 from ztensor.testing.builder import Draft, draft, zstd_frame
 from ztensor.testing.damage import damaged
@@ -28,7 +28,7 @@ from ztensor.testing.damage import damaged
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
     from ztensor.testing.damage import Damage
 
 
@@ -86,7 +86,7 @@ def sizes(gap: int, piece: int, run: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "GAP_BYTES", gap)
         patch.setattr(selection, "PIECE_BYTES", piece)
-        patch.setattr("ztensor.encoding.base.RUN_BYTES", run)
+        patch.setattr("ztensor.spec.encoding.base.RUN_BYTES", run)
         yield
 
 

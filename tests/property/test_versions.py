@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ztensor
-from ztensor.container import EMITTERS
 from ztensor.errors import NotRepresentableError
 from ztensor.numpy import save_file
+from ztensor.spec.container import EMITTERS
 from ztensor.testing import strategies
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.extent import examples
-from ztensor.encoding.zstd import codec, held
-from ztensor.encoding.zstd import frames as headers
-from ztensor.encoding.zstd.codec import Zstd
-from ztensor.encoding.zstd.frames import walk_frames
-from ztensor.encoding.zstd.libraries import bind_zstandard
 from ztensor.errors import FormatError, LimitError, UnsupportedError
 from ztensor.limits import Limits
+from ztensor.spec.encoding.zstd import codec, held
+from ztensor.spec.encoding.zstd import frames as headers
+from ztensor.spec.encoding.zstd.codec import Zstd
+from ztensor.spec.encoding.zstd.frames import walk_frames
+from ztensor.spec.encoding.zstd.libraries import bind_zstandard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ztensor.model.dtype import LOGICAL_TYPES
+from ztensor.spec.model.dtype import LOGICAL_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,7 +35,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.model.problem import Problem
+from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

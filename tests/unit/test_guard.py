@@ -156,9 +156,11 @@ def samples(tmp_path: Path) -> Samples:
 # A place where bytes enter: what is broken there, and the call of a user that comes by.
 PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
     "the framing": ("ztensor.reading.listing:locate", lambda s: ztensor.open(s.plain)),
-    "the manifest": ("ztensor.container.v1.schema:read_objects", lambda s: ztensor.open(s.plain)),
+    "the manifest": (
+        "ztensor.spec.container.v1.schema:read_objects", lambda s: ztensor.open(s.plain)
+    ),
     "layouts of a manifest": (
-        "ztensor.layout.sparse_csr:SparseCsr.check_object", lambda s: ztensor.open(s.csr),
+        "ztensor.spec.layout.sparse_csr:SparseCsr.check_object", lambda s: ztensor.open(s.csr),
     ),
     "the format of a file": (
         "ztensor.formats.table:Format.is_recognised", lambda s: ztensor.open(s.npz),
@@ -176,23 +178,23 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
         "ztensor.formats.npz.members:Whole.decode_into", lambda s: ztensor.open(s.npz)["w"],
     ),
     "decoding": (
-        "ztensor.encoding.zstd.codec:Zstd.require_length",
+        "ztensor.spec.encoding.zstd.codec:Zstd.require_length",
         lambda s: ztensor.open(s.packed).read("w"),
     ),
     "decoding in pieces": (
-        "ztensor.encoding.zstd.codec:Zstd.decode_chunks",
+        "ztensor.spec.encoding.zstd.codec:Zstd.decode_chunks",
         lambda s: list(ztensor.open(s.packed).decoded_chunks("w")),
     ),
     "decoding a part": (
-        "ztensor.encoding.zstd.codec:Zstd.decode_run",
+        "ztensor.spec.encoding.zstd.codec:Zstd.decode_run",
         lambda s: ztensor.open(s.packed).get_slice("w")[9:12],
     ),
     "the layout of an object": (
-        "ztensor.layout.sparse_csr:SparseCsr.require_valid",
+        "ztensor.spec.layout.sparse_csr:SparseCsr.require_valid",
         lambda s: ztensor.open(s.csr).read("w"),
     ),
     "a dense value": (
-        "ztensor.layout.sparse_csr:SparseCsr.to_dense",
+        "ztensor.spec.layout.sparse_csr:SparseCsr.to_dense",
         lambda s: ztensor.open(s.csr).read("w").to_dense(),
     ),
     "a tree": ("ztensor.training.tree.columns:decode_cbor", lambda s: ztensor.load_tree(s.tree)),
@@ -205,7 +207,8 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
         lambda s: ztensor.open(STOCK).attributes,
     ),
     "a chunk": (
-        "ztensor.encoding.zstd.codec:Zstd.require_length", lambda s: ztensor.open(s.divided)["w"],
+        "ztensor.spec.encoding.zstd.codec:Zstd.require_length",
+        lambda s: ztensor.open(s.divided)["w"],
     ),
     "a part": (
         "ztensor.distributed.repairing:row_of", lambda s: ztensor.distributed.repair(s.rootless()),
@@ -242,7 +245,7 @@ def test_a_fault_where_bytes_enter_is_ours(
 def test_verify_reports_a_fault_as_a_problem(
     monkeypatch: pytest.MonkeyPatch, samples: Samples
 ) -> None:
-    plant(monkeypatch, "ztensor.encoding.zstd.codec:Zstd.decode_chunks")
+    plant(monkeypatch, "ztensor.spec.encoding.zstd.codec:Zstd.decode_chunks")
     report = ztensor.open(samples.packed).verify()
     assert [problem.reason for problem in report.problems] == [Reason.UNFORESEEN]
     assert report.outcome == "damaged"

@@ -22,7 +22,7 @@ from ztensor.errors import (
     ObjectNotFoundError,
     UsageError,
 )
-from ztensor.model.dtype import LOGICAL_TYPES, LogicalType
+from ztensor.spec.model.dtype import LOGICAL_TYPES, LogicalType
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 

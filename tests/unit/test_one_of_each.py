@@ -19,34 +19,34 @@ import ztensor
 from tests.unit.cli import conftest as command
 from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
-from ztensor.digest import ALGORITHMS, Algorithm
-from ztensor.encoding import ENCODINGS
-from ztensor.encoding.raw import Raw
 from ztensor.errors import UsageError
 from ztensor.formats.table import FORMATS, Format
-from ztensor.layout import LAYOUTS, elements
-from ztensor.layout.base import Layout, check_components
-from ztensor.model.dtype import (
+from ztensor.numpy import load_file, save_file
+from ztensor.quantization.quantizing import quantize
+from ztensor.quantization.recipes import RECIPES
+from ztensor.source.table import SCHEMES
+from ztensor.spec.digest import ALGORITHMS, Algorithm
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding.raw import Raw
+from ztensor.spec.layout import LAYOUTS, elements
+from ztensor.spec.layout.base import Layout, check_components
+from ztensor.spec.model.dtype import (
     BY_LONG_NAME,
     LOGICAL_TYPES,
     STORAGE_TYPES,
     LogicalType,
     StorageType,
 )
-from ztensor.numpy import load_file, save_file
-from ztensor.quantization.quantizing import quantize
-from ztensor.quantization.recipes import RECIPES
-from ztensor.source.table import SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.encoding import Stored
-    from ztensor.layout import View
-    from ztensor.layout.base import Array
     from ztensor.limits import Limits
-    from ztensor.model.manifest import TensorObject
-    from ztensor.model.problem import Problem
+    from ztensor.spec.encoding import Stored
+    from ztensor.spec.layout import View
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.spec.model.problem import Problem
 
 run = command.run  # the fixture
 W = np.arange(600, dtype=np.float32).reshape(20, 30)
@@ -187,10 +187,10 @@ LINES = '''
 
 import numpy as np
 
-from ztensor.encoding.base import Encoding
+from ztensor.spec.encoding.base import Encoding
 from ztensor.formats.base import Projection
 from ztensor.formats.parts import ahead_of, parts_of
-from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 
 class Lines(Encoding):
@@ -416,7 +416,7 @@ def test_the_page_has_each_table() -> None:
     assert {place.removeprefix("src/ztensor/") for place, _ in DIFFS} == {
         "encoding/__init__.py",
         "layout/__init__.py",
-        "model/dtype.py",
+        "spec/model/dtype.py",
         "formats/table.py",
         "quantization/recipes.py",
         "digest.py",

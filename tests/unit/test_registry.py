@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from ztensor.container import EMITTERS, SCHEMAS
-from ztensor.encoding import ENCODINGS
-from ztensor.layout import LAYOUTS
 from ztensor.registry import Registry
+from ztensor.spec.container import EMITTERS, SCHEMAS
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.layout import LAYOUTS
 
 LAZY = """
 import sys
@@ -36,9 +36,9 @@ def test_things_are_called_as_their_line(table: Registry[str, object]) -> None:
 @pytest.mark.parametrize(
     ("package", "table", "name", "module"),
     [
-        ("ztensor.encoding", "ENCODINGS", "zstd", "ztensor.encoding.zstd.codec"),
-        ("ztensor.layout", "LAYOUTS", "sparse_csr", "ztensor.layout.sparse_csr"),
-        ("ztensor.layout", "LAYOUTS", "zt.mx/1", "ztensor.quantization.group_profiles"),
+        ("ztensor.spec.encoding", "ENCODINGS", "zstd", "ztensor.spec.encoding.zstd.codec"),
+        ("ztensor.spec.layout", "LAYOUTS", "sparse_csr", "ztensor.spec.layout.sparse_csr"),
+        ("ztensor.spec.layout", "LAYOUTS", "zt.mx/1", "ztensor.quantization.group_profiles"),
     ],
 )
 def test_a_name_that_nobody_uses_loads_nothing(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ztensor.container import EMITTERS
+from ztensor.spec.container import EMITTERS
 
 DOCS = Path(__file__).parents[2] / "docs"
 

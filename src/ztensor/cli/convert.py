@@ -17,11 +17,11 @@ from ztensor.cli.options import (
 )
 from ztensor.cli.rewriting import convert_file, convert_several, rewrite
 from ztensor.cli.terminal import Terminal
-from ztensor.container import LATEST
-from ztensor.encoding import writable
-from ztensor.encoding.zstd.codec import STRONGEST_LEVEL
 from ztensor.errors import UsageError
 from ztensor.formats.table import written_formats
+from ztensor.spec.container import LATEST
+from ztensor.spec.encoding import writable
+from ztensor.spec.encoding.zstd.codec import STRONGEST_LEVEL
 
 if TYPE_CHECKING:
     from argparse import Namespace

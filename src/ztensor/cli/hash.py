@@ -13,8 +13,8 @@ from ztensor.cli.options import CHOICE, JOBS, THREADS, Option, patterns
 from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import error_as_json, in_order, open_file
-from ztensor.digest import CONTENT_ALGORITHMS
 from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError, describe
+from ztensor.spec.digest import CONTENT_ALGORITHMS
 
 if TYPE_CHECKING:
     from argparse import Namespace

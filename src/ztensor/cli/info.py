@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ztensor.container.framing import Frame
     from ztensor.opening import Reader
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.container.framing import Frame
 
 OPTIONS = (FILE,)
 
@@ -152,8 +152,8 @@ def _told(reader: Reader) -> dict[str, Any]:
 
 def _framing(file: FileObjects | None) -> dict[str, Any]:
     """Return what only one zTensor file has: where its manifest is, and what no object needs."""
-    from ztensor.container.framing import Container
     from ztensor.insight.analysis.canonical import problems_of
+    from ztensor.spec.container.framing import Container
 
     if file is None or file.frame is None:
         keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit canonical"
@@ -176,8 +176,8 @@ def _framing(file: FileObjects | None) -> dict[str, Any]:
 
 def room_of(file: FileObjects, frame: Frame) -> tuple[int, int, int]:
     """Return how many bytes of a file are padding, dead, and had by several objects."""
-    from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
-    from ztensor.model.rules import ALIGNMENT
+    from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
+    from ztensor.spec.model.rules import ALIGNMENT
 
     blobs = [
         (component.offset, component.length)
@@ -199,7 +199,7 @@ def room_of(file: FileObjects, frame: Frame) -> tuple[int, int, int]:
 
 def alignment_of(offsets: Iterable[int]) -> int:
     """Return what the blobs of a file of 2.x seem to be aligned to: it does not say so."""
-    from ztensor.container.v2.emit import FORM_2
+    from ztensor.spec.container.v2.emit import FORM_2
 
     return math.gcd(FORM_2.alignment, *offsets)
 
@@ -308,8 +308,8 @@ def _exact_size(nbytes: int) -> str:
 
 
 def _format(facts: Mapping[str, Any]) -> str:
-    from ztensor.container import require_version
-    from ztensor.container.framing import Container
+    from ztensor.spec.container import require_version
+    from ztensor.spec.container.framing import Container
 
     version, container = facts["version"], facts["container"]
     if container is not None:

@@ -10,8 +10,8 @@ from ztensor.cli.choosing import chosen, name_filter
 from ztensor.cli.options import ALIGNMENT, CANONICAL, CHOICE, NEW_FILE, VERSION, Option, new_file
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Terminal
-from ztensor.container import LATEST
 from ztensor.errors import UsageError
+from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ztensor.digest import writable
+from ztensor.spec.digest import writable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

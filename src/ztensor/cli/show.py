@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ztensor.cli.terminal import Progress
-    from ztensor.layout.base import Array
     from ztensor.opening import Reader
+    from ztensor.spec.layout.base import Array
 
 OPTIONS = (
     FILE,
@@ -183,8 +183,8 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         dequantized_blocks,
         is_quantized,
     )
-    from ztensor.layout import LAYOUTS
-    from ztensor.model.dtype import element_count
+    from ztensor.spec.layout import LAYOUTS
+    from ztensor.spec.model.dtype import element_count
 
     file = reader.objects.part(name)
     found = file.object(name)

@@ -7,10 +7,10 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from ztensor.model.showing import counted, visible
-from ztensor.model.showing import shape_text as shape_text
-from ztensor.model.showing import size_text as size_text
-from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
+from ztensor.showing import counted, visible
+from ztensor.showing import shape_text as shape_text
+from ztensor.showing import size_text as size_text
+from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

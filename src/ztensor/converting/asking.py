@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.formats.table import format_by_suffix, require_written, written_formats
-from ztensor.model.showing import counted
 from ztensor.reading.names import keeps
+from ztensor.showing import counted
 from ztensor.writing.blob import compression_of
 from ztensor.writing.frames import require_chunk_rows
 

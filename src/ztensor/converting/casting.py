@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.encoding.base import Encoding
 from ztensor.errors import (
     ArgumentValueError,
     EncodingError,
@@ -22,24 +21,31 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.layout import View, known_length
-from ztensor.layout.elements import numpy_dtype, spell, storage_dtype, typed_array, whole_elements
-from ztensor.model.dtype import STORAGE_TYPES, element_count
-from ztensor.model.manifest import Component, TensorObject
 from ztensor.opening import reader_over
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
 from ztensor.reading.row_slices import slice_of
+from ztensor.spec.encoding.base import Encoding
+from ztensor.spec.layout import View, known_length
+from ztensor.spec.layout.elements import (
+    numpy_dtype,
+    spell,
+    storage_dtype,
+    typed_array,
+    whole_elements,
+)
+from ztensor.spec.model.dtype import STORAGE_TYPES, element_count
+from ztensor.spec.model.manifest import Component, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from ztensor.encoding.base import Stored
-    from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.opening import Reader
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.encoding.base import Stored
+    from ztensor.spec.layout.base import Array
 
 TARGETS = ("float32", "float16", "bfloat16")
 # Narrower ones are left alone: they are parts of a quantization, whose scales lie elsewhere.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
 from ztensor.insight.analysis.identity import tensor_hashes
-from ztensor.model.showing import counted
 from ztensor.opening import Reader
-from ztensor.wire import cbor
+from ztensor.showing import counted
+from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

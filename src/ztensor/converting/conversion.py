@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.container import require_version
 from ztensor.converting.asking import format_of, matching, require_compressed, require_divided
 from ztensor.converting.casting import Casts, cast_target
 from ztensor.converting.files import write_file, write_set
@@ -21,6 +20,7 @@ from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
 from ztensor.source.table import remote_of
 from ztensor.source.targets import require_free
+from ztensor.spec.container import require_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.container import emitter_of
 from ztensor.converting.checking import require_equal
 from ztensor.converting.losses import require_lossless, require_some
 from ztensor.converting.report import Loss
 from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import UnsupportedError
 from ztensor.formats.parsing import exporter
 from ztensor.opening import Reader
@@ -21,15 +19,17 @@ from ztensor.sharded.naming import shifted
 from ztensor.source.sink import FileSink, Place
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
+from ztensor.spec.container import emitter_of
+from ztensor.spec.encoding import ENCODINGS
 from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.model.rules import Form
     from ztensor.reading.file import FileObjects
     from ztensor.remote.upload import RemoteSink
     from ztensor.source.reference import Remote
+    from ztensor.spec.model.rules import Form
 
 
 def write_one(

@@ -23,12 +23,12 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.model.showing import counted, short_repr
 from ztensor.model_folder import require_plain
 from ztensor.opening import open as open_files
 from ztensor.remote.whole_folder import WholeFolder, require_place
 from ztensor.sharded.index import parse_index, read_index, read_text
 from ztensor.sharded.naming import SHARD, is_index
+from ztensor.showing import counted, short_repr
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import Beneath, cache_of
 from ztensor.source.paths import path_text

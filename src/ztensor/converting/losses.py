@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from ztensor.converting.report import Loss
 from ztensor.converting.target import How
-from ztensor.encoding.zstd.listing import FRAME_FIELD
 from ztensor.errors import NotRepresentableError, describe
-from ztensor.model.account import UNREAD
-from ztensor.model.manifest import CheckedObjects
-from ztensor.model.showing import counted
 from ztensor.opening import Reader
+from ztensor.showing import counted
+from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
+from ztensor.spec.model.account import UNREAD
+from ztensor.spec.model.manifest import CheckedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized
 
-    from ztensor.model.account import Unrepresented
+    from ztensor.spec.model.account import Unrepresented
 
 
 def unrepresented(reader: Reader) -> list[Unrepresented]:

@@ -7,7 +7,6 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.container import require_version
 from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_compressed
 from ztensor.converting.files import write_file
@@ -25,6 +24,7 @@ from ztensor.source.paths import path_text
 from ztensor.source.sink import Place
 from ztensor.source.table import remote_of
 from ztensor.source.targets import require_free
+from ztensor.spec.container import require_version
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ztensor.converting.casting import Change
 from ztensor.errors import describe
 from ztensor.interactive import Shown
-from ztensor.model.showing import counted, short_repr
+from ztensor.showing import counted, short_repr
 
 if TYPE_CHECKING:
-    from ztensor.model.account import Unrepresented
+    from ztensor.spec.model.account import Unrepresented
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.container import LATEST
 from ztensor.errors import UsageError
 from ztensor.remote.upload import RemoteSink, is_there
 from ztensor.source.removal import remove_object
 from ztensor.source.sink import FileSink, Place
+from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from ztensor.training.tree.flattening import Container
 from ztensor.training.tree.stored import ATTRIBUTE, split_tree
 
 if TYPE_CHECKING:
-    from ztensor.container import Emitter
+    from ztensor.spec.container import Emitter
 
 _PLAIN = frozenset([bool, int, float, str, bytes, type(None)])
 

@@ -6,19 +6,19 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ztensor.container import LATEST, emitter_of
 from ztensor.converting.report import Loss
 from ztensor.errors import ArgumentValueError, NotRepresentableError, UnsupportedError, describe
 from ztensor.opening import Reader
 from ztensor.reading.portable import portable_object, stored_object
+from ztensor.spec.container import LATEST, emitter_of
 from ztensor.writing.planning import require_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ztensor.container import Emitter
-    from ztensor.model.manifest import Manifest, TensorObject
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.container import Emitter
+    from ztensor.spec.model.manifest import Manifest, TensorObject
 
 
 def version_of(reader: Reader) -> str:

@@ -27,9 +27,9 @@ from ztensor.errors import (
 )
 from ztensor.jax.values import is_value, require_readable, stored
 from ztensor.options import PartOptions, require_options
+from ztensor.spec.wire import cbor
 from ztensor.tensor import Tensor
 from ztensor.training.tree.fitting import fit
-from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -24,9 +24,6 @@ from ztensor.errors import (
 )
 from ztensor.interactive import Shown
 from ztensor.limits import Limits, caps_of
-from ztensor.model.later import LaterObjects
-from ztensor.model.manifest import Manifest
-from ztensor.model.showing import counted
 from ztensor.options import FileOptions, require_options
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
@@ -34,9 +31,12 @@ from ztensor.reading.objects import not_found
 from ztensor.remote.failures import changed
 from ztensor.remote.source import RemoteSource
 from ztensor.sharded.naming import DIVIDED, ROOT
+from ztensor.showing import counted
 from ztensor.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.source.local import FileSource
 from ztensor.source.rights import rights_of
+from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.distributed.root import Root
-    from ztensor.model.manifest import TensorObject
     from ztensor.source.rights import Rights
+    from ztensor.spec.model.manifest import TensorObject
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from ztensor.digest import ALGORITHMS, digest_of, require_writable, xxh3_128
 from ztensor.distributed.chunks.table import Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import remove_parts
 from ztensor.distributed.columns import told_kinds
@@ -32,16 +31,17 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import adapter_of
-from ztensor.layout.elements import blocks, spell
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.model.showing import counted
 from ztensor.options import PartOptions, require_options
 from ztensor.reading.listing import find_manifest
 from ztensor.remote.upload import RemoteSink
 from ztensor.sharded.naming import ROOT, parse_size
+from ztensor.showing import counted
 from ztensor.source.base import Range
 from ztensor.source.reference import Remote
 from ztensor.source.sink import FileSink
+from ztensor.spec.digest import ALGORITHMS, digest_of, require_writable, xxh3_128
+from ztensor.spec.layout.elements import blocks, spell
 from ztensor.tensor import Tensor, shape_of
 from ztensor.writing.writer import Writer
 

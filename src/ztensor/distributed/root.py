@@ -39,7 +39,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.contents import open_file
-from ztensor.digest import ALGORITHMS
 from ztensor.distributed.chunks.table import ChunkTable, TableFile, broken
 from ztensor.distributed.columns import CONTENT_BYTES, Columns, columns_of, kinds_of, told_kinds
 from ztensor.distributed.place import ATTRIBUTE, Place, opener, require_plain
@@ -56,6 +55,7 @@ from ztensor.guard import foreign_bytes
 from ztensor.limits import Budget
 from ztensor.locks import cached_property
 from ztensor.sharded.naming import ROOT
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.training.tree.decode import decode
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import MAKERS, Made
@@ -65,9 +65,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ztensor.limits import Limits
-    from ztensor.model.manifest import Manifest
     from ztensor.reading.file import FileObjects
     from ztensor.source.sink import Durable, Sink
+    from ztensor.spec.model.manifest import Manifest
     from ztensor.training.tree.decode import LeafAt
     from ztensor.typing import Path, Storage
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.digest import ALGORITHMS, parse_digest
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.columns import CONTENT_BYTES, columns_of
 from ztensor.errors import UsageError
-from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import spell
+from ztensor.spec.digest import ALGORITHMS, parse_digest
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.layout.elements import spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.model.manifest import TensorObject
+    from ztensor.spec.model.manifest import TensorObject
     from ztensor.tensor import Tensor
 
     Array = np.ndarray[Any, Any]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.contents import open_file
-from ztensor.digest import ALGORITHMS, digest_of, parse_digest
 from ztensor.distributed.chunks.table import WHOLE_OBJECT
 from ztensor.distributed.place import opener
 from ztensor.distributed.rows import SEPARATOR
@@ -22,11 +21,12 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.model.problem import MOST_PROBLEMS, Problem
 from ztensor.reading.objects import not_found
 from ztensor.reading.verify import VerifyReport, verify_file
 from ztensor.sharded.naming import shifted
 from ztensor.source.base import Range
+from ztensor.spec.digest import ALGORITHMS, digest_of, parse_digest
+from ztensor.spec.model.problem import MOST_PROBLEMS, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

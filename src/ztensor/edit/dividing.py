@@ -15,12 +15,9 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.container.v2.emit import DataShardEmitter, Emitter
 from ztensor.converting.losses import require_lossless
 from ztensor.converting.versions import sayable, sayable_objects
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import UsageError
-from ztensor.model.manifest import Manifest, Shard, TensorObject
 from ztensor.sharded.naming import shard_paths
 from ztensor.source.base import Range
 from ztensor.source.local import FileSource
@@ -28,6 +25,9 @@ from ztensor.source.removal import Made
 from ztensor.source.sink import FileSink
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
+from ztensor.spec.container.v2.emit import DataShardEmitter, Emitter
+from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.model.manifest import Manifest, Shard, TensorObject
 from ztensor.writing.output import Output
 from ztensor.writing.writer import Writer
 

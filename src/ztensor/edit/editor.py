@@ -14,11 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.arguments import require_kind
-from ztensor.container import LATEST, emitter_of
-from ztensor.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
 from ztensor.contents import only_ours_change, refuse_not_ours
 from ztensor.converting.versions import emitter_for
-from ztensor.digest import writable
 from ztensor.distributed.root import says_root
 from ztensor.errors import (
     FormatError,
@@ -29,11 +26,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.layout import LAYOUTS
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.metadata import TensorMetadata, describe_object
-from ztensor.model.manifest import Manifest, TensorObject, WrittenObjects
-from ztensor.model.rules import alignment_of
 from ztensor.opening import Reader
 from ztensor.options import EditOptions, ObjectOptions, require_options
 from ztensor.reading.listing import read_manifest
@@ -44,9 +38,15 @@ from ztensor.source.paths import path_text
 from ztensor.source.sink import Durable, FileSink
 from ztensor.source.stream import StreamSink
 from ztensor.source.targets import Nowhere
+from ztensor.spec.container import LATEST, emitter_of
+from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
+from ztensor.spec.digest import writable
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.model.manifest import Manifest, TensorObject, WrittenObjects
+from ztensor.spec.model.rules import alignment_of
+from ztensor.spec.wire.cbor import with_dicts
 from ztensor.training.tree.stored import ATTRIBUTE as TREE
 from ztensor.training.tree.stored import with_leaves_renamed
-from ztensor.wire.cbor import with_dicts
 from ztensor.writing.output import Output
 from ztensor.writing.writer import Writer
 
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
 
-    from ztensor.container import Emitter
-    from ztensor.container.framing import Frame
+    from ztensor.spec.container import Emitter
+    from ztensor.spec.container.framing import Frame
     from ztensor.typing import ElementType, Path, Progress, TensorLike
     from ztensor.writing.stream import ObjectSink
 

@@ -8,7 +8,6 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.arguments import require_choice
-from ztensor.container import LATEST, emitter_of
 from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_set
@@ -36,6 +35,7 @@ from ztensor.source.reference import Remote
 from ztensor.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.source.table import absolute, is_remote, remote_of, require_on_disk
 from ztensor.source.targets import Nowhere, require_free
+from ztensor.spec.container import LATEST, emitter_of
 from ztensor.training.tree.stored import merged_attributes
 from ztensor.writing.writer import Writer
 

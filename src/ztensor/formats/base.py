@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ztensor.buffers import new_bytes
-from ztensor.digest import Sum
-from ztensor.encoding import ENCODINGS, Encoding
-from ztensor.encoding.base import Runs
 from ztensor.errors import (
     Reason,
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.layout.blocks import Blocks
-from ztensor.model.account import Unrepresented
+from ztensor.spec.digest import Sum
+from ztensor.spec.encoding import ENCODINGS, Encoding
+from ztensor.spec.encoding.base import Runs
+from ztensor.spec.layout.blocks import Blocks
+from ztensor.spec.model.account import Unrepresented
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ztensor.encoding import Stored
-    from ztensor.layout.base import Array
     from ztensor.limits import Budget, Limits
-    from ztensor.model.manifest import Manifest
     from ztensor.reading.reader import ObjectReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
+    from ztensor.spec.encoding import Stored
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Manifest
 
 # Worked out when it is asked for: what is asked for most is a list of names.
 Account = Callable[[], Sequence[Unrepresented]]

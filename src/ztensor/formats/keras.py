@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.formats import hdf5
 from ztensor.formats.zip import STORED, place, read_entries, unread_bytes
-from ztensor.model.account import Tally
 from ztensor.source.within import Within
+from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
     from ztensor.formats.base import Projection
     from ztensor.formats.zip import Entry
     from ztensor.limits import Budget
-    from ztensor.model.account import Unrepresented
-    from ztensor.model.manifest import TensorObject
     from ztensor.source.base import Source
+    from ztensor.spec.model.account import Unrepresented
+    from ztensor.spec.model.manifest import TensorObject
 
 
 WEIGHTS = "model.weights.h5"

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ztensor.buffers import too_large
-from ztensor.encoding.base import require_equal_length
 from ztensor.errors import ManifestError, Reason, UsageError, describe
 from ztensor.formats.base import (
     GATHERED_BYTES,
@@ -32,21 +31,22 @@ from ztensor.formats.base import (
     gather_stored,
 )
 from ztensor.formats.parts import Pouring, ahead_of, lose_attributes, parts_of
-from ztensor.layout.blocks import Blocks
-from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.model.manifest import Component, Manifest, TensorObject
-from ztensor.model.showing import counted
+from ztensor.showing import counted
 from ztensor.source.base import read_bytes
+from ztensor.spec.encoding.base import require_equal_length
+from ztensor.spec.layout.blocks import Blocks
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.encoding import Stored
     from ztensor.formats.parts import Lose, Part
     from ztensor.limits import Budget, Limits
     from ztensor.reading.reader import ObjectReader
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
+    from ztensor.spec.encoding import Stored
 
 
 MAGIC = b"\x93NUMPY"

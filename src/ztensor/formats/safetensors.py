@@ -29,10 +29,10 @@ from ztensor.errors import (
 )
 from ztensor.formats.base import RAW, Projection
 from ztensor.formats.parts import Pouring, ahead_of, parts_of
-from ztensor.model.account import Tally
-from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.base import read_bytes
-from ztensor.wire.json import charge as json_charge
+from ztensor.spec.model.account import Tally
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
+from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -406,7 +406,7 @@ def _spelling(word: str) -> tuple[str, str | None]:
 
 def _as_table(entries: _Entries, start: int) -> Mapping[str, TensorObject]:
     """Return the tensors as the reader has those of large manifests of ours."""
-    from ztensor.model.table import Table, TableObjects
+    from ztensor.spec.model.table import Table, TableObjects
 
     starts = np.array(entries.starts, np.int64)
     names = list(entries.names)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ztensor.container import LATEST
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.formats.parsing import exporter
 from ztensor.limits import DEFAULT_LIMITS
@@ -14,6 +13,7 @@ from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ObjectReader
 from ztensor.source.base import Source
 from ztensor.source.sink import sink_of
+from ztensor.spec.container import LATEST
 from ztensor.writing.saving import save_all
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ import sys
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.digest import Sum
 from ztensor.errors import ContainerError, DigestMismatchError, Reason, UnsupportedError, describe
 from ztensor.formats.deflate import MOST_RATIO, PIECE_BYTES, Stream
-from ztensor.model.account import Unrepresented
 from ztensor.source.base import Range, read_bytes
+from ztensor.spec.digest import Sum
+from ztensor.spec.model.account import Unrepresented
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -25,7 +25,6 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.model.dtype import element_count
 from ztensor.opening import open as open_files
 from ztensor.opening import reader_of_bytes
 from ztensor.options import OpenOptions, SaveOptions, WriteOptions, require_options
@@ -33,6 +32,7 @@ from ztensor.reading.filling import require_copied
 from ztensor.reading.loading import load_all, load_files
 from ztensor.reading.row_slices import slice_of
 from ztensor.sharded.saving import save_files
+from ztensor.spec.model.dtype import element_count
 from ztensor.tensor import Tensor
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import worth
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
     from ztensor.reading.reader import ObjectReader
+    from ztensor.spec.layout.base import Array
     from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Target
 
 __all__ = [

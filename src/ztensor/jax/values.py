@@ -15,7 +15,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.model.rules import ALIGNMENT
+from ztensor.spec.model.rules import ALIGNMENT
 from ztensor.tensor import Tensor
 
 try:
@@ -25,7 +25,7 @@ except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
 
 if TYPE_CHECKING:
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
     from ztensor.typing import JaxDevice
 
 # Arrays up to this size are copied into JAX, which is faster by half than what may share memory.

@@ -18,17 +18,17 @@ import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
-from ztensor.layout.base import Array, Quantized, View, check_components, check_length
-from ztensor.layout.sparse import require_roles
-from ztensor.model.dtype import element_count
-from ztensor.model.problem import Problem
+from ztensor.spec.layout.base import Array, Quantized, View, check_components, check_length
+from ztensor.spec.layout.sparse import require_roles
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import DTypeLike
 
-    from ztensor.model.manifest import TensorObject
+    from ztensor.spec.model.manifest import TensorObject
 
 SECTION = "GGUF, ggml types"
 PREFIX = "gguf."

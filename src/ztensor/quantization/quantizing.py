@@ -13,7 +13,6 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.quantization.dequantizing import group_cubes
 from ztensor.quantization.scheme import (
     ORDERS,
@@ -24,11 +23,12 @@ from ztensor.quantization.scheme import (
     matrix_shape,
     require_rule,
 )
+from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 # As many elements at once; lines are contiguous, so they are cut only when very long.
 _TILE = 1 << 18

@@ -23,8 +23,8 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.layout.elements import numpy_dtype
-from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.layout.elements import numpy_dtype
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

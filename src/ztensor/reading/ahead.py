@@ -14,17 +14,17 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from ztensor.errors import ZTensorError
-from ztensor.layout import known_length
 from ztensor.reading.portable import portable_chunks
 from ztensor.source.base import Range
+from ztensor.spec.layout import known_length
 from ztensor.threads.pool import Crew
 from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.model.rules import Form
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.model.rules import Form
 
     Key = tuple[FileObjects, str, str]
 

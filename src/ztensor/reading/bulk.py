@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ztensor.buffers import new_bytes
-from ztensor.digest import ALGORITHMS
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from ztensor.encoding import Encoding
-    from ztensor.model.table import Bools
     from ztensor.reading.file import FileObjects
     from ztensor.reading.places import Place
+    from ztensor.spec.encoding import Encoding
+    from ztensor.spec.model.table import Bools
 
     Ints = np.ndarray[Any, np.dtype[np.int64]]
 

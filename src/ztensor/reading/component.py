@@ -13,11 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.buffers import empty_array
-from ztensor.digest import Digest, parse_digest, parse_strict_digest, require_match
-from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import (
-    require_decodable,
-)
 from ztensor.errors import (
     DigestMismatchError,
     EncodingError,
@@ -25,25 +20,30 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.layout.elements import is_native
 from ztensor.reading.runs import PartReader, RunCache, RunReader
 from ztensor.source.base import Range, fill_arriving
 from ztensor.source.pieces import PART_BYTES
+from ztensor.spec.digest import Digest, parse_digest, parse_strict_digest, require_match
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding.base import (
+    require_decodable,
+)
+from ztensor.spec.layout.elements import is_native
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import WINDOWS, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from ztensor.digest import Hasher
-    from ztensor.encoding import Encoding
-    from ztensor.layout.base import Array
     from ztensor.limits import Limits
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.reading.runs import StreamReader
     from ztensor.reading.selection import Indices
     from ztensor.source.base import Source
+    from ztensor.spec.digest import Hasher
+    from ztensor.spec.encoding import Encoding
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component, TensorObject
 
     Parts = PartReader | RunReader | StreamReader
 

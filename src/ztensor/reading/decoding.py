@@ -15,9 +15,9 @@ from ztensor.locks import Lock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ztensor.digest import Hasher
-    from ztensor.encoding.base import Encoding, Runs, Stored
     from ztensor.limits import Limits
+    from ztensor.spec.digest import Hasher
+    from ztensor.spec.encoding.base import Encoding, Runs, Stored
 
     Job = Callable[[], None]
 

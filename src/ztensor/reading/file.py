@@ -21,26 +21,26 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
-from ztensor.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
-from ztensor.model.dtype import element_count
-from ztensor.model.later import LaterObjects
 from ztensor.reading.component import Fetching
 from ztensor.reading.objects import Located, not_found
 from ztensor.reading.opened import OpenedFile
 from ztensor.reading.places import Places
 from ztensor.source.joined import JoinedSource
+from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
+from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.wire.cbor import with_dicts
 from ztensor.tensor import Tensor, tensor_of
 from ztensor.threads.sharing import thread_count
-from ztensor.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ztensor.encoding import Encoding
-    from ztensor.layout.base import Array
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.component import StoredComponent
+    from ztensor.spec.encoding import Encoding
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component, TensorObject
 
 
 class Location(NamedTuple):
@@ -339,7 +339,7 @@ class FileObjects(OpenedFile):
             )
             tensor.require_valid()
             if tensor_object.entries_once:
-                from ztensor.layout.sparse_once import require_entries_once
+                from ztensor.spec.layout.sparse_once import require_entries_once
 
                 require_entries_once(tensor_object.format, View(tensor.shape, arrays, {}))
         return tensor

@@ -8,7 +8,7 @@ import numpy as np
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.frameworks import FillingAdapter, adapter_of
-from ztensor.layout.elements import result_dtype
+from ztensor.spec.layout.elements import result_dtype
 
 if TYPE_CHECKING:
     from ztensor.reading.file import FileObjects

@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from ztensor.container import SCHEMAS
-from ztensor.container.framing import HEAD_BYTES, LOOK_BYTES, locate
 from ztensor.guard import foreign_bytes
-from ztensor.layout import LAYOUTS
 from ztensor.limits import Budget
-from ztensor.model.manifest import CheckedObjects
-from ztensor.model.problem import MOST_PROBLEMS, Problem, manifest_error
-from ztensor.model.table import TableObjects
 from ztensor.source.base import read_bytes
 from ztensor.source.pieces import Extents, extents_of
+from ztensor.spec.container import SCHEMAS
+from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, locate
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.model.manifest import CheckedObjects
+from ztensor.spec.model.problem import MOST_PROBLEMS, Problem, manifest_error
+from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:
-    from ztensor.container.framing import Frame
     from ztensor.limits import Limits
-    from ztensor.model.manifest import Manifest
     from ztensor.source.base import Source
+    from ztensor.spec.container.framing import Frame
+    from ztensor.spec.model.manifest import Manifest
 
 
 # So much of a file's end is read at once: most small manifests are in it. Over a network the source

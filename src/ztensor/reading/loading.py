@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ztensor.arguments import require_function
 from ztensor.buffers import aligned
 from ztensor.errors import UnsupportedError
-from ztensor.model.later import LaterObjects
 from ztensor.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.reading.component import lengths_of
 from ztensor.source.base import fill_arriving
+from ztensor.spec.model.later import LaterObjects
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import at_most, thread_count, worth
 

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from ztensor.errors import ZTensorError
-    from ztensor.model.account import Unrepresented
     from ztensor.reading.file import FileObjects
     from ztensor.source.rights import Rights
+    from ztensor.spec.model.account import Unrepresented
 
 
 class Objects(Protocol):

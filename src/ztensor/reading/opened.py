@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.digest import ALGORITHMS, Sum
-from ztensor.digest import digest_of as digest_of_bytes
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import ClosedError, UsageError, ZTensorError
 from ztensor.guard import foreign_bytes
 from ztensor.limits import DEFAULT_LIMITS, Limits
@@ -14,17 +11,20 @@ from ztensor.reading.component import Fetching
 from ztensor.source.base import Range
 from ztensor.source.joined import files_of
 from ztensor.source.table import opened_by
-from ztensor.wire.cbor import with_dicts
+from ztensor.spec.digest import ALGORITHMS, Sum
+from ztensor.spec.digest import digest_of as digest_of_bytes
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from ztensor.container.framing import Frame
-    from ztensor.encoding import Encoding
-    from ztensor.model.account import Unrepresented
-    from ztensor.model.manifest import Manifest
     from ztensor.source.base import Source
     from ztensor.source.rights import Rights
+    from ztensor.spec.container.framing import Frame
+    from ztensor.spec.encoding import Encoding
+    from ztensor.spec.model.account import Unrepresented
+    from ztensor.spec.model.manifest import Manifest
 
 
 class OpenedFile:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.locks import Lock
-from ztensor.model.table import TableObjects
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from ztensor.model.manifest import Component
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.model.manifest import Component
 
     Place = tuple[FileObjects, int, int]
 

@@ -13,16 +13,16 @@ import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.errors import ClosedError, ZTensorError
-from ztensor.layout.elements import is_native, result_dtype
-from ztensor.model.dtype import element_count
-from ztensor.model.table import TableObjects
 from ztensor.reading.component import COMPLEX_ALIGNMENT
+from ztensor.spec.layout.elements import is_native, result_dtype
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:
-    from ztensor.layout.base import Array
-    from ztensor.model.manifest import Component, TensorObject
-    from ztensor.model.table import Table
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.spec.model.table import Table
 
 # Places that are remembered: more are looked up anew.
 _MOST_KNOWN = 1 << 16

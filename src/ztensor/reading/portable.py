@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import LayoutError, Reason
-from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import blocks, checked_bools, typed_array, whole_elements
-from ztensor.model.rules import FORM_1
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.layout.elements import blocks, checked_bools, typed_array, whole_elements
+from ztensor.spec.model.rules import FORM_1
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.model.manifest import TensorObject
-    from ztensor.model.rules import Form
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.spec.model.rules import Form
 
 
 def portable_object(file: FileObjects, name: str, form: Form = FORM_1) -> TensorObject:

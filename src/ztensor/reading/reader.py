@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.interactive import Hinted, Keyed, Shown
-from ztensor.model.showing import counted
-from ztensor.model.table import TableObjects
 from ztensor.reading.objects import several
+from ztensor.showing import counted
+from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
-    from ztensor.model.account import Unrepresented
     from ztensor.reading.file import FileObjects, Location
     from ztensor.reading.objects import Objects
     from ztensor.reading.slices import TensorSlice
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.account import Unrepresented
     from ztensor.tensor import Tensor
     from ztensor.typing import Index, TorchTensor
 

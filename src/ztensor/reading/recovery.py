@@ -16,17 +16,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.container.framing import (
-    FOOTER_2_BYTES,
-    HEAD_BYTES,
-    MAGIC_1,
-    MAGIC_2,
-    PAGE_2,
-    TAIL_BYTES,
-    Container,
-    Frame,
-    locate,
-)
 from ztensor.errors import (
     ContainerError,
     FormatError,
@@ -37,15 +26,26 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import Budget, Limits, caps_of
-from ztensor.model.showing import counted
 from ztensor.reading.listing import parse_frame
+from ztensor.showing import counted
 from ztensor.source.base import read_bytes
+from ztensor.spec.container.framing import (
+    FOOTER_2_BYTES,
+    HEAD_BYTES,
+    MAGIC_1,
+    MAGIC_2,
+    PAGE_2,
+    TAIL_BYTES,
+    Container,
+    Frame,
+    locate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.model.manifest import Manifest
     from ztensor.source.base import Source
+    from ztensor.spec.model.manifest import Manifest
 
 _WINDOW = 8 << 20
 # What an ordinary error looks at, so that opening a torn file stays quick: 32 ms for 100 MiB.

@@ -18,24 +18,24 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.layout import sparse_coo, sparse_csr
-from ztensor.layout.base import known_count
-from ztensor.layout.elements import result_dtype
-from ztensor.layout.sparse import require_in_range
 from ztensor.locks import cached_property
-from ztensor.model.dtype import element_count
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme, require_sizes
 from ztensor.reading.stored_array import StoredArray
+from ztensor.spec.layout import sparse_coo, sparse_csr
+from ztensor.spec.layout.base import known_count
+from ztensor.spec.layout.elements import result_dtype
+from ztensor.spec.layout.sparse import require_in_range
+from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.layout.base import Array
     from ztensor.quantization.group_profiles import Groups
     from ztensor.reading.file import FileObjects
     from ztensor.reading.selection import Indices
+    from ztensor.spec.layout.base import Array
 
 from ztensor.reading.slices import DenseSlice, RowSlice, TensorSlice, row_count
 

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from ztensor.encoding.base import Encoding, Runs
-    from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.source.at_once import AtOnce
     from ztensor.source.base import Range
+    from ztensor.spec.encoding.base import Encoding, Runs
+    from ztensor.spec.layout.base import Array
 
     # A run, and what is wanted of it: where in it each piece begins, and what is filled.
     _Work = tuple[int, list[tuple[int, memoryview]]]

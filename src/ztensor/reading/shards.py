@@ -11,8 +11,6 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.container.framing import Container
-from ztensor.digest import parse_strict_digest, require_match
 from ztensor.errors import (
     ContainerError,
     DigestMismatchError,
@@ -25,21 +23,23 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.model.problem import Problem
 from ztensor.reading.listing import find_manifest
 from ztensor.remote.source import RemoteSource
 from ztensor.source.base import Range
 from ztensor.source.beneath import open_beneath
 from ztensor.source.joined import JoinedSource
+from ztensor.spec.container.framing import Container
+from ztensor.spec.digest import parse_strict_digest, require_match
+from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ztensor.limits import Limits
-    from ztensor.model.manifest import Shard
     from ztensor.reading.file import FileObjects
     from ztensor.reading.verify import VerifyReport
     from ztensor.source.base import Source
+    from ztensor.spec.model.manifest import Shard
 
 SECTION = "2.1 section 7.3"
 

@@ -21,23 +21,23 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Shown
-from ztensor.layout.base import View
-from ztensor.layout.elements import as_type, result_dtype
-from ztensor.layout.sparse_once import require_entries_once
 from ztensor.locks import cached_property
-from ztensor.model.dtype import element_count
 from ztensor.protocols import DLPackExporter, require_buffer_type, to_buffer
 from ztensor.reading.selection import select, select_rows
 from ztensor.reading.stored_array import StoredArray, gives_view
+from ztensor.spec.layout.base import View
+from ztensor.spec.layout.elements import as_type, result_dtype
+from ztensor.spec.layout.sparse_once import require_entries_once
+from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.layout.base import Array
-    from ztensor.model.manifest import TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.reading.places import Place
     from ztensor.reading.selection import Indices
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import TensorObject
     from ztensor.tensor import Tensor
     from ztensor.typing import Index
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.buffers import empty_array
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentValueError,
     LayoutError,
@@ -20,20 +19,21 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.layout.elements import is_native, result_dtype, storage_dtype, typed_array
-from ztensor.model.dtype import element_count
 from ztensor.reading.runs import WHOLE_BYTES, RunReader, StreamReader
 from ztensor.reading.selection import PIECE_BYTES, gathered, plan, select
 from ztensor.source.at_once import AtOnce
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.layout.elements import is_native, result_dtype, storage_dtype, typed_array
+from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ztensor.layout.base import Array
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.component import Parts
     from ztensor.reading.file import FileObjects
     from ztensor.reading.selection import Indices, Piece
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component, TensorObject
 
 _MOST_PIECES = 1 << 12  # that are read together
 

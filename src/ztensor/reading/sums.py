@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ZTensorError
 from ztensor.guard import foreign_bytes
-from ztensor.model.dtype import element_count
+from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.reading.objects import Objects
+    from ztensor.spec.model.manifest import Component, TensorObject
 
 
 def unchecked_names(objects: Objects) -> Iterator[str]:

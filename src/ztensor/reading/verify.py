@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal
 
 from ztensor.arguments import require_function
 from ztensor.buffers import new_bytes
-from ztensor.digest import require_match
 from ztensor.errors import (
     DigestMismatchError,
     FormatError,
@@ -26,27 +25,28 @@ from ztensor.errors import (
 )
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
-from ztensor.layout import LAYOUTS, known_entries, roles_in_order
 from ztensor.locks import Lock
-from ztensor.model.dtype import element_count
-from ztensor.model.problem import Problem
-from ztensor.model.showing import counted, short_repr
-from ztensor.model.table import TableObjects
 from ztensor.reading.bulk import right_names
 from ztensor.reading.component import digest_of, lengths_of, require_declared
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.sums import Sums, is_unheld
 from ztensor.reading.walking import ComponentWalk, require_listed
+from ztensor.showing import counted, short_repr
 from ztensor.source.base import PIECE_BYTES
+from ztensor.spec.digest import require_match
+from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.problem import Problem
+from ztensor.spec.model.table import TableObjects
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ztensor.layout.base import Watch
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.layout.base import Watch
+    from ztensor.spec.model.manifest import Component, TensorObject
 
     Progress = Callable[[int, int], None]
 

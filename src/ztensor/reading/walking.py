@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.digest import Hasher, require_match
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError, describe
-from ztensor.layout.elements import require_known, storage_dtype, typed_array, whole_elements
 from ztensor.reading.component import digest_of
+from ztensor.spec.digest import Hasher, require_match
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.layout.elements import require_known, storage_dtype, typed_array, whole_elements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor.errors import ZTensorError
-    from ztensor.layout.base import Watch
-    from ztensor.model.manifest import Component
     from ztensor.reading.file import FileObjects
     from ztensor.reading.overlaps import Overlaps
+    from ztensor.spec.layout.base import Watch
+    from ztensor.spec.model.manifest import Component
 
 
 class ComponentWalk:
@@ -173,7 +173,7 @@ def require_listed(file: FileObjects, component: Component, expected: int | None
     encoding = file.encodings.get(component.encoding)
     if component.encoding != "zstd" or expected is None:
         return
-    from ztensor.encoding.zstd.listing import FRAME_FIELD, runs_of_field
+    from ztensor.spec.encoding.zstd.listing import FRAME_FIELD, runs_of_field
 
     listed = (component.extra or {}).get(FRAME_FIELD)
     if listed is None or encoding is None:

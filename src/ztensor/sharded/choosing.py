@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NoReturn
 
-from ztensor.container.framing import MAGIC_1, MAGIC_2
 from ztensor.errors import (
     ArgumentValueError,
     SourceNotFoundError,
@@ -14,11 +13,12 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.formats.table import is_read_suffix
-from ztensor.model.showing import counted
 from ztensor.sharded.folders import OTHERS, SAFETENSORS
 from ztensor.sharded.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
+from ztensor.showing import counted
 from ztensor.source.base import read_bytes
 from ztensor.source.table import source_of
+from ztensor.spec.container.framing import MAGIC_1, MAGIC_2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -20,13 +20,13 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.model.showing import counted
 from ztensor.remote.source import RemoteSource
+from ztensor.showing import counted
 from ztensor.source.base import read_bytes
 from ztensor.source.beneath import Beneath, parts_of
 from ztensor.source.local import FileSource
 from ztensor.source.paths import absolute_path
-from ztensor.wire.json import charge as json_charge
+from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,12 +21,12 @@ from ztensor.errors import (
 )
 from ztensor.limits import caps_of
 from ztensor.locks import Lock
-from ztensor.model.account import Unrepresented
-from ztensor.model.showing import counted
 from ztensor.reading.objects import not_found
 from ztensor.sharded.finding import find_set
 from ztensor.sharded.index import broken_index, some_of, state_of
 from ztensor.sharded.naming import DIVIDED, ROOT
+from ztensor.showing import counted
+from ztensor.spec.model.account import Unrepresented
 from ztensor.training.tree.stored import merged_attributes
 
 if TYPE_CHECKING:

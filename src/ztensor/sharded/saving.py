@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.formats.saving import save_as
 from ztensor.formats.table import written_as
@@ -36,6 +35,7 @@ from ztensor.source.rights import narrowest_of
 from ztensor.source.sink import FileSink, Place
 from ztensor.source.table import remote_of
 from ztensor.source.targets import Nowhere
+from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.writing.planning import attributes_given
 from ztensor.writing.saving import save_all
 

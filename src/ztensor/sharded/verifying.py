@@ -6,7 +6,6 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.digest import digest_of, parse_digest
 from ztensor.errors import (
     FormatError,
     LimitError,
@@ -15,7 +14,6 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.model.problem import Problem
 from ztensor.reading.objects import not_found
 from ztensor.reading.shards import with_shards
 from ztensor.reading.verify import VerifyReport, verify_file
@@ -23,6 +21,8 @@ from ztensor.sharded.naming import shifted
 from ztensor.source.base import Range
 from ztensor.source.beneath import Beneath
 from ztensor.source.table import source_of
+from ztensor.spec.digest import digest_of, parse_digest
+from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,13 +19,13 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import adapter_of
-from ztensor.layout.elements import numpy_dtype, spell
-from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.spec.layout.elements import numpy_dtype, spell
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 
 def shape_of(shape: Sequence[int]) -> tuple[int, ...]:

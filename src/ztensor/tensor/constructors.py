@@ -8,7 +8,7 @@ import numpy as np
 
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.frameworks import adapter
-from ztensor.layout import View
+from ztensor.spec.layout import View
 from ztensor.tensor.arrays import as_array, as_index, shape_of
 
 if TYPE_CHECKING:

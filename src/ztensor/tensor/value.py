@@ -21,12 +21,12 @@ from ztensor.errors import (
 from ztensor.frameworks import adapter
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
-from ztensor.layout import LAYOUTS, View
-from ztensor.layout.base import Quantized
-from ztensor.layout.elements import as_type, numpy_dtype, spell
-from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.model.shape import Shape
 from ztensor.protocols import DLPackExporter, to_buffer
+from ztensor.spec.layout import LAYOUTS, View
+from ztensor.spec.layout.base import Quantized
+from ztensor.spec.layout.elements import as_type, numpy_dtype, spell
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.model.shape import Shape
 from ztensor.tensor.arrays import as_array, packed_elements, shape_of, viewed_as
 from ztensor.tensor.constructors import Constructors
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
     from ztensor.typing import (
         JaxArray,
         JaxDevice,

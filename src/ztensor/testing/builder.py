@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, Reason, describe
-from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
+from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ def item(value: object, head: Callable[[int, int], bytes] = head) -> bytes:
     """Return `value` as CBOR, in the order it is given and with keys as often as they are given.
 
     Args:
-        value: what `ztensor.wire.cbor.decode` returns, and `Raw`.
+        value: what `ztensor.spec.wire.cbor.decode` returns, and `Raw`.
         head: gives the heads; another one may write them longer than they need to be.
     """
     if value is None or value is UNDEFINED or isinstance(value, bool):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.digest import ALGORITHMS, digest_of, xxh3
-from ztensor.wire import cbor
+from ztensor.spec.digest import ALGORITHMS, digest_of, xxh3
+from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -30,7 +30,7 @@ from ztensor.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 FAMILY = (FormatError, UnsupportedError, LimitError)
 # No cap refused: memory or the stack was gone.

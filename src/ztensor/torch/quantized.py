@@ -8,10 +8,10 @@ import torch
 
 from ztensor.arguments import require_kind
 from ztensor.errors import LimitError, describe
-from ztensor.layout.elements import numpy_dtype
 from ztensor.quantization.dequantizing import dequantize_view
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import MX
+from ztensor.spec.layout.elements import numpy_dtype
 from ztensor.tensor import Tensor, groups_of
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import array_to_torch, empty, first_line
@@ -19,7 +19,7 @@ from ztensor.torch.values import array_to_torch, empty, first_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
     from ztensor.typing import TorchDevice
 
 

@@ -22,17 +22,17 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.layout.elements import numpy_dtype, stored_form, typed_array
-from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES
-from ztensor.model.manifest import Component
 from ztensor.quantization.group_profiles import PROFILES
+from ztensor.spec.layout.elements import numpy_dtype, stored_form, typed_array
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES
+from ztensor.spec.model.manifest import Component
 from ztensor.tensor import Tensor
 from ztensor.training.tree.separating import begun_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 # What torch raises where it refuses; its releases differ in which.
 TORCH_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, OverflowError, AssertionError)

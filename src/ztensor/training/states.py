@@ -31,7 +31,6 @@ from ztensor.frameworks import FRAMEWORKS, tree_adapter
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Keyed, Shown
 from ztensor.limits import Budget
-from ztensor.model.showing import counted
 from ztensor.opening import open as open_files
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
 from ztensor.reading.filling import require_copied
@@ -40,6 +39,7 @@ from ztensor.reading.names import keeps
 from ztensor.reading.overlaps import lie_apart
 from ztensor.reading.reader import ObjectReader
 from ztensor.sharded.saving import save_files
+from ztensor.showing import counted
 from ztensor.source.paths import is_path, path_text
 from ztensor.training.tree.decode import LeafAt, decode
 from ztensor.training.tree.encode import encode

@@ -23,9 +23,9 @@ from ztensor.v2.tensor import Tensor, Verification
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.model.manifest import Component
     from ztensor.reading.file import FileObjects
     from ztensor.reading.verify import VerifyReport
+    from ztensor.spec.model.manifest import Component
     from ztensor.typing import Path
 
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.container.v2.layouts import theirs
-from ztensor.container.v2.object import words_of
 from ztensor.errors import (
     ArgumentTypeError,
     BufferExportError,
@@ -18,20 +16,22 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.layout import View
-from ztensor.layout.dense import Dense
-from ztensor.layout.elements import HOST_ORDER, typed_array
 from ztensor.protocols import CPU, to_dlpack
 from ztensor.reading.component import digest_of
 from ztensor.source.caching import evict, prefetch
+from ztensor.spec.container.v2.layouts import theirs
+from ztensor.spec.container.v2.object import words_of
+from ztensor.spec.layout import View
+from ztensor.spec.layout.dense import Dense
+from ztensor.spec.layout.elements import HOST_ORDER, typed_array
 from ztensor.v2.raising import releasing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ztensor.layout.base import Array
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.v2.source import Source
 
 

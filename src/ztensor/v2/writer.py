@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ztensor.arguments import require_kind
-from ztensor.container.v2.layouts import check_layout, ours
-from ztensor.container.v2.object import DTYPES, TYPES, types_of
 from ztensor.converting import convert as convert_file
 from ztensor.edit import Editor
 from ztensor.errors import (
@@ -22,10 +20,12 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.layout.elements import numpy_dtype, typed_array
-from ztensor.model.dtype import LOGICAL_TYPES, element_count
-from ztensor.model.manifest import Component
 from ztensor.source.paths import path_text
+from ztensor.spec.container.v2.layouts import check_layout, ours
+from ztensor.spec.container.v2.object import DTYPES, TYPES, types_of
+from ztensor.spec.layout.elements import numpy_dtype, typed_array
+from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
+from ztensor.spec.model.manifest import Component
 from ztensor.tensor import Tensor
 from ztensor.tensor.arrays import shape_of
 from ztensor.v2.raising import releasing
@@ -34,7 +34,7 @@ from ztensor.writing.writer import Writer as FileWriter
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
     from ztensor.typing import Path
     from ztensor.v2.source import Source
     from ztensor.writing.stream import ObjectSink

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.digest import require_writable
-from ztensor.encoding import writable
-from ztensor.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
-from ztensor.encoding.zstd.listing import FRAME_FIELD, listed_frames
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.model.manifest import Component
-from ztensor.model.rules import Form, align
 from ztensor.source.gathering import WRITE_BYTES
 from ztensor.source.sink import FileSink
+from ztensor.spec.digest import require_writable
+from ztensor.spec.encoding import writable
+from ztensor.spec.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
+from ztensor.spec.encoding.zstd.listing import FRAME_FIELD, listed_frames
+from ztensor.spec.model.manifest import Component
+from ztensor.spec.model.rules import Form, align
 from ztensor.writing.compressing import (
     ALONE_BYTES,
     Compression,
@@ -26,9 +26,9 @@ from ztensor.writing.frames import frames_of, require_chunk_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ztensor.digest import Algorithm
-    from ztensor.model.manifest import TensorObject
     from ztensor.source.sink import Sink
+    from ztensor.spec.digest import Algorithm
+    from ztensor.spec.model.manifest import TensorObject
     from ztensor.threads.pool import Crew
     from ztensor.writing.compressing import Frame
     from ztensor.writing.frames import Frames

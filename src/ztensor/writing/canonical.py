@@ -11,16 +11,16 @@ import dataclasses
 import unicodedata
 from typing import TYPE_CHECKING
 
-from ztensor.digest import ALGORITHMS
 from ztensor.errors import ArgumentValueError, NotRepresentableError, UsageError, describe
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.writing.blob import Blob, BlobOptions, as_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ztensor.model.manifest import Component
-    from ztensor.model.rules import Form
     from ztensor.source.sink import Sink
+    from ztensor.spec.model.manifest import Component
+    from ztensor.spec.model.rules import Form
 
     Pieces = Callable[[], Iterable[memoryview]]
 

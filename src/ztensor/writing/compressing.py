@@ -6,7 +6,7 @@ import collections
 import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.encoding import ENCODINGS
+from ztensor.spec.encoding import ENCODINGS
 from ztensor.writing.frames import Frames, batches
 
 if TYPE_CHECKING:

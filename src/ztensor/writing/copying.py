@@ -6,14 +6,14 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ztensor.digest import digest_of, parse_digest, require_match
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import DigestMismatchError
-from ztensor.layout import known_length
-from ztensor.layout.elements import BLOCK_BYTES
 from ztensor.reading.component import digest_of as digest_in
 from ztensor.reading.portable import portable_chunks, portable_object, stored_object
 from ztensor.source.sink import FileSink
+from ztensor.spec.digest import digest_of, parse_digest, require_match
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.layout import known_length
+from ztensor.spec.layout.elements import BLOCK_BYTES
 from ztensor.writing.blob import Blob, BlobOptions, as_of, write_component
 from ztensor.writing.compressing import Compression
 from ztensor.writing.overlaps import Overlaps
@@ -21,12 +21,12 @@ from ztensor.writing.overlaps import Overlaps
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ztensor.digest import Algorithm, Digest
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.reading.objects import Objects
     from ztensor.source.base import Source
     from ztensor.source.sink import Sink
+    from ztensor.spec.digest import Algorithm, Digest
+    from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.threads.pool import Crew
 
     Progress = Callable[[int], None]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from ztensor.model.manifest import Manifest, WrittenObjects
+from ztensor.spec.model.manifest import Manifest, WrittenObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.container import Emitter
-    from ztensor.model.manifest import Shard
+    from ztensor.spec.container import Emitter
+    from ztensor.spec.model.manifest import Shard
 
 
 class Draft:

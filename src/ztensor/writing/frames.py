@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.encoding.zstd.codec import FRAME_BYTES
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.layout import LAYOUTS
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
+from ztensor.spec.encoding.zstd.codec import FRAME_BYTES
+from ztensor.spec.layout import LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.model.manifest import TensorObject
+    from ztensor.spec.model.manifest import TensorObject
 
 # No frame is longer, whatever `chunk_rows` says: writers and readers hold a frame in memory.
 MOST_FRAME_BYTES = 16 << 20

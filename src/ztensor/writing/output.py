@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ztensor.container import Emitter
-    from ztensor.model.manifest import TensorObject
     from ztensor.source.sink import Sink
+    from ztensor.spec.container import Emitter
+    from ztensor.spec.model.manifest import TensorObject
     from ztensor.writing.stream import ObjectSink
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 from typing import TYPE_CHECKING
 
-from ztensor.model.rules import ALIGNMENT
+from ztensor.spec.model.rules import ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

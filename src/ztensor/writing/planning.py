@@ -17,17 +17,17 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import TypedAdapter, adapter_beside, adapter_of
-from ztensor.layout import LAYOUTS, View
-from ztensor.layout.dense import Dense
-from ztensor.layout.elements import numpy_dtype, spell
-from ztensor.layout.sparse_once import require_entries_once
-from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
-from ztensor.model.manifest import Component, TensorObject
-from ztensor.model.rules import FORM_1, Form
+from ztensor.spec.layout import LAYOUTS, View
+from ztensor.spec.layout.dense import Dense
+from ztensor.spec.layout.elements import numpy_dtype, spell
+from ztensor.spec.layout.sparse_once import require_entries_once
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.model.rules import FORM_1, Form
 from ztensor.tensor import Tensor, no_tensor, shape_of
 
 if TYPE_CHECKING:
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 
 def stored_value(data: Any) -> Array | Tensor:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.arguments import require_choice, require_function
-from ztensor.digest import ALGORITHMS
 from ztensor.errors import ArgumentTypeError, NotRepresentableError, describe
-from ztensor.layout.elements import blocks, spell
+from ztensor.spec.digest import ALGORITHMS
+from ztensor.spec.layout.elements import blocks, spell
 from ztensor.tensor import no_mapping
 from ztensor.writing.planning import attributes_given
 from ztensor.writing.writer import Writer
@@ -19,7 +19,7 @@ from ztensor.writing.writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 
 def save_all(

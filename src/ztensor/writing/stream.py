@@ -15,10 +15,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.frameworks import adapter_of
-from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import blocks, require_written_bools
-from ztensor.model.dtype import LOGICAL_TYPES, element_count
-from ztensor.model.manifest import TensorObject
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.layout.elements import blocks, require_written_bools
+from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
+from ztensor.spec.model.manifest import TensorObject
 from ztensor.tensor import Tensor
 from ztensor.writing.blob import Blob, BlobOptions, FrameBlob, write_component
 from ztensor.writing.compressing import Compressor
@@ -27,9 +27,9 @@ from ztensor.writing.frames import frames_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.layout.base import Array
-    from ztensor.model.manifest import Component
     from ztensor.source.sink import Sink
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component
     from ztensor.threads.pool import Crew
     from ztensor.typing import TensorLike
     from ztensor.writing.compressing import Compression

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 import ztensor
-from ztensor.container import LATEST, emitter_of
 from ztensor.errors import UsageError, ZTensorError, describe
 from ztensor.formats.table import require_ours
 from ztensor.interactive import Hinted
-from ztensor.layout.elements import blocks, is_stored_as_is, require_written_bools
-from ztensor.model.dtype import decoded_size
-from ztensor.model.manifest import Component, TensorObject
-from ztensor.model.rules import align
-from ztensor.model.showing import counted
 from ztensor.options import EditOptions, ObjectOptions, WriteOptions, require_options
 from ztensor.reading.reader import ObjectReader
+from ztensor.showing import counted
 from ztensor.source.paths import is_path, path_text
 from ztensor.source.sink import Durable, sink_of
+from ztensor.spec.container import LATEST, emitter_of
+from ztensor.spec.layout.elements import blocks, is_stored_as_is, require_written_bools
+from ztensor.spec.model.dtype import decoded_size
+from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.model.rules import align
 from ztensor.writing.blob import BlobOptions, pad, write_component
 from ztensor.writing.canonical import require_canonical
 from ztensor.writing.output import Output
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ztensor.edit.editor import Editor
-    from ztensor.layout.base import Array
     from ztensor.reading.objects import Objects
     from ztensor.source.sink import Sink
+    from ztensor.spec.layout.base import Array
     from ztensor.typing import ElementType, Path, Target, TensorLike, TorchTensor
 
 

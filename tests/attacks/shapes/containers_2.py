@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from tests.attacks.shapes import around, shape
 from tests.attacks.shapes.containers import ITEMS
-from ztensor.digest import xxh3
+from ztensor.spec.digest import xxh3
+from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import MAGIC, PAGE, File2, dense, footer, seekable
-from ztensor.wire import cbor
 
 BLOBS = MAGIC + bytes(PAGE - len(MAGIC))
 PART: dict[str, object] = {"dtype": "u8", "blob": [PAGE, 0]}

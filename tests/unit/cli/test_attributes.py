@@ -12,8 +12,8 @@ import pytest
 import ztensor
 from ztensor.edit import Editor
 from ztensor.numpy import save_file
-from ztensor.wire import cbor
-from ztensor.wire.cbor import Pairs, Tag, with_dicts
+from ztensor.spec.wire import cbor
+from ztensor.spec.wire.cbor import Pairs, Tag, with_dicts
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Run

@@ -10,11 +10,11 @@ import pytest
 
 import ztensor
 from ztensor.cli.exits import ExitCode
-from ztensor.encoding.zstd.frames import walk_frames
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
+from ztensor.spec.encoding.zstd.frames import walk_frames
 
 if TYPE_CHECKING:
     from pathlib import Path

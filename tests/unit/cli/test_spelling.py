@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ztensor.cli.spelling import as_json, count_text, cut, json_text
-from ztensor.model.showing import visible
-from ztensor.wire.cbor import UNDEFINED, Pairs, Simple, Tag
+from ztensor.showing import visible
+from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ import pytest
 import ztensor
 from ztensor.cli import terminal
 from ztensor.cli.exits import ExitCode
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.numpy import save_file
+from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense
-from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from tests.unit.cli.conftest import Run

@@ -16,7 +16,6 @@ import ztensor
 from tests.conformance.test_corpus import CORPUS, READABLE
 from tests.extent import sample
 from ztensor.converting.asking import format_of, matching
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.edit import split
 from ztensor.errors import (
     ArgumentTypeError,
@@ -33,6 +32,7 @@ from ztensor.formats.table import written_formats
 from ztensor.numpy import save_file
 from ztensor.reading.names import keeps
 from ztensor.source.sink import FileSink
+from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.testing.builder import draft
 
 if TYPE_CHECKING:

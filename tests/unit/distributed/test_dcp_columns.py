@@ -22,7 +22,7 @@ from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.formats.pt.pickled import Call, Items, Vocabulary
 from ztensor.formats.pt.values import counts
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.model.account import Tally
+from ztensor.spec.model.account import Tally
 
 
 class Size(tuple[int, ...]):

@@ -81,7 +81,7 @@ def test_without_strong_digests_nothing_is_taken_for_equal(tmp_path: Path) -> No
 
 
 def test_equal_crc32c_is_no_equality(tmp_path: Path) -> None:
-    from ztensor.digest import ALGORITHMS, digest_of
+    from ztensor.spec.digest import ALGORITHMS, digest_of
 
     first = np.arange(64, dtype=np.uint8)
     # XOR with a multiple of the polynomial keeps the sum: 1 + x^... found by adding it bitwise.

@@ -31,8 +31,8 @@ from ztensor.errors import (
     SourceNotRegularError,
     UsageError,
 )
-from ztensor.model.manifest import Commit
 from ztensor.numpy import load_file, save_file
+from ztensor.spec.model.manifest import Commit
 from ztensor.testing.builder import VALUES, build, draft
 
 if TYPE_CHECKING:

@@ -12,20 +12,20 @@ import pytest
 import ztensor
 from tests.unit.distributed.saving import save as save_divided
 from ztensor import edit
-from ztensor.container.framing import LOOK_BYTES, locate
-from ztensor.digest import ALGORITHMS, digest_of, xxh3
 from ztensor.errors import NotRepresentableError, UsageError
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
 from ztensor.reading.listing import read_manifest
 from ztensor.source.memory import MemorySource
+from ztensor.spec.container.framing import LOOK_BYTES, locate
+from ztensor.spec.digest import ALGORITHMS, digest_of, xxh3
+from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense, footer
-from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.model.manifest import Manifest
+    from ztensor.spec.model.manifest import Manifest
 
 FOUR = np.arange(4, dtype=np.float32)
 CORPUS = Path(__file__).resolve().parents[2] / "corpus2"

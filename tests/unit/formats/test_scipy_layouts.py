@@ -16,9 +16,9 @@ from ztensor.formats.npz.scipy_layouts import (
     scipy_parts,
     shape_of_values,
 )
-from ztensor.layout.base import View
-from ztensor.model.manifest import Component, TensorObject
 from ztensor.numpy import load
+from ztensor.spec.layout.base import View
+from ztensor.spec.model.manifest import Component, TensorObject
 
 LARGEST = (1 << 63) - 1
 

@@ -11,10 +11,10 @@ import pytest
 import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
 from ztensor.errors import ArgumentValueError, LayoutError, Reason, UnsupportedError
-from ztensor.layout import LAYOUTS, View
-from ztensor.model.manifest import Component, TensorObject
 from ztensor.quantization.gguf_blocks import BLOCK_TYPES, GGUF_LAYOUTS, BlockType
 from ztensor.quantization.gguf_decoding import PARTS
+from ztensor.spec.layout import LAYOUTS, View
+from ztensor.spec.model.manifest import Component, TensorObject
 
 GOLDEN = json.loads(
     (Path(__file__).parents[2] / "corpus/foreign/accept/gguf/blocks.json").read_text()

@@ -11,9 +11,9 @@ import pytest
 
 import ztensor
 from ztensor.errors import LayoutError, ManifestError, Reason
-from ztensor.layout.base import View
-from ztensor.model.manifest import Component, TensorObject
 from ztensor.quantization.group_profiles import MX, QUANT_GROUP
+from ztensor.spec.layout.base import View
+from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.testing.builder_2 import File2
 
 SPEC = Path(__file__).parents[2] / "corpus2" / "spec"

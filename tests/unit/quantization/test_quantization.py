@@ -27,11 +27,11 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.model.dtype import STORAGE_TYPES
 from ztensor.quantization.dequantizing import dequantize, integers
 from ztensor.quantization.namespace import NumpyNamespace
 from ztensor.quantization.quantizing import quantize
 from ztensor.quantization.scheme import GroupScheme, Packing, require_sizes
+from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:

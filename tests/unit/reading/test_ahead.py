@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.encoding.raw import Raw
 from ztensor.errors import ArgumentValueError, EncodingError
-from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.reading import ahead
 from ztensor.reading.ahead import Ahead
 from ztensor.reading.file import FileObjects
 from ztensor.source.memory import MemorySource
+from ztensor.spec.encoding.raw import Raw
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ from ztensor.reading.verify import verify_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 COUNT = 600
 VERSIONS = ["1.1.0", "1.2.0", "2.1"]

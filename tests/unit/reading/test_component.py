@@ -10,11 +10,11 @@ import pytest
 
 import ztensor
 from tests.unit.reading.counted import far
-from ztensor.encoding import ENCODINGS
-from ztensor.encoding.zstd.listing import FRAME_FIELD
 from ztensor.errors import DigestMismatchError, FormatError, Reason
 from ztensor.numpy import save
 from ztensor.reading.reader import ObjectReader
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
 from ztensor.testing.builder import draft
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 
 import ztensor
 from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError
-from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.reading.file import FileObjects
 from ztensor.source.memory import MemorySource
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.testing.builder import draft, stored, zstd_frame
 from ztensor.testing.builder_2 import File2, dense
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.encoding.zstd.listing import FRAME_FIELD
 from ztensor.numpy import save_file
+from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
 
 if TYPE_CHECKING:
     from pathlib import Path

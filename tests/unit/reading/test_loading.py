@@ -14,12 +14,12 @@ from ztensor import Tensor
 from ztensor.contents import open_file
 from ztensor.errors import DigestMismatchError
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.model.table import TableObjects
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import component_extents, read_manifest
 from ztensor.reading.loading import load_all
 from ztensor.source.ahead import AheadSource
+from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:
     from pathlib import Path

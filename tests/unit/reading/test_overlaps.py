@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import Reason
 from ztensor.numpy import save
 from ztensor.reading.overlaps import lie_apart
+from ztensor.spec.encoding import ENCODINGS
 from ztensor.testing.builder import draft
 
 SIZE = 1 << 18

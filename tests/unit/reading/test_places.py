@@ -24,7 +24,7 @@ from ztensor.opening import reader_over
 from ztensor.testing.builder_2 import File2, dense
 
 if TYPE_CHECKING:
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 
 def some(count: int) -> dict[str, Array]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ztensor.container.v2.emit import FORM_2
 from ztensor.contents import open_file
 from ztensor.errors import Reason, UnsupportedError
-from ztensor.model.manifest import Component, Manifest, TensorObject
-from ztensor.model.rules import FORM_1, Form
 from ztensor.numpy import save
 from ztensor.reading.file import FileObjects
 from ztensor.reading.portable import portable_chunks, portable_object, stored_object
 from ztensor.source.memory import MemorySource
+from ztensor.spec.container.v2.emit import FORM_2
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
+from ztensor.spec.model.rules import FORM_1, Form
 from ztensor.testing.builder import VERSIONS, draft, stored, zstd_frame
 
 

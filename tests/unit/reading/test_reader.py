@@ -14,7 +14,6 @@ import pytest
 import ztensor
 from tests.unit.reading.counted import Counted
 from ztensor import Limits, Reader, Tensor
-from ztensor.container import EMITTERS
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -33,10 +32,11 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.metadata import describe_object
-from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.numpy import save
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
+from ztensor.spec.container import EMITTERS
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.testing.builder import draft
 
 if TYPE_CHECKING:
@@ -536,8 +536,8 @@ def test_what_is_copied_is_checked_each_time() -> None:
 @pytest.mark.parametrize("covers", ["stored", "decoded", "neither"])
 @pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
 def test_a_digest_of_decoded_bytes_is_one_reading_of_1_1(version: str, covers: str) -> None:
-    from ztensor.digest import ALGORITHMS, digest_of
-    from ztensor.encoding import ENCODINGS
+    from ztensor.spec.digest import ALGORITHMS, digest_of
+    from ztensor.spec.encoding import ENCODINGS
 
     frame = b"".join(ENCODINGS["zstd"].encode(memoryview(W.tobytes()), level=3))
     text = digest_of(

@@ -12,7 +12,6 @@ import pytest
 
 import ztensor
 from tests.unit.reading.counted import Counted
-from ztensor.container.framing import MAGIC_1
 from ztensor.edit import find
 from ztensor.errors import ContainerError, FormatError, Reason
 from ztensor.limits import Limits
@@ -20,8 +19,9 @@ from ztensor.numpy import save
 from ztensor.reading.recovery import search
 from ztensor.source import locking
 from ztensor.source.memory import MemorySource
+from ztensor.spec.container.framing import MAGIC_1
+from ztensor.spec.wire import cbor
 from ztensor.testing.builder import build, draft, item, sealed
-from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,11 +13,11 @@ import pytest
 import ztensor
 from tests.unit.reading.counted import Counted
 from tests.unit.reading.test_recovery import state_end
-from ztensor.container.framing import MAGIC_2
 from ztensor.edit import find, repair
 from ztensor.errors import FormatError
 from ztensor.reading.recovery import search
 from ztensor.source.memory import MemorySource
+from ztensor.spec.container.framing import MAGIC_2
 from ztensor.testing.builder_2 import PAGE, File2, dense, footer, one_object
 
 CORPUS = Path(__file__).resolve().parents[2] / "corpus2"

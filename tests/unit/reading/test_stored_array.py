@@ -11,22 +11,22 @@ import pytest
 
 import ztensor
 from tests.unit.reading.counted import Counted
-from ztensor.encoding.raw import Raw
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.model.dtype import LogicalType, register_logical_type
-from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.numpy import save_file
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.reader import ObjectReader
 from ztensor.source.memory import MemorySource
+from ztensor.spec.encoding.raw import Raw
+from ztensor.spec.model.dtype import LogicalType, register_logical_type
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.testing.builder import draft
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ztensor.encoding.base import Stored
+    from ztensor.spec.encoding.base import Stored
 
 
 @pytest.mark.usefixtures("registry")

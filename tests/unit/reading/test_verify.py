@@ -14,15 +14,15 @@ import pytest
 import ztensor
 from tests.unit.reading.counted import Counted
 from ztensor import Limits
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.model.manifest import Manifest
 from ztensor.numpy import save
 from ztensor.reading.file import FileObjects
 from ztensor.reading.listing import read_manifest
 from ztensor.reading.verify import verify_file
 from ztensor.source.memory import MemorySource
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.model.manifest import Manifest
 from ztensor.testing.builder import VERSIONS, draft, stored, zstd_frame
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def test_a_layout_of_0_1_that_no_text_describes_has_a_digest() -> None:
 
 
 def test_a_digest_of_decoded_bytes_counts_as_checked_in_1_1() -> None:
-    from ztensor.digest import ALGORITHMS, digest_of
+    from ztensor.spec.digest import ALGORITHMS, digest_of
 
     made = draft("1.1.0")
     content = stored("i16", 258, -1, 3)

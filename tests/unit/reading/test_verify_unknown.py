@@ -10,8 +10,8 @@ import pytest
 import zstandard
 
 import ztensor
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import Reason
+from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import File2, seekable
 

@@ -11,7 +11,6 @@ import pytest
 
 import ztensor
 from tests.unit.training.tree.alike import assert_alike
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentValueError,
     DigestMismatchError,
@@ -24,6 +23,7 @@ from ztensor.errors import (
 )
 from ztensor.limits import Limits
 from ztensor.numpy import load_file, save_file
+from ztensor.spec.encoding import ENCODINGS
 from ztensor.training.tree import encode
 
 if TYPE_CHECKING:

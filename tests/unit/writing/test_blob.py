@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import ArgumentTypeError, ArgumentValueError
-from ztensor.model.manifest import Component
 from ztensor.numpy import load
+from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.model.manifest import Component
 from ztensor.writing.blob import as_of, compression_of
 from ztensor.writing.compressing import Compression
 

@@ -11,9 +11,9 @@ import pytest
 import zstandard
 
 import ztensor
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import DigestMismatchError
 from ztensor.numpy import load, save
+from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import File2, dense, seekable
 

@@ -9,14 +9,14 @@ import pytest
 
 import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
-from ztensor.encoding.zstd.codec import FRAME_BYTES
-from ztensor.encoding.zstd.frames import walk_frames
 from ztensor.errors import ArgumentTypeError, ArgumentValueError
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.model.manifest import Component, TensorObject
 from ztensor.numpy import load, save
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
+from ztensor.spec.encoding.zstd.codec import FRAME_BYTES
+from ztensor.spec.encoding.zstd.frames import walk_frames
+from ztensor.spec.model.manifest import Component, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,10 @@ import pytest
 
 import ztensor
 from tests.extent import sample
-from ztensor.digest import ALGORITHMS, digest_of, xxh3
+from ztensor.spec.digest import ALGORITHMS, digest_of, xxh3
+from ztensor.spec.wire import cbor
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import MAGIC, PAGE, footer, seekable
-from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.container import EMITTERS
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError
-from ztensor.layout.elements import stored_form
 from ztensor.numpy import load, save, save_file
+from ztensor.spec.container import EMITTERS
+from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.layout.elements import stored_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable

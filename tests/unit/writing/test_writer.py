@@ -34,8 +34,8 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.layout import elements
 from ztensor.numpy import load, load_file, save, save_file
+from ztensor.spec.layout import elements
 from ztensor.testing.builder import draft
 from ztensor.writing import blob
 

@@ -17,8 +17,6 @@ from ztensor.distributed.chunks.boxes import overlap
 from ztensor.distributed.chunks.staging import BLOCK_BYTES, pieces_of
 from ztensor.distributed.chunks.sums import Sums
 from ztensor.distributed.chunks.table import WHOLE_OBJECT
-from ztensor.encoding import ENCODINGS
-from ztensor.encoding.base import Encoding, Runs, require_decodable, require_equal_length
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -28,25 +26,27 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.layout.blocks import Blocks
-from ztensor.layout.elements import is_native, result_dtype, stored_form, typed_array
-from ztensor.model.dtype import element_count
-from ztensor.model.later import LaterObjects
-from ztensor.model.manifest import Component, TensorObject
 from ztensor.reading.component import Fetching
 from ztensor.reading.stored_array import Elements, fill
 from ztensor.source.at_once import AtOnce
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding.base import Encoding, Runs, require_decodable, require_equal_length
+from ztensor.spec.layout.blocks import Blocks
+from ztensor.spec.layout.elements import is_native, result_dtype, stored_form, typed_array
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.manifest import Component, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.distributed.chunks.boxes import Overlap
     from ztensor.distributed.chunks.table import Chunk, ChunkTable
-    from ztensor.encoding import Stored
-    from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.reading.component import Parts
     from ztensor.source.joined import JoinedSource
+    from ztensor.spec.encoding import Stored
+    from ztensor.spec.layout.base import Array
 
     # Gives the object a row tells of whose encoding is `WHOLE_OBJECT`.
     Whole = Callable[[Chunk], TensorObject]
@@ -437,7 +437,7 @@ def _blocks(target: Array) -> Iterator[tuple[slice, ...]]:
 
 
 class DividedEncoding(Encoding):
-    """How components are stored that lie in several chunks: see `ztensor.encoding.base.Encoding`.
+    """How components are stored that lie in several chunks; see `ztensor.spec.encoding`.
 
     Args:
         assembler: puts them together.

@@ -11,7 +11,7 @@ from ztensor.buffers import empty_array
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 BLOCK_BYTES = 8 << 20
 # Read and hashed at once: what is longer has left the core's cache by the time it is hashed.

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.digest import ALGORITHMS
 from ztensor.distributed.chunks.boxes import find_misfit, touching
 from ztensor.errors import FormatError, Reason, ZTensorError
-from ztensor.layout.elements import result_dtype, storage_dtype
 from ztensor.locks import cached_property
-from ztensor.model.dtype import element_count
-from ztensor.model.manifest import Component
-from ztensor.model.showing import counted
+from ztensor.showing import counted
+from ztensor.spec.digest import ALGORITHMS
+from ztensor.spec.layout.elements import result_dtype, storage_dtype
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

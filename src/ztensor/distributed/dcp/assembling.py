@@ -16,22 +16,22 @@ import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
 from ztensor.distributed.chunks.boxes import find_misfit, is_in_order, is_run, overlap, touching
-from ztensor.encoding.base import Encoding, require_equal_length
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
 from ztensor.formats.base import InBlocks, gather_stored
-from ztensor.layout.blocks import Blocks
-from ztensor.model.showing import counted
+from ztensor.showing import counted
 from ztensor.source.base import Range
+from ztensor.spec.encoding.base import Encoding, require_equal_length
+from ztensor.spec.layout.blocks import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.encoding import Stored
-    from ztensor.encoding.base import Runs
-    from ztensor.layout.base import Array
     from ztensor.limits import Limits
-    from ztensor.model.manifest import Component
     from ztensor.source.base import Source
+    from ztensor.spec.encoding import Stored
+    from ztensor.spec.encoding.base import Runs
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component
 
 WORD = "divided"  # how such a component is said to be stored; no file has this word
 _RUN_BYTES = 1 << 20  # of a block that a slice reads

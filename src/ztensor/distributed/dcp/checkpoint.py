@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.digest import zip_crc32
 from ztensor.distributed.chunks.boxes import c_strides
 from ztensor.distributed.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying
 from ztensor.distributed.dcp.records import is_safetensors, logical_shape, read_tensor, require_same
@@ -25,10 +24,11 @@ from ztensor.errors import (
 )
 from ztensor.formats.base import RAW, Projection
 from ztensor.formats.pt.encodings import Gathered
-from ztensor.model.account import Tally
-from ztensor.model.later import LaterObjects
-from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.joined import join_behind
+from ztensor.spec.digest import zip_crc32
+from ztensor.spec.model.account import Tally
+from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from ztensor.distributed.dcp.beside import Beside
     from ztensor.distributed.dcp.records import Record
     from ztensor.distributed.dcp.table import Entry, Place, Table
-    from ztensor.encoding import Encoding
     from ztensor.formats.pt.values import ElementType
     from ztensor.limits import Limits
-    from ztensor.model.account import Unrepresented
     from ztensor.source.base import Source
+    from ztensor.spec.encoding import Encoding
+    from ztensor.spec.model.account import Unrepresented
 
 
 class Checkpoint:

@@ -17,10 +17,10 @@ from ztensor.distributed.dcp.vocabulary import VOCABULARY
 from ztensor.errors import LimitError, Reason
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.limits import Budget
-from ztensor.model.account import Tally
 from ztensor.source.base import read_bytes
 from ztensor.source.directory import FolderSource
 from ztensor.source.local import FileSource
+from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
     from ztensor.distributed.dcp.beside import Beside

@@ -21,13 +21,13 @@ from ztensor.source.within import Within
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor.encoding import Encoding
     from ztensor.formats.pt.values import ElementType
     from ztensor.formats.zip import Entry
     from ztensor.limits import Limits
-    from ztensor.model.account import Unrepresented
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.source.base import Source
+    from ztensor.spec.encoding import Encoding
+    from ztensor.spec.model.account import Unrepresented
+    from ztensor.spec.model.manifest import Component, TensorObject
 
 _HEAD = 16
 _DESCRIBING = ("/data.pkl", "/byteorder")

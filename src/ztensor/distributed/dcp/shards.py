@@ -21,13 +21,13 @@ from ztensor.errors import FormatError, LimitError, Reason, describe
 from ztensor.formats import safetensors
 from ztensor.formats.pt.values import ElementType
 from ztensor.limits import Budget
-from ztensor.model.account import Tally
-from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.remote.source import RemoteSource
 from ztensor.source.beneath import open_beneath
 from ztensor.source.directory import RemoteFolderSource
+from ztensor.spec.model.account import Tally
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.spec.wire.json import charge as json_charge
 from ztensor.threads.pool import Pool
-from ztensor.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from ztensor.distributed.dcp.beside import Beside
     from ztensor.formats.base import Projection
     from ztensor.limits import Limits
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.source.base import Source
     from ztensor.source.directory import FolderSource
+    from ztensor.spec.model.manifest import Component, TensorObject
 
 INFORMATION = "DCP_SHARDING_INFO"
 # What the writer says of itself.

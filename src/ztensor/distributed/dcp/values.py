@@ -10,15 +10,15 @@ from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, 
 from ztensor.formats.pt.objects import LONE_VALUE
 from ztensor.guard import foreign_bytes
 from ztensor.locks import Lock
-from ztensor.model.account import Tally
+from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ztensor.distributed.dcp.table import Place
     from ztensor.limits import Limits
-    from ztensor.model.account import Unrepresented
     from ztensor.source.base import Source
+    from ztensor.spec.model.account import Unrepresented
 
 
 class LaterAttributes(Mapping[str, object]):

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import distributed as dist
 
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.distributed import open_divided
 from ztensor.distributed.chunks.boxes import find_misfit, overlap
 from ztensor.distributed.place import Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
-from ztensor.model.dtype import element_count
 from ztensor.remote.upload import is_there
 from ztensor.sharded.naming import ROOT
 from ztensor.source.base import Range
 from ztensor.source.reference import Remote
+from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.model.dtype import element_count
 from ztensor.training.tree.columns import malformed
 
 if TYPE_CHECKING:

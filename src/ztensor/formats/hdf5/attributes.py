@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ztensor.formats.hdf5.header import Header
     from ztensor.formats.hdf5.heaps import GlobalHeaps
     from ztensor.formats.hdf5.window import Window
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 MOST_BYTES = 1 << 20  # of a value; longer ones are data, not a note about it
 _MOST_RANK = 32

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ztensor.formats.hdf5.messages import Layout, Space
     from ztensor.formats.hdf5.window import Window
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 _COST = 64  # bytes of memory for a chunk, while the index is read
 _MOST_CHUNKS = 1 << 62

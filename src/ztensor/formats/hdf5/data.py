@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.encoding.base import require_equal_length
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.formats.base import InBlocks
 from ztensor.formats.hdf5.filters import Chunk, bad_chunk, unfiltered
-from ztensor.layout.blocks import Blocks
-from ztensor.model.dtype import element_count
 from ztensor.source.base import read_bytes
+from ztensor.spec.encoding.base import require_equal_length
+from ztensor.spec.layout.blocks import Blocks
+from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
-    from ztensor.encoding import Stored
     from ztensor.formats.hdf5.chunks import ChunkTable
     from ztensor.formats.hdf5.elements import Elements
     from ztensor.formats.hdf5.messages import Filter
-    from ztensor.layout.base import Array
     from ztensor.limits import Limits
     from ztensor.source.base import Source
+    from ztensor.spec.encoding import Stored
+    from ztensor.spec.layout.base import Array
 
 _PIECE_BYTES = 8 << 20
 # Deflate, the tightest of HDF5's own filters, gives at most 1032 bytes for one.

@@ -18,10 +18,10 @@ from ztensor.errors import (
 from ztensor.formats.hdf5.attributes import text_of
 from ztensor.formats.hdf5.projecting import TYPE_ATTRIBUTE
 from ztensor.formats.parts import Pouring, require_known_layout, written_chunks
-from ztensor.layout.elements import numpy_dtype, require_known
-from ztensor.model.dtype import element_count
 from ztensor.reading.ahead import Ahead
-from ztensor.wire import cbor
+from ztensor.spec.layout.elements import numpy_dtype, require_known
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -62,15 +62,15 @@ from ztensor.formats.hdf5.messages import (
 )
 from ztensor.formats.hdf5.superblock import open_window
 from ztensor.formats.hdf5.window import malformed, unknown
-from ztensor.layout.elements import spell
-from ztensor.model.account import Tally
-from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.spec.layout.elements import spell
+from ztensor.spec.model.account import Tally
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
-    from ztensor.encoding import Encoding
     from ztensor.limits import Budget
     from ztensor.source.base import Source
+    from ztensor.spec.encoding import Encoding
 
 _UNREAD, _UNREAD_MESSAGE = "hdf5", "this kind of HDF5 data is not read here; read it with h5py"
 TYPE_ATTRIBUTE = "ztensor.type"  # names what the bits of an exported dataset mean

@@ -24,7 +24,7 @@ from ztensor.formats.npz.scipy_layouts import (
 from ztensor.formats.npz.sparse import FLAG, NAME
 from ztensor.formats.parts import Pouring, ahead_of, lose_attributes, part_of, parts_of
 from ztensor.formats.zip import STORED
-from ztensor.model.dtype import STORAGE_TYPES
+from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

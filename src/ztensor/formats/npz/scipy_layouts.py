@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason, describe
-from ztensor.layout.base import Layout, check_components, known_count, width_of
-from ztensor.layout.sparse import (
+from ztensor.spec.layout.base import Layout, check_components, known_count, width_of
+from ztensor.spec.layout.sparse import (
     ANY_NUMBER,
     IndexWatch,
     PointerWatch,
@@ -28,14 +28,14 @@ from ztensor.layout.sparse import (
     scatter,
     sparse_length,
 )
-from ztensor.model.dtype import element_count
-from ztensor.model.problem import Problem
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.layout.base import Array, View, Watch
-    from ztensor.model.manifest import TensorObject
+    from ztensor.spec.layout.base import Array, View, Watch
+    from ztensor.spec.model.manifest import TensorObject
 
 PREFIX = "scipy.sparse_"
 VALUES_SHAPE = "values_shape"

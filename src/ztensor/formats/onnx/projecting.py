@@ -42,15 +42,15 @@ from ztensor.formats.onnx.tensors import (
     twice,
     unfit,
 )
-from ztensor.model.account import Tally
-from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.model.manifest import Component, Manifest, TensorObject
 from ztensor.source.beneath import parts_of
+from ztensor.spec.model.account import Tally
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
-    from ztensor.encoding import Encoding
     from ztensor.limits import Budget
     from ztensor.source.base import Source
+    from ztensor.spec.encoding import Encoding
 
 
 # Fields of `AttributeProto`: a tensor, a graph, and lists of them.

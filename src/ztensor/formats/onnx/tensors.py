@@ -24,7 +24,7 @@ from ztensor.formats.onnx.protobuf import (
     require_wire,
     signed,
 )
-from ztensor.model.account import Tally
+from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
     pass

@@ -33,19 +33,19 @@ from ztensor.formats.pt.values import (
     Storage,
     TorchTensor,
 )
-from ztensor.layout import LAYOUTS
-from ztensor.layout.elements import spell
-from ztensor.model.account import Tally
-from ztensor.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.model.manifest import Component, Manifest, TensorObject
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.layout.elements import spell
+from ztensor.spec.model.account import Tally
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.encoding import Encoding
     from ztensor.formats.deflate import Stream
-    from ztensor.layout.base import Array
     from ztensor.limits import Budget
+    from ztensor.spec.encoding import Encoding
+    from ztensor.spec.layout.base import Array
 
 LONE_TENSOR, LONE_VALUE = "tensor", "value"  # names where the object itself is one
 

@@ -29,7 +29,6 @@ import struct
 import zlib
 from typing import TYPE_CHECKING
 
-from ztensor.digest import zip_crc32
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
 from ztensor.formats.deflate import Stream
 from ztensor.formats.pt.objects import Objects, Place
@@ -47,9 +46,10 @@ from ztensor.formats.zip import (
     sum_of,
     unread_bytes,
 )
-from ztensor.model.account import Tally
-from ztensor.model.later import LaterObjects
 from ztensor.source.base import Range, read_bytes
+from ztensor.spec.digest import zip_crc32
+from ztensor.spec.model.account import Tally
+from ztensor.spec.model.later import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from ztensor.formats.pt.values import Storage
     from ztensor.formats.zip import Entry
     from ztensor.limits import Budget
-    from ztensor.model.account import Unrepresented
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.source.base import Source
+    from ztensor.spec.model.account import Unrepresented
+    from ztensor.spec.model.manifest import Component, TensorObject
 
 
 MAGIC = 0x1950A86A20F9469CFC6C

@@ -22,13 +22,13 @@ from ztensor.formats.pt.pickled import (
     kind_of,
     misfit,
 )
-from ztensor.layout.elements import stored_form
-from ztensor.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.layout.elements import stored_form
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 _BEYOND = 1 << 63  # torch's own numbers have 64 bits
 _MOST_RANK = 64  # torch's and NumPy's own

@@ -5,19 +5,19 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
-from ztensor.container.framing import FOOTER_2_BYTES, Container
-from ztensor.container.v2.emit import FORM_2
 from ztensor.errors import describe
 from ztensor.insight.analysis.streaming import opened
-from ztensor.model.rules import align
 from ztensor.source.base import Range
+from ztensor.spec.container.framing import FOOTER_2_BYTES, Container
+from ztensor.spec.container.v2.emit import FORM_2
+from ztensor.spec.model.rules import align
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.container.framing import Frame
-    from ztensor.model.manifest import Component
     from ztensor.reading.file import FileObjects
+    from ztensor.spec.container.framing import Frame
+    from ztensor.spec.model.manifest import Component
     from ztensor.typing import Readable
 
 _PAGE = FORM_2.alignment

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -34,21 +33,22 @@ from ztensor.insight.analysis.streaming import (
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
 from ztensor.interactive import Shown
-from ztensor.layout import LAYOUTS
-from ztensor.model.dtype import element_count
-from ztensor.model.showing import counted, short_repr
 from ztensor.reading.component import digest_of
 from ztensor.reading.objects import not_found, order_of_bytes
+from ztensor.showing import counted, short_repr
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.model.dtype import element_count
 from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ztensor.insight.analysis.streaming import Progress
-    from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
-    from ztensor.model.manifest import TensorObject
     from ztensor.reading.reader import ObjectReader
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import TensorObject
 
     _Pairs = dict[str, tuple[str | None, str]]
     from ztensor.typing import Readable

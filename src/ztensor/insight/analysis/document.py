@@ -18,7 +18,7 @@ import ztensor
 from ztensor.errors import describe
 from ztensor.insight.analysis.findings import RULES
 from ztensor.insight.analysis.roles import groups_of, is_optimizer_state
-from ztensor.model.showing import shown_name, visible
+from ztensor.showing import shown_name, visible
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ztensor.insight.analysis.findings import Finding
     from ztensor.insight.analysis.insight import Insight, ModelInsight, Pair
     from ztensor.insight.analysis.statistics import TensorStats
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 SCHEMA = "ztensor-insight/1"
 BITS = 4  # of a tile of a heat map

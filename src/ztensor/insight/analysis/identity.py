@@ -9,25 +9,25 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ztensor.container.v2.content import emit_content
-from ztensor.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.insight.analysis.streaming import opened
-from ztensor.layout import known_length
 from ztensor.locks import Lock
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
 from ztensor.reading.portable import portable_chunks, portable_object
+from ztensor.spec.container.v2.content import emit_content
+from ztensor.spec.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
+from ztensor.spec.layout import known_length
+from ztensor.spec.wire import cbor
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import WINDOWS, thread_count, worth
-from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ztensor.model.manifest import Component
     from ztensor.reading.file import FileObjects
     from ztensor.reading.reader import ObjectReader
+    from ztensor.spec.model.manifest import Component
 
     Progress = Callable[[int, int], None]
     from ztensor.typing import Readable

@@ -23,7 +23,7 @@ from ztensor.insight.analysis.roles import (
 )
 from ztensor.insight.analysis.statistics import Asked, TensorStats, survey
 from ztensor.interactive import Shown
-from ztensor.model.showing import counted, short_repr, shown_name, visible
+from ztensor.showing import counted, short_repr, shown_name, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

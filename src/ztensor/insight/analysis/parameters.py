@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ztensor.encoding import ENCODINGS
-from ztensor.layout import LAYOUTS
-from ztensor.model.dtype import BY_LONG_NAME
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.model.dtype import BY_LONG_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

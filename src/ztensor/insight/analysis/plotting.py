@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape
 from ztensor.errors import ArgumentValueError, MissingDependencyError, describe
 from ztensor.insight.analysis.spreads import Scale
 from ztensor.insight.analysis.statistics import BINS, TensorStats, stats
-from ztensor.model.showing import short_repr
+from ztensor.showing import short_repr
 from ztensor.source.paths import path_text
 from ztensor.source.sink import FileSink
 

@@ -20,8 +20,8 @@ from ztensor.reading.slices import DenseSlice
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.layout.base import Array
     from ztensor.reading.reader import ObjectReader
+    from ztensor.spec.layout.base import Array
 
     Blocks = Callable[[], Iterator[tuple[slice, Array]]]
 

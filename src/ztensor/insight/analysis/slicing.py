@@ -20,9 +20,9 @@ from ztensor.reading.slices import DenseSlice
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.layout.base import Array
     from ztensor.reading.reader import ObjectReader
     from ztensor.reading.slices import TensorSlice
+    from ztensor.spec.layout.base import Array
 
 _PIECE = 1 << 18  # values that are read at once
 _MOST_CHANNELS = 1 << 20  # on an axis: their sums are held in memory

@@ -37,23 +37,23 @@ from ztensor.insight.analysis.streaming import (
 )
 from ztensor.insight.analysis.sums import Moments
 from ztensor.interactive import Shown
-from ztensor.layout import LAYOUTS, known_length
-from ztensor.layout.elements import result_dtype
 from ztensor.metadata import describe_object
-from ztensor.model.dtype import element_count
-from ztensor.model.showing import counted, short_repr
 from ztensor.reading.objects import order_of_bytes
 from ztensor.reading.overlaps import Overlaps
+from ztensor.showing import counted, short_repr
+from ztensor.spec.layout import LAYOUTS, known_length
+from ztensor.spec.layout.elements import result_dtype
+from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.insight.analysis.streaming import Progress
-    from ztensor.layout.base import Array
     from ztensor.metadata import TensorMetadata
-    from ztensor.model.manifest import Component, TensorObject
     from ztensor.reading.file import FileObjects
     from ztensor.reading.reader import ObjectReader
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.typing import Readable
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)

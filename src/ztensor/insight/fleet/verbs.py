@@ -14,9 +14,9 @@ from ztensor.insight.analysis.statistics import BINS, QUANTILES
 from ztensor.insight.analysis.statistics import stats as stats_of
 from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import each, listed
-from ztensor.model.showing import counted, short_repr
 from ztensor.opening import open as open_reader
 from ztensor.options import ConvertOptions, FleetOptions, require_options
+from ztensor.showing import counted, short_repr
 from ztensor.source.paths import make_folder, path_text
 from ztensor.source.table import absolute, is_remote
 

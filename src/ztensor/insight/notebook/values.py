@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import describe, without_secrets
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
-from ztensor.model.showing import counted, shape_text, size_text
+from ztensor.showing import counted, shape_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.insight.analysis.examining import examine
 from ztensor.insight.analysis.insight import Insight
 from ztensor.insight.page.report import html_of, sentence_of
-from ztensor.model.showing import counted, short_repr
+from ztensor.showing import counted, short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

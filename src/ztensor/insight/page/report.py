@@ -8,13 +8,13 @@ import html
 import importlib.resources
 from typing import TYPE_CHECKING, Any
 
-from ztensor.digest import ALGORITHMS, digest_of
 from ztensor.insight.analysis.examining import examine
 from ztensor.insight.analysis.insight import Insight
 from ztensor.insight.page.packing import main_of, packed
-from ztensor.model.showing import counted
+from ztensor.showing import counted
 from ztensor.source.paths import path_text
 from ztensor.source.sink import FileSink
+from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
     import os

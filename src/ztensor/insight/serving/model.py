@@ -22,7 +22,7 @@ from ztensor.insight.page.packing import short
 from ztensor.insight.page.report import live_page, sentence_of
 from ztensor.insight.serving.guard import integer
 from ztensor.locks import Lock
-from ztensor.model.showing import visible
+from ztensor.showing import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

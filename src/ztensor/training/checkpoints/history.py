@@ -16,8 +16,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Shown
-from ztensor.model.showing import counted
 from ztensor.opening import open as open_files
+from ztensor.showing import counted
 from ztensor.training.checkpoints.listing import Listing
 from ztensor.training.checkpoints.place import Prefix, file_name, judged
 from ztensor.training.checkpoints.rules import mode_of, ranked

@@ -7,7 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 
-from ztensor.container import LATEST
 from ztensor.distributed.root import STEP
 from ztensor.edit import set_attributes
 from ztensor.errors import (
@@ -21,6 +20,7 @@ from ztensor.errors import (
 from ztensor.interactive import Hinted, Shown
 from ztensor.opening import open as open_files
 from ztensor.options import WriteOptions, require_options
+from ztensor.spec.container import LATEST
 from ztensor.threads.background import Background
 from ztensor.training.checkpoints.history import History, step_number
 from ztensor.training.checkpoints.interrupting import Interruption

@@ -17,7 +17,7 @@ from ztensor.training.tree.encode import Encoded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.layout.base import Array
+    from ztensor.spec.layout.base import Array
 
 # A shorter array is copied anew: to look for its memory would take as long.
 _LEAST_KEPT = 64 << 10

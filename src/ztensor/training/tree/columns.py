@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ManifestError, Reason, describe
-from ztensor.wire.cbor import decode as decode_cbor
-from ztensor.wire.cbor import encode as encode_cbor
+from ztensor.spec.wire.cbor import decode as decode_cbor
+from ztensor.spec.wire.cbor import encode as encode_cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,7 +11,7 @@ import numpy as np
 from ztensor.collecting import no_collection
 from ztensor.errors import NotRepresentableError, ZTensorError, describe
 from ztensor.frameworks import adapter_of, tree_adapter_beside
-from ztensor.layout.elements import spell
+from ztensor.spec.layout.elements import spell
 from ztensor.tensor import Tensor
 from ztensor.training.tree.columns import Columns, Node
 from ztensor.training.tree.keys import KEY_DEPTH, MOST_ALIKE, are_spread

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedError, describe
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.source.base import Range
 from ztensor.source.memory import MemorySource
+from ztensor.spec.encoding import ENCODINGS
 from ztensor.training.tree import columns
 from ztensor.training.tree.names import key_step
 

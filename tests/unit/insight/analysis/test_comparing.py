@@ -10,9 +10,9 @@ import pytest
 
 import ztensor
 from ztensor import DiffReport, TensorDiff, ValueDiff, diff
-from ztensor.encoding.zstd.codec import Zstd
 from ztensor.insight.analysis.comparing import MISSING
 from ztensor.numpy import save, save_file
+from ztensor.spec.encoding.zstd.codec import Zstd
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,8 +10,8 @@ import pytest
 import ztensor
 from ztensor.errors import DigestMismatchError, ObjectNotFoundError, UnsupportedError
 from ztensor.numpy import save, save_file
+from ztensor.spec.wire import cbor
 from ztensor.testing.builder import draft
-from ztensor.wire import cbor
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,10 +21,10 @@ from tests.extent import examples
 from tests.unit.training.tree.alike import assert_alike
 from ztensor.errors import LimitError, ManifestError, UsageError, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
+from ztensor.spec.wire.cbor import decode as decode_cbor
+from ztensor.spec.wire.cbor import encode as encode_cbor
 from ztensor.training.tree import Encoded, Record, decode, encode
 from ztensor.training.tree.columns import Columns, Node
-from ztensor.wire.cbor import decode as decode_cbor
-from ztensor.wire.cbor import encode as encode_cbor
 
 
 class Point(NamedTuple):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.encoding import ENCODINGS
 from ztensor.errors import FormatError, LimitError, NotRepresentableError
 from ztensor.numpy import save_file
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.wire.cbor import encode as encode_cbor
 from ztensor.training.tree.columns import Node
-from ztensor.wire.cbor import encode as encode_cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

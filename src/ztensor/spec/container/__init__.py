@@ -1,0 +1,107 @@
+"""Bytes to Manifest and back, without I/O: framing, then one schema file per container.
+
+Read `framing.py` first: it locates the manifest from head bytes, tail bytes and file size. Then
+`v1/`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which therefore
+share a room; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1,
+which is only read; and `v2/`, that of 2.x. Schemas do not import one another. `walk.py` reads a map
+of objects one by one, and `kinds.py` many of them side by side, for every version that has one;
+`entries.py` writes it. `SCHEMAS` and `EMITTERS` are the tables; a new version is one file and a
+line in each.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ztensor.errors import ArgumentValueError, describe
+from ztensor.registry import Registry
+from ztensor.spec.container.framing import Container
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ztensor.limits import Budget
+    from ztensor.spec.container.framing import Frame
+    from ztensor.spec.model.manifest import Manifest, TensorObject
+    from ztensor.spec.model.rules import Form
+
+SCHEMAS: Registry[Container, Callable[[bytes, Frame, Budget], Manifest]] = Registry(
+    {
+        Container.V0_1: "ztensor.spec.container.v0_1:parse_manifest",
+        Container.V1_0: "ztensor.spec.container.v1_0:parse_manifest",
+        Container.V1: "ztensor.spec.container.v1.schema:parse_manifest",
+        Container.V2: "ztensor.spec.container.v2.schema:parse_manifest",
+    }
+)
+
+
+class Emitter(Protocol):
+    """What the writer needs of a version.
+
+    Attributes:
+        form: what its blobs are like.
+    """
+
+    form: Form
+
+    @property
+    def version(self) -> str:
+        """Return the version text written into files."""
+        ...
+
+    @property
+    def magic(self) -> bytes:
+        """Return the first bytes of a file."""
+        ...
+
+    def require_name(self, name: str) -> None:
+        """Raise `NotRepresentableError` where no object can be called so."""
+        ...
+
+    def require_object(self, tensor_object: TensorObject) -> None:
+        """Raise `NotRepresentableError` where the version cannot say what the object is."""
+        ...
+
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise `NotRepresentableError` where the version cannot hold a file's attributes."""
+        ...
+
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return everything that follows the last blob."""
+        ...
+
+
+EMITTERS: Registry[str, Callable[[], Emitter]] = Registry(
+    {
+        "0.1.0": "ztensor.spec.container.v0_1:Emitter",
+        "1.1.0": "ztensor.spec.container.v1.emit:Emitter11",
+        "1.2.0": "ztensor.spec.container.v1.emit:Emitter12",
+        "2.1": "ztensor.spec.container.v2.emit:Emitter",
+    }
+)
+LATEST = "1.2.0"
+# Other words for versions. The texts 2.0 and 2.1 differ in no byte of a file.
+_ALIASES = {"0.1": "0.1.0", "1.1": "1.1.0", "1.2": "1.2.0", "2": "2.1", "2.0": "2.1"}
+
+
+def require_version(version: object) -> str:
+    """Return the version that a caller names, as `EMITTERS` has it.
+
+    Raises:
+        ArgumentValueError: there is none of that name that is written.
+    """
+    known = _ALIASES.get(version, version) if isinstance(version, str) else None
+    if known is None or known not in EMITTERS:
+        raise ArgumentValueError(
+            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
+        )
+    return known
+
+
+def emitter_of(version: object) -> Emitter:
+    """Return what writes a version that a caller names.
+
+    Raises:
+        ArgumentValueError: there is none of that name that is written.
+    """
+    return EMITTERS[require_version(version)]()

@@ -1,0 +1,391 @@
+"""Many objects of a manifest at once: those that differ in name, place and digits of a digest only.
+
+Objects that have the same bytes but for these are of one *kind*. The general reader reads the
+first of each kind, with all rules of the version; the bytes of the others are compared with it, all
+of them side by side, and what may differ is checked for all together. So nothing here knows a rule
+of a schema, and what is read is what the general reader would give:
+
+- Where objects begin is guessed by their first bytes, and proved by the names: the first name
+  follows the head of the map, each begins where an object ends, and ends where an object begins.
+- Which objects are of one kind is guessed by some of their bytes, and proved by all.
+- The few objects of no kind are read by the general reader, where they are.
+
+Where a manifest has mostly other objects, or anything is wrong with one, `read_kinds` returns
+None, and the general reader reads all and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ztensor.errors import LimitError, ManifestError
+from ztensor.spec.model.dtype import decoded_size
+from ztensor.spec.model.table import Table, TableObjects
+from ztensor.spec.wire import cbor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.spec.container.walk import Form
+    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.spec.model.table import Bools, Ints, Uints
+
+    ReadObject = Callable[[object, int], tuple[TensorObject | None, int]]
+
+_FEW = 16  # kinds, or objects of no kind: so many, and one of every so many objects, may be
+_MANY_KINDS = 4  # objects to a kind at least, beyond the first few kinds
+_ROUNDS = 4  # how often objects are grouped that a guess put with others
+_LONGEST = 1024  # bytes before a blob's offset, or behind its length: longer objects are of no kind
+_STRIDE = 1 << 18  # bytes searched at a time: what is compared stays in cache
+_NAMES = 512  # names cut out of memory that is still in cache
+_PAD = 16  # bytes behind the manifest, so that a word may begin at each of its bytes
+_ROW_COST = 400  # bytes of memory: columns of an object, its name, and the index of names
+_MOST_BYTES = 1 << 50  # of an object: no column of numbers overflows
+_SHAPE = cbor.encode_text("shape")
+_ANY_NAME = "name"  # of the first of a kind, whose own name is read later
+_FAR = np.uint64(1 << 62)  # no file is so long
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MASKS = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
+# By the five low bits of a head: how long the number behind it is, and the least that needs it.
+_WIDTHS = np.array([0] * 24 + [1, 2, 4, 8] + [0] * 4)
+_LEAST = np.array([0] * 24 + [24, 1 << 8, 1 << 16, 1 << 32] + [0] * 4, np.uint64)
+_DIGITS = b"0123456789ABCDEFabcdef"
+_IS_DIGIT, _IS_LOWER_DIGIT = (
+    np.isin(np.arange(256), list(digits)) for digits in (_DIGITS, b"0123456789abcdef")
+)
+
+
+class _OtherwiseError(Exception):
+    """The general reader reads all."""
+
+
+def _require(condition: bool) -> None:  # noqa: FBT001  # as `assert` has it
+    if not condition:
+        raise _OtherwiseError
+
+
+class _Kind(NamedTuple):
+    """The first of a kind, and how long the parts behind its length are.
+
+    Attributes:
+        first: the object.
+        middle: bytes from behind the length to the digits.
+        digits: digits of the digest.
+        behind: bytes behind the digits.
+        fixed: length of the digest's text before the digits.
+    """
+
+    first: TensorObject
+    middle: int
+    digits: int
+    behind: int
+    fixed: int
+
+    @property
+    def component(self) -> Component:
+        """Return its component."""
+        return self.first.components["data"]
+
+
+def read_kinds(
+    decoder: cbor.Decoder,
+    pos: int,
+    count: int,
+    level: int,
+    form: Form,
+    read_object: ReadObject,
+    *,
+    blobs_end: int,
+) -> tuple[TableObjects, int] | None:
+    """Return the objects of a map and where it ends, or None where the general reader is needed.
+
+    Args:
+        decoder: of the manifest.
+        pos: where the first name begins.
+        count: how many objects the map has.
+        level: in how many items the map is.
+        form: how plain objects of the version are written.
+        read_object: `(name, start) -> (object or None, end)`, the general reader.
+        blobs_end: where in the file no blob goes on.
+    """
+    budget, length = decoder.budget, len(decoder.data)
+    before = budget.bytes_left
+    try:
+        budget.charge_bytes(length + count * _ROW_COST)
+        found = _Reading(decoder, form, count, read_object, level).read(pos, blobs_end)
+    except (_OtherwiseError, ManifestError, LimitError):
+        budget.release_to(before)
+        return None
+    budget.release_bytes(length)
+    return found
+
+
+class _Reading:
+    """Reads one map of objects."""
+
+    def __init__(
+        self, decoder: cbor.Decoder, form: Form, count: int, read_object: ReadObject, level: int
+    ) -> None:
+        self._decoder, self._level = decoder, level
+        self._data = data = decoder.data
+        padded = data + bytes(_PAD)
+        self._octets = np.frombuffer(padded, np.uint8)
+        # The eight bytes at each place, as a number.
+        self._words: Uints = np.ndarray((len(data) + _PAD - 7,), "<u8", padded, 0, (1,))
+        self._form = form
+        self._count = count
+        self._few = _FEW + count // _FEW
+        self._read_object = read_object
+
+    def read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int]:
+        """Return the objects, and where they end."""
+        form = self._form
+        starts = self._find(form.start, pos, 2 * self._count)
+        _require(self._count - self._few <= len(starts) > 0)
+        places = self._next(form.place, pos, starts)
+        offsets, after, good = self._number(places + len(form.place))
+        good &= self._same_as(after, form.between)
+        lengths, after, is_number = self._number(after + len(form.between))
+        good &= is_number & (offsets >= form.alignment) & (offsets % form.alignment == 0)
+        good &= (offsets + lengths <= blobs_end) & (places - starts <= _LONGEST)
+        rows = np.flatnonzero(good)
+        _require(len(rows) > 0)
+        kinds, kind_of = self._kinds(starts[rows], places[rows], after[rows])
+        rows, kind_of = rows[kind_of >= 0], kind_of[kind_of >= 0]
+        _require(len(rows) > 0)
+        sizes = np.array([kind[1:] for kind in kinds])[kind_of]
+        digits = after[rows] + sizes[:, 0]
+        ends = digits + sizes[:, 1] + sizes[:, 2]
+        is_raw = np.array([kind.component.encoding == "raw" for kind in kinds])[kind_of]
+        same_length = np.array([kind.component.length for kind in kinds])[kind_of] == lengths[rows]
+        good = (same_length | ~is_raw) & self._are_digits(digits, sizes[:, 1])
+        rows, kind_of, ends, digits = rows[good], kind_of[good], ends[good], digits[good]
+        _require(self._count - len(rows) <= self._few)
+        names, order, others, end = self._names(pos, starts[rows], ends)
+        table = Table(
+            names,
+            [kind.first for kind in kinds],
+            kind_of,
+            offsets[rows],
+            lengths[rows],
+            digits - sizes[good, 3],
+            self._data,
+        )
+        return TableObjects(table, others, order), end
+
+    # --- Bytes ------------------------------------------------------------------------------
+
+    def _find(self, text: bytes, pos: int, most: int) -> Ints:
+        """Return where a text of at most eight bytes is, which is in at most so many places."""
+        found, stop = [], len(self._data)
+        mask, word = _MASKS[len(text)], np.uint64(int.from_bytes(text, "little"))
+        for low in range(pos, stop, _STRIDE):
+            at = np.flatnonzero(self._octets[low : min(low + _STRIDE, stop)] == text[0]) + low
+            found.append(at[self._words[at] & mask == word])
+            most -= len(found[-1])
+            _require(most >= 0)
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def _next(self, text: bytes, pos: int, starts: Ints) -> Ints:
+        """Return where a text is first behind each start, the data's end if nowhere."""
+        places = np.append(self._find(text, pos, 4 * self._count), len(self._data))
+        return places[np.searchsorted(places, starts)]
+
+    def _same_as(self, at: Ints, text: bytes) -> Bools:
+        """Return whether these are the bytes at each place."""
+        word = np.uint64(int.from_bytes(text, "little"))
+        same: Bools = self._words[np.minimum(at, len(self._data))] & _MASKS[len(text)] == word
+        return same
+
+    def _same(self, here: Ints, there: Ints, lengths: Ints) -> Bools:
+        """Return whether so many bytes at a place are those at another."""
+        same = np.ones(len(here), np.bool_)
+        last = len(self._data)
+        for step in range(0, int(lengths.max(initial=0)), 8):
+            masks = _MASKS[np.clip(lengths - step, 0, 8)]
+            words = self._words[np.minimum(here + step, last)]
+            same &= (words ^ self._words[np.minimum(there + step, last)]) & masks == 0
+        return same
+
+    def _number(self, at: Ints) -> tuple[Ints, Ints, Bools]:
+        """Return the unsigned integers at places, where they end, and whether they are some."""
+        at = np.minimum(at, len(self._data))
+        heads = self._octets[at]
+        info = heads & 0x1F
+        widths = _WIDTHS[info]
+        numbers = self._words[np.minimum(at + 1, len(self._data))].byteswap()
+        numbers >>= (64 - 8 * np.maximum(widths, 1)).astype(np.uint64)
+        numbers = np.where(widths > 0, numbers, info)
+        is_number = (heads < 0x1C) & (numbers < _FAR)
+        if self._decoder.strict:
+            is_number &= numbers >= _LEAST[info]
+        return numbers.astype(np.int64), at + 1 + widths, is_number
+
+    def _are_digits(self, at: Ints, counts: Ints) -> Bools:
+        """Return whether so many bytes at each place are hexadecimal digits."""
+        are_digits = np.ones(len(at), np.bool_)
+        table = _IS_LOWER_DIGIT if self._decoder.strict else _IS_DIGIT
+        for count in set(counts.tolist()) - {0}:
+            rows = np.flatnonzero(counts == count)
+            for place in range(count):
+                are_digits[rows] &= table[self._octets[at[rows] + place]]
+        return are_digits
+
+    # --- Kinds ------------------------------------------------------------------------------
+
+    def _kinds(self, starts: Ints, places: Ints, after: Ints) -> tuple[list[_Kind], Ints]:
+        """Return the kinds, and which each object is of, -1 for those that are of none."""
+        guesses = self._guesses(starts, places, after)
+        prefixes = places - starts
+        kinds: list[_Kind] = []
+        kind_of = np.full(len(starts), -1, np.int64)
+        rows = np.arange(len(starts))
+        for _ in range(_ROUNDS):
+            if not len(rows):
+                break
+            _, firsts, groups = np.unique(guesses[rows], return_index=True, return_inverse=True)
+            _require(len(kinds) + len(firsts) <= _FEW + self._count // _MANY_KINDS)
+            firsts = rows[firsts]
+            codes = np.full(len(firsts), -1, np.int64)
+            for group, row in enumerate(firsts.tolist()):
+                kind = self._kind(int(starts[row]), int(after[row]))
+                if kind is not None:
+                    codes[group] = len(kinds)
+                    kinds.append(kind)
+            found = codes[groups]
+            plain = np.flatnonzero(found >= 0)
+            here, there = rows[plain], firsts[groups[plain]]
+            sizes = np.array([kind[1:4] for kind in kinds], np.int64).reshape(-1, 3)
+            middle, digits, behind = sizes[found[plain]].T
+            past = middle + digits
+            same = prefixes[here] == prefixes[there]
+            same &= self._same(starts[here], starts[there], prefixes[there])
+            same &= self._same(after[here], after[there], middle)
+            same &= self._same(after[here] + past, after[there] + past, behind)
+            kind_of[here[same]] = found[plain[same]]
+            # What was grouped with an object of another kind is grouped again, without that.
+            rows = rows[(kind_of[rows] < 0) & (rows != firsts[groups])]
+        return kinds, kind_of
+
+    def _guesses(self, starts: Ints, places: Ints, after: Ints) -> Uints:
+        """Return a number for each object that is the same for objects of one kind."""
+        tail = self._form.has_tail
+        shapes = self._next(_SHAPE, int(starts[0]), starts) if tail else starts + 1
+        shapes = shapes + len(_SHAPE)
+        more = (after, after + 8) if tail else (places - 16, places - 24)
+        guesses = (places - starts).astype(np.uint64)
+        for at in (shapes, shapes + 6, places - 8, *more):
+            guesses = (guesses ^ (guesses >> np.uint64(29))) * _MIX
+            guesses += self._words[np.clip(at, 0, len(self._data))]
+        return guesses
+
+    def _kind(self, start: int, after: int) -> _Kind | None:
+        """Return what the general reader makes of the first of a kind; None if it is not plain."""
+        made, end = self._read_object(_ANY_NAME, start)
+        if made is None:
+            raise _OtherwiseError
+        component = made.components.get("data")
+        if component is None or not self._is_plain(made, component):
+            return None
+        text = component.digest or ""
+        fixed = text.index(":") + 1 if text else 0
+        fixed += 2 if text[fixed : fixed + 2] in ("0x", "0X") else 0
+        at = self._data.find(text.encode(), after, end) if text else end
+        if at < 0:
+            return None
+        digits = len(text) - fixed
+        middle = at + fixed - after
+        if end - after > _LONGEST:
+            return None
+        return _Kind(made, middle, digits, end - after - middle - digits, fixed)
+
+    def _is_plain(self, made: TensorObject, component: Component) -> bool:
+        """Return whether nothing is left to check of an object but its bytes."""
+        if made.format != "dense" or len(made.components) > 1:
+            return False
+        if made.attributes is not None or made.extra is not None or component.extra is not None:
+            return False
+        if component.shard is not None or component.has_checked_bools:
+            return False
+        size = decoded_size(component.dtype, component.type, made.shape)
+        if size is None or size > _MOST_BYTES or component.decoded_length not in (None, size):
+            return False
+        if component.encoding == "raw":
+            return component.length == size
+        return component.encoding == self._form.packed
+
+    # --- Names ------------------------------------------------------------------------------
+
+    def _names(
+        self, pos: int, starts: Ints, ends: Ints
+    ) -> tuple[list[str], list[str], dict[str, TensorObject], int]:
+        """Return the names of the rows, those of all objects, the other objects, and their end."""
+        begins = np.append(pos, ends[:-1])
+        heads = self._octets[np.minimum(begins, len(self._data))]
+        is_long = heads == 0x78
+        lengths = np.where(is_long, self._octets[begins + 1], heads - np.uint8(0x60))
+        lengths = lengths.astype(np.int64)
+        is_name = ((heads >= 0x60) & (heads < 0x78)) | (is_long & (lengths >= 24))
+        is_name &= begins + 1 + is_long + lengths == starts
+        gaps = np.flatnonzero(~is_name)
+        lengths[gaps] = 0
+        names = _texts(self._data, starts - lengths, starts)
+        order: list[str] = []
+        others: dict[str, TensorObject] = {}
+        done, end = 0, pos
+        for row in gaps.tolist():
+            order += names[done:row]
+            names[row] = self._walk(
+                int(ends[row - 1]) if row else pos, int(starts[row]), order, others
+            )
+            done = row
+        order += names[done:]
+        end = int(ends[-1])
+        while len(order) < self._count:
+            end = self._other(*self._name(end), order, others)
+        _require(len(order) == self._count and self._form.are_names(order))
+        return names, order, others, end
+
+    def _walk(self, pos: int, stop: int, order: list[str], others: dict[str, TensorObject]) -> str:
+        """Return the name that ends at `stop`; other objects are before it."""
+        while True:
+            name, pos = self._name(pos)
+            if pos == stop:
+                return name
+            _require(pos < stop)
+            pos = self._other(name, pos, order, others)
+
+    def _name(self, pos: int) -> tuple[str, int]:
+        name, pos = self._decoder.read(pos, self._level + 1)
+        if not isinstance(name, str):
+            raise _OtherwiseError
+        return name, pos
+
+    def _other(self, name: str, pos: int, order: list[str], others: dict[str, TensorObject]) -> int:
+        made, end = self._read_object(name, pos)
+        if made is None or name in others or len(others) >= self._few:
+            raise _OtherwiseError
+        others[name] = made
+        order.append(name)
+        return end
+
+
+def _texts(data: bytes, starts: Ints, stops: Ints) -> list[str]:
+    """Return the texts between these places, which are in order."""
+    texts: list[str] = []
+    for first in range(0, len(starts), _NAMES):
+        begins, ends = starts[first : first + _NAMES], stops[first : first + _NAMES]
+        base = int(begins[0])
+        # One character a byte: what is cut out of it is the text as long as it is ASCII.
+        window = data[base : int(ends[-1])].decode("latin-1")
+        places = zip((begins - base).tolist(), (ends - base).tolist(), strict=True)
+        block = [window[begin:end] for begin, end in places]
+        if not "".join(block).isascii():
+            try:
+                block = [text.encode("latin-1").decode() for text in block]
+            except UnicodeDecodeError as error:
+                raise _OtherwiseError from error
+        texts += block
+    return texts

@@ -1,0 +1,244 @@
+"""The index of 0.1.0: one CBOR array, one map per tensor (0.1 sections 3.3 and 4).
+
+| field | kind | required |
+| --- | --- | --- |
+| `name` | text | yes |
+| `offset`, `size` | uint64 | yes |
+| `dtype`, `encoding` | text | yes |
+| `shape` | array of uint64 | yes |
+| `layout` | text, default `dense` (the README of 0.1.0; the released library demands it) | no |
+| `data_endianness` | `little` or `big`, of raw elements wider than a byte | no |
+| `checksum` | text | no |
+
+Every other field is the user's own and becomes an attribute.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.errors import ManifestError, NotRepresentableError, Reason, describe
+from ztensor.spec.container.framing import MAGIC_0_1
+from ztensor.spec.container.walk import check_blob, read_array
+from ztensor.spec.model.dtype import BY_LONG_NAME, STORAGE_TYPES
+from ztensor.spec.model.manifest import (
+    COMPONENT_COST,
+    OBJECT_COST,
+    Component,
+    Manifest,
+    TensorObject,
+)
+from ztensor.spec.model.problem import MOST_PROBLEMS, Problem, manifest_error
+from ztensor.spec.model.rules import FORM_1
+from ztensor.spec.wire import cbor
+from ztensor.spec.wire.record import SHAPE, TEXT, UINT, Record, kind_of, read_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ztensor.limits import Budget
+    from ztensor.spec.container.framing import Frame
+
+SECTION = "0.1 section 4"
+VERSION = "0.1.0"
+
+ENTRY = Record(
+    "a map describing one tensor",
+    SECTION,
+    {
+        "name": TEXT,
+        "dtype": TEXT,
+        "offset": UINT,
+        "size": UINT,
+        "shape": SHAPE,
+        "encoding": TEXT,
+        "layout": TEXT.optional(),
+        "data_endianness": TEXT.optional(),
+        "checksum": TEXT.optional(),
+    },
+)
+
+
+def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
+    """Return what the index says.
+
+    Args:
+        data: the index's bytes.
+        frame: where they lay.
+        budget: what the file may cost; of its limits, `depth` is used.
+
+    Raises:
+        ManifestError: it is not one well-formed CBOR array of maps, or breaks rules.
+        LimitError: it nests too deep.
+    """
+    decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
+    if decoder.kind(0) not in (None, cbor.ARRAY):
+        value, end = decoder.read(0)
+        decoder.require_end(end)
+        raise ManifestError(
+            "the index is not an array",
+            reason=Reason.FIELD_TYPE,
+            expected="a CBOR array of maps",
+            found=kind_of(value),
+            section="0.1 section 3.3.1",
+        )
+    problems: list[Problem] = []
+    objects: dict[str, TensorObject] = {}
+    for index, (entry, cost) in enumerate(read_array(decoder)):
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
+        start = len(problems)
+        name, tensor_object = _parse_entry(entry, index, frame, problems)
+        if name in objects:
+            message = f"expected a name of its own, found {describe(name)} for the second time"
+            path = (index, "name")
+            problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
+        if len(problems) > start:
+            if name is not None:
+                problems[start:] = [problem.about(name) for problem in problems[start:]]
+        elif name is not None and tensor_object is not None:
+            objects[name] = tensor_object
+            if not tensor_object.attributes:  # which are decoded values
+                budget.release_bytes(cost)
+    if problems:
+        raise manifest_error(problems)
+    return Manifest(VERSION, objects)
+
+
+def _parse_entry(
+    entry: object, index: int, frame: Frame, problems: list[Problem]
+) -> tuple[str | None, TensorObject | None]:
+    """Return the name of a tensor, and the object; None, and problems, where it breaks rules."""
+    fields = read_fields(entry, ENTRY, (index,), problems)
+    if fields is None:
+        name = entry.get("name") if isinstance(entry, dict) else None
+        return (name if isinstance(name, str) else None), None
+    name, word, offset, size, shape, encoding, layout, endianness, checksum, custom = fields
+    if endianness not in (None, "little", "big"):
+        message = f"expected 'little' or 'big', found {describe(endianness)}"
+        path = (index, "data_endianness")
+        problems.append(Problem(Reason.FIELD_VALUE, message, path, SECTION))
+    storage = BY_LONG_NAME.get(word)
+    # The order is defined for raw elements wider than a byte; elsewhere the field says nothing.
+    is_swapped = encoding == "raw" and storage is not None and storage.width > 1
+    component = Component(
+        storage.name if storage is not None else word,
+        offset,
+        size,
+        encoding=encoding,
+        digest=checksum,
+        byte_order="big" if endianness == "big" and is_swapped else "little",
+        nonzero_is_true=True,
+    )
+    found = check_blob(component, frame.manifest_offset, "checksum")
+    problems += [problem.under(index) for problem in found]
+    # Any other layout is unknown (0.1 defines none), also where the word is one of a later version.
+    is_opaque = layout not in (None, "dense")
+    word = f"{layout} of 0.1" if is_opaque else "dense"
+    return name, TensorObject(shape, word, {"data": component}, custom, is_opaque=is_opaque)
+
+
+class Emitter:
+    """Writes 0.1.0."""
+
+    version = VERSION
+    magic = MAGIC_0_1
+    form = FORM_1
+
+    def require_name(self, name: str) -> None:
+        """Raise where no tensor can be called so: where it is no text in UTF-8."""
+        cbor.encode_text(name)
+
+    def require_object(self, tensor_object: TensorObject) -> None:
+        """Raise where the version cannot say what the object is, before a byte of it is written.
+
+        Raises:
+            NotRepresentableError: names what cannot be said and the version that can.
+        """
+        component = tensor_object.components.get("data")
+        if tensor_object.format != "dense" or len(tensor_object.components) != 1 or not component:
+            raise NotRepresentableError(
+                "version 0.1.0 holds dense tensors of one component only; write version 1.2.0",
+                expected="format 'dense' with the component 'data'",
+                found=f"format {describe(tensor_object.format)} with "
+                f"{', '.join(map(describe, tensor_object.components))}",
+                section=SECTION,
+            )
+        found = None
+        if component.storage is None:
+            found, message = component.dtype, "the storage type is unknown; exclude the object"
+        elif component.type is not None:
+            found, message = (
+                component.type,
+                (
+                    "version 0.1.0 has no logical types; write version 1.2.0, or pass the "
+                    f"{component.storage.long_name} elements"
+                ),
+            )
+        if found is not None:
+            raise NotRepresentableError(
+                message,
+                expected=f"one of {', '.join(BY_LONG_NAME)}",
+                found=describe(found),
+                section="0.1 section 5.1",
+            )
+        taken = ENTRY.fields.keys() & (tensor_object.attributes or ())
+        if taken:
+            raise NotRepresentableError(
+                "version 0.1.0 keeps attributes beside its own fields; these names are taken",
+                found=", ".join(map(describe, sorted(taken))),
+                section="0.1 section 4, Custom Fields",
+            )
+        self._emit_entry("", tensor_object)
+
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise where the file's own attributes cannot be said, which 0.1.0 has no place for."""
+        if attributes:
+            raise NotRepresentableError(
+                "version 0.1.0 has no attributes of the whole file; write version 1.2.0",
+                found=", ".join(map(describe, list(attributes)[:5])),
+                section="0.1 section 3.3",
+            )
+
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return index and size field, ready to follow the last blob.
+
+        Entries come in the order of the objects; fields in the order released writers use.
+
+        Args:
+            manifest: what to write.
+            manifest_offset: where the result will lie; 0.1 needs it not.
+            prev: length of the file before; 0.1 has no place for it.
+        """
+        del manifest_offset, prev
+        data = cbor.array_of(
+            self._emit_entry(name, tensor_object)
+            for name, tensor_object in manifest.objects.items()
+        )
+        return data + len(data).to_bytes(8, "little")
+
+    def _emit_entry(self, name: str, tensor_object: TensorObject) -> bytes:
+        component = tensor_object.components["data"]
+        storage = STORAGE_TYPES[component.dtype]
+        fields = [
+            ("name", cbor.encode_text(name)),
+            ("offset", cbor.encode_uint(component.offset)),
+            ("size", cbor.encode_uint(component.length)),
+            ("dtype", cbor.encode_text(storage.long_name)),
+            # Optional by the text, but the released 0.1 library reads no entry without it.
+            ("layout", cbor.encode_text("dense")),
+            ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
+            ("encoding", cbor.encode_text(component.encoding)),
+        ]
+        if component.encoding == "raw" and storage.width > 1:
+            fields.append(("data_endianness", cbor.encode_text(component.byte_order)))
+        if component.digest is not None:
+            fields.append(("checksum", cbor.encode_text(component.digest)))
+        custom = tensor_object.attributes or {}
+        for key in custom:
+            if not isinstance(key, str):
+                raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
+        # Encoded as deep as they will lie, so that what is written can be read again.
+        fields.extend((key, cbor.encode([[custom[key]]])[2:]) for key in sorted(custom))
+        return cbor.map_of(fields)

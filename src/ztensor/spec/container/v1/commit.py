@@ -1,0 +1,105 @@
+"""Our root field `commit`: the digest that 1.x has not, over the manifest itself."""
+
+from __future__ import annotations
+
+from ztensor.errors import DigestMismatchError, Reason, describe
+from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES
+from ztensor.spec.digest import ALGORITHMS, digest_of, early_crc32c
+from ztensor.spec.model.manifest import Commit
+from ztensor.spec.wire import cbor
+
+# 1.x has no digest of the manifest. Ours is the root field `commit`, which readers ignore: its
+# digest is the crc32c of the manifest with the digest's own hexadecimal digits zeroed. It is
+# written last, so those eight digits are the manifest's last eight bytes.
+_CHECK = ALGORITHMS["crc32c"]
+_NO_DIGITS = b"0" * _CHECK.digits
+# Its fixed bytes, and the heads of the two numbers between them by the length of the number.
+_MARK_COMMIT, _MARK_PREV = cbor.encode_text("commit") + b"\xa3", cbor.encode_text("prev")
+_MARK_END = cbor.encode_text("end")
+_MARK_DIGEST = cbor.encode_text("digest") + cbor.encode_text(_CHECK.spell("0" * 8))[:-8]
+_UINT_HEADS = {1: bytes(range(24)), 2: b"\x18", 3: b"\x19", 5: b"\x1a", 9: b"\x1b"}
+
+
+def parse_commit(value: object, data: bytes) -> Commit | None:
+    """Return our record, None where the manifest has none, or one of another writer.
+
+    Args:
+        value: the field `commit`, None where there is none.
+        data: the manifest's bytes.
+
+    Raises:
+        DigestMismatchError: the manifest is not what its digest says.
+    """
+    fields = value if isinstance(value, dict) else {}
+    prev, end, text = fields.get("prev"), fields.get("end"), fields.get("digest")
+    is_ours = (
+        isinstance(text, str)
+        and text.startswith("crc32c:0x")
+        and data.endswith(cbor.encode_text(text))
+    )
+    is_whole = is_ours and type(prev) is int and type(end) is int
+    if not is_whole and not _is_nearly_ours(data):
+        # Not ours to refuse: another writer may use the word for something else, or have kept the
+        # field and rewritten the manifest around it.
+        return None
+    expected = early_crc32c(data[: -_CHECK.digits] + _NO_DIGITS)
+    if is_whole and text == expected:
+        return Commit(prev, end)  # type: ignore[arg-type]  # both are integers: it is whole
+    raise DigestMismatchError(
+        "the manifest does not match the digest its writer put into it; it is damaged",
+        reason=Reason.MANIFEST_DIGEST,
+        algorithm=_CHECK.name,
+        expected=describe(text),
+        found=expected,
+        actual=expected,
+    )
+
+
+def _is_nearly_ours(data: bytes) -> bool:
+    """Return whether a manifest ends with our record but for one of its parts.
+
+    Damage to the record itself would otherwise switch off the check of everything else.
+    """
+    tail = data[-60:]  # the longest record
+    if _MARK_PREV not in tail and _MARK_END not in tail:
+        return False
+    after = len(tail) - len(_MARK_DIGEST) - _CHECK.digits
+    for end_length, end_heads in _UINT_HEADS.items():
+        for prev_length, prev_heads in _UINT_HEADS.items():
+            end = after - end_length
+            prev = end - len(_MARK_END) - prev_length
+            parts = (
+                tail[after : after + len(_MARK_DIGEST)] == _MARK_DIGEST,
+                tail[end : end + 1] in end_heads,
+                tail[:end].endswith(_MARK_END),
+                tail[prev : prev + 1] in prev_heads,
+                tail[:prev].endswith(_MARK_PREV),
+                tail[: prev - len(_MARK_PREV)].endswith(_MARK_COMMIT),
+            )
+            if sum(parts) >= len(parts) - 1:
+                return True
+    return False
+
+
+def with_commit(
+    fields: list[tuple[str, bytes | list[bytes]]], manifest_offset: int, prev: int
+) -> bytes:
+    """Return the manifest with its commit record, the size field and the footer magic."""
+    parts = cbor.map_parts([*fields, ("commit", b"")])
+    length = sum(map(len, parts))
+    # The length depends on `end`, whose head depends on the length: it only ever grows, so a few
+    # rounds settle it.
+    zeroed = cbor.encode_text(_CHECK.spell("0" * _CHECK.digits))
+    end = 0
+    while True:
+        commit = cbor.map_of(
+            (("prev", cbor.encode_uint(prev)), ("end", cbor.encode_uint(end)), ("digest", zeroed))
+        )
+        reached = manifest_offset + length + len(commit) + TAIL_BYTES
+        if reached == end:
+            break
+        end = reached
+    digits = digest_of(_CHECK, (*parts, commit))[-_CHECK.digits :].encode("ascii")
+    size = (length + len(commit)).to_bytes(8, "little")
+    # Joined once: a manifest may have many megabytes, and new memory costs more than the copy.
+    return b"".join((*parts, commit[: -_CHECK.digits], digits, size, MAGIC_1))

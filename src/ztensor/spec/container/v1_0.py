@@ -1,0 +1,147 @@
+"""The container releases 1.0.0 and 1.0.1 wrote and no text describes; it is only read.
+
+Facts are from files those releases wrote: header `ZTEN1000`, no footer magic, the manifest's
+size as the last 8 bytes, and a root map with
+
+| field | kind |
+| --- | --- |
+| `version` | text, `1.0` |
+| `generator` | text |
+| `attributes` | map |
+| `tensors` | name to tensor |
+
+A tensor has `dtype` (the words of 0.1), `shape`, `format`, `components`; a component has
+`offset`, `length` and perhaps `encoding` and `digest`. Index components are u64.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.errors import LimitError, ManifestError, Reason
+from ztensor.spec.container.framing import footer_missing
+from ztensor.spec.container.walk import check_blob, parse_components
+from ztensor.spec.model.dtype import BY_LONG_NAME
+from ztensor.spec.model.manifest import (
+    COMPONENT_COST,
+    OBJECT_COST,
+    Component,
+    Manifest,
+    TensorObject,
+)
+from ztensor.spec.model.problem import MOST_PROBLEMS, Problem, manifest_error
+from ztensor.spec.wire import cbor
+from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Record, read_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ztensor.limits import Budget
+    from ztensor.spec.container.framing import Frame
+    from ztensor.spec.container.walk import Path
+
+_SECTION = "files of releases 1.0.0 and 1.0.1"
+
+ROOT = Record("a map", _SECTION, {"version": TEXT, "tensors": MAP, "attributes": ATTRIBUTES})
+TENSOR = Record(
+    "a map describing one tensor",
+    _SECTION,
+    {
+        "dtype": TEXT,
+        "shape": SHAPE,
+        "format": TEXT,
+        "components": MAP,
+        "attributes": ATTRIBUTES,
+    },
+)
+COMPONENT = Record(
+    "a map describing one blob",
+    _SECTION,
+    {
+        "offset": UINT,
+        "length": UINT,
+        "encoding": TEXT.optional(),
+        "digest": TEXT.optional(),
+    },
+)
+_INDEX_ROLES = frozenset({"indices", "indptr", "coords"})
+
+# Unknown fields are kept when a file is rewritten as 1.2. These would get a meaning there.
+_ROOT_LATER = frozenset({"objects", "commit"})
+_COMPONENT_LATER = frozenset({"dtype", "type", "uncompressed_length"})
+
+
+def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
+    """Return what the manifest says.
+
+    The framing recognises this container by what is missing, so a torn 1.1 or 1.2 file can look
+    like it. Where no such manifest is found, the error is that of the torn file.
+
+    Raises:
+        ContainerError: there is no manifest of this kind: the footer of a 1.1 or 1.2 file is gone.
+        ManifestError: there is one, and it breaks rules.
+    """
+    try:
+        value = cbor.decode(data, depth=budget.limits.depth, budget=budget)
+    except (ManifestError, LimitError) as error:
+        if error.reason is Reason.LIMIT_COST and cbor.encode_text("tensors") in data:
+            raise
+        raise footer_missing(frame.manifest_length.to_bytes(8, "little")) from error
+    if type(value) is not dict or type(value.get("tensors")) is not dict:
+        raise footer_missing(frame.manifest_length.to_bytes(8, "little"))
+    problems: list[Problem] = []
+    fields = read_fields(value, ROOT, (), problems)
+    if fields is None:
+        raise manifest_error(problems)
+    version, tensors, attributes, extra = fields
+    objects: dict[str, TensorObject] = {}
+    for name, entry in tensors.items():
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
+        found: list[Problem] = []
+        tensor_object = _parse_tensor(entry, ("tensors", name), frame, found)
+        problems += [problem.about(name) for problem in found]
+        if tensor_object is not None:
+            objects[name] = tensor_object
+    if problems:
+        raise manifest_error(problems)
+    return Manifest(version, objects, attributes or None, None, _without(extra, _ROOT_LATER))
+
+
+def _without(
+    extra: Mapping[str, object] | None, later: frozenset[str]
+) -> Mapping[str, object] | None:
+    return {key: value for key, value in (extra or {}).items() if key not in later} or None
+
+
+def _parse_tensor(
+    entry: object, path: Path, frame: Frame, problems: list[Problem]
+) -> TensorObject | None:
+    fields = read_fields(entry, TENSOR, path, problems)
+    if fields is None:
+        return None
+    word, shape, layout, entries, attributes, extra = fields
+    storage = BY_LONG_NAME.get(word)
+    dtype = word if storage is None else storage.name
+
+    def parse(role: str, entry: object, path: Path) -> Component | None:
+        fields = read_fields(entry, COMPONENT, path, problems)
+        if fields is None:
+            return None
+        offset, length, encoding, digest, extra = fields
+        component = Component(
+            "u64" if role in _INDEX_ROLES else dtype,
+            offset,
+            length,
+            encoding=encoding or "raw",
+            digest=digest,
+            extra=_without(extra, _COMPONENT_LATER),
+        )
+        problems.extend(
+            problem.under(*path) for problem in check_blob(component, frame.manifest_offset)
+        )
+        return component
+
+    components = parse_components(entries, (*path, "components"), problems, parse)
+    return None if problems else TensorObject(shape, layout, components, attributes or None, extra)

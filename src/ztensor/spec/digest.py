@@ -1,0 +1,397 @@
+"""Digest texts to hashers: `crc32c:0x0A1B2C3D`, `sha256:<hex>`, and xxh3 where its library is.
+
+A digest covers the stored bytes (1.2 section 1, Component). Written as the released libraries
+write it: crc32c with `0x` and eight upper-case digits, sha256 in lower case. Read in every
+spelling `algorithm:hex` allows: with and without `0x`, either case. An algorithm we do not know
+cannot be checked, which is said and is no failure; a known one with broken digits is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+import sys
+import zlib
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ztensor.errors import (
+    ArgumentValueError,
+    DigestMismatchError,
+    FormatError,
+    MissingDependencyError,
+    Reason,
+    describe,
+)
+from ztensor.spec.model.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from typing_extensions import Buffer
+
+SECTION = "1.2 section 1, Component, digest"
+
+_TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):(?:0[xX])?([0-9a-fA-F]+)\Z")
+_FREE_TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):([!-~]+)\Z")
+
+
+def _crc32c_table() -> tuple[int, ...]:
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (value & 1) * 0x82F63B78 for value in table]
+    return tuple(table)
+
+
+_CRC32C_TABLE = _crc32c_table()
+
+
+class Hasher(Protocol):
+    """Collects bytes and gives their digest."""
+
+    def update(self, data: bytes | memoryview, /) -> object:
+        """Take more bytes."""
+        ...
+
+    def hexdigest(self) -> str:
+        """Return the digest of what came so far, lower-case hexadecimal."""
+        ...
+
+
+class _Crc32c:
+    """CRC-32C (Castagnoli) with hardware speed; the library is imported on first use."""
+
+    def __init__(self) -> None:
+        self._function = crc32c()
+        self._value = 0
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._value = self._function(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+# So many bytes are hashed here in less time than importing the library takes, which is 25 ms.
+_EARLY_BYTES = 128 << 10
+_early_bytes_left = _EARLY_BYTES
+
+
+def early_crc32c(data: bytes) -> str:
+    """Return the manifest's text for the CRC-32C of bytes that are few in most processes.
+
+    As long as they are, the library is not imported: opening a small file should not wait for it.
+    """
+    global _early_bytes_left  # noqa: PLW0603  # counted for the process
+    if "crc32c" in sys.modules or len(data) > _early_bytes_left:
+        return f"crc32c:0x{crc32c()(data, 0):08X}"
+    _early_bytes_left -= len(data)
+    table, value = _CRC32C_TABLE, 0xFFFFFFFF
+    for byte in data:
+        value = value >> 8 ^ table[value & 0xFF ^ byte]
+    return f"crc32c:0x{value ^ 0xFFFFFFFF:08X}"
+
+
+@functools.cache
+def crc32c() -> Callable[[Buffer, int], int]:
+    """Return the function that continues a CRC-32C, from 0 on, over a C-contiguous buffer."""
+    from crc32c import crc32c as function  # 40 ms to import: only when a digest is really needed
+
+    return function
+
+
+class _ZipCrc32:
+    """CRC-32 (IEEE) of a zip archive's member, from some place in it on.
+
+    Args:
+        before: the CRC-32 of what lies before, eight digits; they are given again with the result.
+    """
+
+    def __init__(self, before: str) -> None:
+        self._before = before
+        self._value = int(before, 16)
+
+    def update(self, data: bytes | memoryview, /) -> None:
+        self._value = zlib.crc32(data, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._before}{self._value:08x}"
+
+
+def zip_crc32(before: bytes | memoryview, whole: int) -> str:
+    """Return the digest of what follows `before` in a member of a zip archive.
+
+    Args:
+        before: what the member begins with.
+        whole: the CRC-32 of all of it, as the archive has it.
+    """
+    return f"{_ZIP_CRC32}:{zlib.crc32(before):08x}{whole:08x}"
+
+
+def _sha256() -> Hasher:
+    import hashlib  # which loads OpenSSL: as long as most of what opening a file imports
+
+    return hashlib.sha256()
+
+
+def _xxhash() -> Any:
+    try:
+        import xxhash
+    except ImportError as error:
+        raise MissingDependencyError(
+            "an xxh3 digest, and any file of 2.x, needs the xxhash library: pip install xxhash"
+        ) from error
+    return xxhash
+
+
+def _xxh3() -> Hasher:
+    hasher: Hasher = _xxhash().xxh3_64()
+    return hasher
+
+
+@functools.cache
+def xxh3_function() -> Callable[[Buffer], int]:
+    """Return the function that gives the XXH3-64 of a C-contiguous buffer.
+
+    Raises:
+        MissingDependencyError: the library is not installed.
+    """
+    function: Callable[[Buffer], int] = _xxhash().xxh3_64_intdigest
+    return function
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Algorithm:
+    """One digest algorithm.
+
+    Attributes:
+        name: the manifest's word.
+        digits: how many hexadecimal digits its digest has.
+        hasher: makes a fresh hasher.
+        prefix: what released writers put before the digits.
+        upper: whether they write the digits in upper case.
+        is_written: whether it is written to files of 1.x.
+        is_slow: whether hashing takes longer than the system takes to store the bytes.
+    """
+
+    name: str
+    digits: int
+    hasher: Callable[[], Hasher]
+    prefix: str = ""
+    upper: bool = False
+    is_written: bool = True
+    is_slow: bool = False
+
+    def spell(self, hexdigest: str) -> str:
+        """Return the manifest's text for a digest."""
+        return f"{self.name}:{self.prefix}{hexdigest.upper() if self.upper else hexdigest}"
+
+    def whole(self) -> Callable[[Buffer], str]:
+        """Return what makes the manifest's text for one C-contiguous buffer, cheaply."""
+        if self.name == "crc32c":
+            crc = crc32c()
+            return lambda data: f"crc32c:0x{crc(data, 0):08X}"
+        if self.name == "xxh3":
+            function = xxh3_function()
+            return lambda data: f"xxh3:{function(data):016x}"
+        return lambda data: digest_of(self, (memoryview(data).cast("B"),))
+
+
+ALGORITHMS: dict[str, Algorithm] = {
+    "crc32c": Algorithm("crc32c", 8, _Crc32c, prefix="0x", upper=True),
+    "sha256": Algorithm("sha256", 64, _sha256, is_slow=True),
+    # That of 2.x. In 1.x it is read, but no text names it (1.2 gives sha256, the releases crc32c).
+    "xxh3": Algorithm("xxh3", 16, _xxh3, is_written=False),
+}
+
+# Those that 2.x registers (2.1 section 6.1), the default first.
+CONTENT_ALGORITHMS = ("xxh3", "sha256")
+
+# No word of a zTensor file: what readers of zip archives have, of 16 digits (`zip_crc32`).
+_ZIP_CRC32 = "zip-crc32"
+
+
+def writable() -> list[str]:
+    """Return the digests that files of 1.x are written with, the default first."""
+    return [name for name, algorithm in ALGORITHMS.items() if algorithm.is_written]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Digest:
+    """A digest as the manifest gives it.
+
+    Attributes:
+        algorithm: the word before the colon, lower case.
+        expected: the digits, lower case, without `0x`.
+        any_width: whether other digits than the algorithm has are a digest that nothing matches,
+            as 2.x has it.
+    """
+
+    algorithm: str
+    expected: str
+    any_width: bool = False
+
+    @property
+    def known(self) -> Algorithm | None:
+        """Return the algorithm, or None where this release cannot compute it.
+
+        No text of 1.x fixes how wide an xxh3 is: other widths than ours are as unknown as other
+        names.
+        """
+        if self.algorithm == _ZIP_CRC32 and len(self.expected) == 16:
+            return Algorithm(_ZIP_CRC32, 16, functools.partial(_ZipCrc32, self.expected[:8]))
+        known = ALGORITHMS.get(self.algorithm)
+        if known is None or self.any_width:
+            return known
+        return known if len(self.expected) == known.digits else None
+
+
+class Sum(NamedTuple):
+    """A checksum of the format's own over bytes that are not one component's.
+
+    Attributes:
+        offset: first byte it covers, in the file.
+        length: how many bytes, as they are stored.
+        check: reads them and raises `DigestMismatchError` where they do not match.
+    """
+
+    offset: int
+    length: int
+    check: Callable[[], None]
+
+
+def parse_digest(text: str) -> Digest:
+    """Return the digest a manifest's text means.
+
+    Raises:
+        FormatError: the text is not `algorithm:hex`, or has not the digits its algorithm needs.
+    """
+    match = _TEXT.match(text)
+    if match:
+        digest = Digest(match[1].lower(), match[2].lower())
+        if digest.known is not None or digest.algorithm not in writable():
+            return digest
+        digits = ALGORITHMS[digest.algorithm].digits
+        expected = f"{digits} hexadecimal digits after {digest.algorithm + ':'!r}"
+    else:
+        # An unknown algorithm may spell its value as it likes; a known one may not.
+        free = _FREE_TEXT.match(text)
+        if free and free[1].lower() not in ALGORITHMS:
+            return Digest(free[1].lower(), free[2])
+        expected = "'algorithm:hex', such as 'crc32c:0x1234ABCD'"
+    raise _malformed(text, expected, SECTION)
+
+
+def _malformed(text: str, expected: str, section: str) -> FormatError:
+    return FormatError(
+        "the digest is malformed",
+        reason=Reason.DIGEST_MALFORMED,
+        expected=expected,
+        found=describe(text),
+        section=section,
+    )
+
+
+_STRICT_TEXT = re.compile(r"([a-z0-9]+):([0-9a-f]+)\Z")
+
+
+def parse_strict_digest(text: str) -> Digest:
+    """Return the digest that a text of 2.x means: lower case, and nothing but digits.
+
+    Raises:
+        FormatError: the text is of another form.
+    """
+    match = _STRICT_TEXT.match(text)
+    if match:
+        return Digest(match[1], match[2], any_width=True)
+    expected = "'algorithm:hex' in lower case, such as 'xxh3:0123456789abcdef'"
+    raise _malformed(text, expected, "2.1 section 3.4")
+
+
+def xxh3(data: bytes) -> int:
+    """Return the XXH3-64 of some bytes.
+
+    Raises:
+        MissingDependencyError: the library is not installed.
+    """
+    return xxh3_function()(data)
+
+
+def xxh3_128(pieces: Iterable[bytes | memoryview]) -> bytes:
+    """Return the XXH3-128 of bytes in pieces: 16 bytes, which tell equal ones from others.
+
+    Raises:
+        MissingDependencyError: the library is not installed.
+    """
+    hasher = _xxhash().xxh3_128()
+    for piece in pieces:
+        hasher.update(piece)
+    digest: bytes = hasher.digest()
+    return digest
+
+
+def check_digest(text: str, *, strict: bool = False) -> list[Problem]:
+    """Return what is wrong with a manifest's digest text; nothing where it can be parsed.
+
+    Args:
+        text: what the manifest has.
+        strict: whether it is one of 2.x.
+    """
+    try:
+        (parse_strict_digest if strict else parse_digest)(text)
+    except FormatError as error:
+        sentence = f"expected {error.expected}, found {error.found}"
+        return [Problem(Reason.DIGEST_MALFORMED, sentence, section=error.section)]
+    return []
+
+
+def require_writable(
+    checksum: str | bool | None,  # noqa: FBT001  # one argument
+    known: Sequence[str],
+) -> Algorithm | None:
+    """Return the algorithm a writer was asked for; None where no digest is wanted.
+
+    Args:
+        checksum: its name; True for the first of those known.
+        known: those that the version to write has; none for those of 1.x.
+
+    Raises:
+        ArgumentValueError: the version has none of that name.
+    """
+    if checksum is None or checksum is False or checksum == "none":
+        return None
+    known = known or writable()
+    name = known[0] if checksum is True else checksum
+    if name not in known:
+        raise ArgumentValueError(
+            "unknown checksum, or one that the version to write does not have",
+            expected=f"one of {', '.join(map(repr, known))}, True for the first of them, or None "
+            "for no digest",
+            found=describe(checksum),
+        )
+    return ALGORITHMS[name]
+
+
+def digest_of(algorithm: Algorithm, chunks: Iterable[bytes | memoryview]) -> str:
+    """Return the manifest's text for the digest of `chunks` in order."""
+    hasher = algorithm.hasher()
+    for chunk in chunks:
+        hasher.update(chunk)
+    return algorithm.spell(hasher.hexdigest())
+
+
+def require_match(digest: Digest, actual_hexdigest: str) -> None:
+    """Raise unless the bytes' digest is the manifest's.
+
+    Raises:
+        DigestMismatchError: it is not; the bytes were changed after they were written.
+    """
+    if actual_hexdigest.lower() != digest.expected:
+        raise DigestMismatchError(
+            f"the stored bytes do not match their {digest.algorithm} digest",
+            algorithm=digest.algorithm,
+            expected=digest.expected,
+            found=actual_hexdigest.lower(),
+            actual=actual_hexdigest.lower(),
+            section=None if digest.algorithm == _ZIP_CRC32 else SECTION,
+        )

@@ -1,0 +1,26 @@
+"""Stored bytes to decoded bytes and back; one file per encoding.
+
+Read `base.py` (the contract), `raw.py`, `zstd/`, then `zstd_seekable.py`, which is that of 2.x over
+the same frames. Nothing here knows tensors or files: an
+encoding sees a `Stored` (random access to one component's bytes) and a destination.
+`ENCODINGS` is the table; a new encoding is one file and one line.
+"""
+
+from ztensor.registry import Registry
+from ztensor.spec.encoding.base import Encoding, Stored
+
+ENCODINGS: Registry[str, Encoding] = Registry(
+    {
+        "raw": "ztensor.spec.encoding.raw:RAW",
+        "zstd": "ztensor.spec.encoding.zstd.codec:ZSTD",
+        "zt.zstd-seekable/1": "ztensor.spec.encoding.zstd_seekable:ZSTD_SEEKABLE",
+    }
+)
+
+
+def writable() -> list[str]:
+    """Return the encodings that a writer may be asked for."""
+    return [name for name, encoding in ENCODINGS.items() if encoding.is_written]
+
+
+__all__ = ["ENCODINGS", "Encoding", "Stored", "writable"]

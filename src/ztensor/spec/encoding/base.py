@@ -1,0 +1,329 @@
+"""The contract between the reader, the writer and an encoding."""
+
+from __future__ import annotations
+
+import abc
+from array import array
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ztensor.buffers import new_bytes
+from ztensor.errors import EncodingError, LimitError, Reason, UsageError, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from ztensor.limits import Limits
+    from ztensor.source.rights import Rights
+    from ztensor.spec.model.manifest import Component
+
+    Bools = np.ndarray[Any, np.dtype[np.bool_]]
+    Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+_PIECE_BYTES = 8 << 20  # of what is decoded as a whole
+RUN_BYTES = 4 << 10  # runs that decode to less are entered together
+
+
+class Stored(Protocol):
+    """Random access to the stored bytes of one component, without holding them all.
+
+    Attributes:
+        length: how many bytes are stored.
+    """
+
+    @property
+    def length(self) -> int:
+        """Return how many bytes are stored."""
+        ...
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return exactly `length` bytes from `offset`; a view where they are in memory."""
+        ...
+
+
+class Runs(NamedTuple):
+    """Where stored bytes may be entered: runs that decode without those before them.
+
+    The stored bytes from `stored[i]` to `stored[i + 1]` decode to those from `decoded[i]` to
+    `decoded[i + 1]`; both rise from 0 to the whole length.
+
+    Attributes:
+        stored: offsets in the stored bytes.
+        decoded: offsets in the decoded bytes.
+    """
+
+    stored: array[int]
+    decoded: array[int]
+
+    @classmethod
+    def joined(cls, ends: Iterable[tuple[int, int]]) -> Runs:
+        """Return runs of some KiB at least, so that they stay few whatever a file claims.
+
+        Args:
+            ends: where each piece ends in the stored bytes, and in the decoded ones.
+        """
+        stored, decoded, end = array("Q", [0]), array("Q", [0]), (0, 0)
+        for end in ends:
+            if end[1] - decoded[-1] >= RUN_BYTES:
+                stored.append(end[0])
+                decoded.append(end[1])
+        if stored[-1] < end[0]:
+            stored.append(end[0])
+            decoded.append(end[1])
+        return cls(stored, decoded)
+
+
+class Encoding(abc.ABC):
+    """How stored bytes become decoded bytes and back.
+
+    A subclass says how to fill a destination; what else it can do better than by that, it says,
+    too. Beside what its methods say, each may raise `UnsupportedError` for stored bytes that need
+    what files do not carry, and `MissingDependencyError` where it needs a library.
+
+    Attributes:
+        name: the manifest's word for it.
+        is_written: whether a writer may be asked for it by this name.
+        must_shrink: whether what it makes no smaller is stored raw.
+        has_sum: whether decoding all of a component compares a checksum that its format has.
+        is_absent: whether it refuses all: what has it is listed only.
+        decodes_many: whether `decode_small` decodes anything.
+        has_table: whether `end` returns a table of the pieces that `encode` gave.
+    """
+
+    name: str
+    is_written = False
+    must_shrink = False
+    has_sum = False
+    is_absent = False
+    decodes_many = False
+    has_table = False
+
+    def require_length(  # noqa: B027  # many have nothing to refuse
+        self, stored: Stored, expected_length: int, limits: Limits
+    ) -> None:
+        """Refuse stored bytes that cannot decode to `expected_length` bytes; decode nothing.
+
+        Cheap, and meant for the moment before the destination is allocated: a shape that claims
+        terabytes over a few stored bytes fails here. Passing is no promise: decoding still checks.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or cannot give that length.
+            LimitError: a safety cap is exceeded.
+        """
+
+    @abc.abstractmethod
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly; safe without `require_length`.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the decoded bytes in order, in pieces of bounded size that stay as they are.
+
+        Args:
+            stored: the component's bytes.
+            expected_length: the exact decoded length, or None where nothing but the bytes tell;
+                then `limits.decoded_bytes` is the cap.
+            limits: the caps in force.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
+        if expected_length is None:
+            raise EncodingError(
+                "the file does not say how many bytes the component decodes to",
+                reason=Reason.SIZE_MISMATCH,
+                found=describe(self.name),
+            )
+        require_decodable(expected_length, limits)
+        self.require_length(stored, expected_length, limits)
+        whole = new_bytes(expected_length)
+        self.decode_into(stored, whole, limits)
+        for start in range(0, expected_length, _PIECE_BYTES):
+            yield whole[start : start + _PIECE_BYTES]
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether `decode_chunks` holds little more than the piece it gives."""
+        del stored
+        return False
+
+    def window_bytes(self, stored: Stored, limits: Limits) -> int:
+        """Return the bytes that decoding piece by piece keeps, 0 where that is little.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded.
+        """
+        del stored, limits
+        return 0
+
+    def is_summed(self, component: Component) -> bool:
+        """Return whether decoding all of this component compares a checksum."""
+        del component
+        return self.has_sum
+
+    def rights(self) -> Rights | None:
+        """Return the rights of another file that stored bytes are in; None where there is none."""
+        return None
+
+    # --- Parts of a component -----------------------------------------------------------------
+
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return the runs of stored bytes that decode to `expected_length`; decode nothing.
+
+        None where only the whole can be decoded, or nothing but decoding tells.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or cannot give that length.
+            LimitError: a safety cap is exceeded.
+        """
+        del stored, expected_length, limits
+        return None
+
+    def listed_runs(
+        self, stored: Stored, extra: Mapping[str, object], expected_length: int, limits: Limits
+    ) -> Runs | None:
+        """Return the runs as a table in the stored bytes or in the manifest has them.
+
+        Args:
+            stored: the component's bytes; little of them is read.
+            extra: the component's fields that the specification does not name.
+            expected_length: how many bytes it decodes to.
+            limits: the caps in force.
+
+        Returns:
+            None where there is no table, or it cannot be true.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or cannot give that length.
+            LimitError: a safety cap is exceeded.
+        """
+        del stored, extra, expected_length, limits
+        return None
+
+    def decode_run(
+        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Fill `destination` (flat, bytes, writable) with what one run decodes to, exactly.
+
+        Args:
+            stored: the component's bytes.
+            start: where the run begins in them.
+            stop: where it ends.
+            destination: as long as `Runs.decoded` says.
+            limits: the caps in force.
+
+        Raises:
+            EncodingError: the stored bytes are damaged, or decode to another length.
+            LimitError: a safety cap is exceeded.
+        """
+        raise NotImplementedError  # there are no runs
+
+    def read_box(
+        self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Any
+    ) -> bool:
+        """Fill an array with a box of the component, where that needs not the rest; say whether.
+
+        Args:
+            stored: the component's bytes.
+            offsets: where the box begins along each axis; it lies in the array.
+            sizes: how long it is.
+            target: (sizes) array of the component's elements, of any strides.
+
+        Raises:
+            EncodingError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded.
+        """
+        del stored, offsets, sizes, target
+        return False
+
+    def decode_small(
+        self,
+        memory: memoryview,
+        starts: Ints,
+        lengths: Ints,
+        targets: Sequence[memoryview],
+        limits: Limits,
+    ) -> Bools:
+        """Decode many components of the form that little data usually has; return which were.
+
+        Those that are of another form, or wrong, leave anything where they should go:
+        `decode_into` then decodes them, or says what is wrong.
+
+        Args:
+            memory: where the stored bytes are.
+            starts: where in it those of each begin.
+            lengths: how many each has, within the memory.
+            targets: memory that each has to fill exactly.
+            limits: the caps in force.
+        """
+        del memory, starts, lengths, limits
+        return np.zeros(len(targets), np.bool_)
+
+    # --- Writing ------------------------------------------------------------------------------
+
+    def encode(
+        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+    ) -> Iterator[bytes | memoryview]:
+        """Yield the stored form of `data` (flat, bytes) in pieces; same bytes, same result.
+
+        Args:
+            data: decoded bytes.
+            level: how hard to try, where that means something.
+            frame_bytes: how many bytes of `data` can be decoded without those before them, where
+                that means something; None for the encoding's own measure.
+        """
+        raise UsageError("this encoding is only read", found=describe(self.name))
+
+    def end(self, frames: Iterable[tuple[int, int]]) -> bytes:
+        """Return what follows the pieces that `encode` gave.
+
+        Args:
+            frames: of each piece, its stored and its decoded length.
+        """
+        del frames
+        return b""
+
+
+def require_equal_length(expected: int, found: int, message: str) -> None:
+    """Raise where something is not as long as it has to be.
+
+    Raises:
+        EncodingError: it is not.
+    """
+    if found != expected:
+        raise EncodingError(
+            message, reason=Reason.SIZE_MISMATCH, expected=f"{expected} bytes", found=str(found)
+        )
+
+
+def require_decodable(length: int, limits: Limits) -> None:
+    """Raise where a component decodes to more than `Limits.decoded_bytes`.
+
+    Raises:
+        LimitError: it does.
+    """
+    if length > limits.decoded_bytes:
+        raise LimitError(
+            "a component decodes to more than Limits.decoded_bytes",
+            reason=Reason.LIMIT_DECODED,
+            expected=f"at most {limits.decoded_bytes} bytes",
+            found=describe(length),
+        )
+
+
+def wrong_length(expected: int, found: str, *, is_long: bool = False) -> EncodingError:
+    """Return the error for encoded data of another decoded length."""
+    return EncodingError(
+        f"encoded data decodes to too {'many' if is_long else 'few'} bytes",
+        reason=Reason.DECODED_LONG if is_long else Reason.DECODED_SHORT,
+        expected=str(expected),
+        found=found,
+    )

@@ -1,0 +1,62 @@
+"""`raw`: the stored bytes are the decoded bytes (1.2 section 1, `encoding`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.spec.encoding.base import Encoding, require_equal_length
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.limits import Limits
+    from ztensor.spec.encoding.base import Stored
+
+PIECE_BYTES = 1 << 20  # one read: it stays in the cache until the caller has looked at it
+
+
+class Raw(Encoding):
+    """Stored as it is; no cap applies, since every byte is in the file."""
+
+    name = "raw"
+    is_written = True
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse a stored length that is not the expected one."""
+        message = "the stored length of a raw component is not its size"
+        require_equal_length(expected_length, stored.length, message)
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Copy the stored bytes to `destination`, which they fill exactly."""
+        self.require_length(stored, len(destination), limits)
+        start = 0
+        for piece in _pieces(stored):
+            destination[start : start + len(piece)] = piece
+            start += len(piece)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the stored bytes in order, at most 1 MiB at a time."""
+        if expected_length is not None:
+            self.require_length(stored, expected_length, limits)
+        yield from _pieces(stored)
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return True: a piece is decoded when it is asked for."""
+        del stored
+        return True
+
+    def encode(
+        self, data: memoryview, *, level: int, frame_bytes: int | None = None
+    ) -> Iterator[memoryview]:
+        """Yield `data` itself; `level` and `frame_bytes` have no meaning here."""
+        yield data
+
+
+def _pieces(stored: Stored) -> Iterator[memoryview]:
+    for start in range(0, stored.length, PIECE_BYTES):
+        yield stored.read(start, min(PIECE_BYTES, stored.length - start))
+
+
+RAW = Raw()

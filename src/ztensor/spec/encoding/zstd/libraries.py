@@ -1,0 +1,173 @@
+"""Whichever zstd library is installed, behind one face."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ztensor.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from ztensor.spec.encoding.base import Stored
+
+_NOTHING = memoryview(b"")
+# `compression.zstd` keeps what it was given and did not use, and returns new bytes objects: small
+# pieces both ways bound the copies.
+_STORED_PIECE = 128 << 10
+_DECODED_PIECE = 1 << 20
+
+
+class Span:
+    """A run of stored bytes as the file a library pulls compressed bytes from.
+
+    Attributes:
+        piece_bytes: how many the library pulls at a time.
+        is_several: they are several frames; only where `Binding.crosses_frames`.
+    """
+
+    __slots__ = ("_position", "_stop", "_stored", "is_several", "piece_bytes")
+
+    def __init__(
+        self, stored: Stored, start: int, stop: int, piece_bytes: int, *, is_several: bool = False
+    ) -> None:
+        self._stored = stored
+        self._position = start
+        self._stop = stop
+        self.piece_bytes = piece_bytes
+        self.is_several = is_several
+
+    def read(self, size: int) -> memoryview:
+        """Return the next `size` bytes, or those left."""
+        start = self._position
+        self._position = min(start + size, self._stop)
+        if start == self._position:
+            return _NOTHING
+        return self._stored.read(start, self._position - start)
+
+
+class FrameReader(Protocol):
+    """The decoded bytes of one frame, from first to last."""
+
+    def readinto(self, destination: memoryview, /) -> int:
+        """Fill `destination`, or less of it where the frame ends; return how many bytes."""
+        ...
+
+
+# A context opens one frame at a time, any number after another. A frame that comes in one piece and
+# fits the first destination must not need a window.
+Decoder = Callable[[Span], FrameReader]
+# A context gives what it gets as one frame that declares its content size.
+Encoder = Callable[[memoryview], bytes]
+
+
+class Binding(NamedTuple):
+    """A zstd library.
+
+    Caps on windows are the walker's business; a binding allows the largest its library can.
+
+    Attributes:
+        error: what the library raises for damaged bytes.
+        decoder: makes a decoding context.
+        encoder: makes an encoding context of a level, and of whether frames have a checksum.
+        crosses_frames: one reader gives several frames, one behind the other.
+        small: makes what decodes one frame, given as a whole, to at most so many bytes.
+    """
+
+    error: type[Exception]
+    decoder: Callable[[], Decoder]
+    encoder: Callable[[int, bool], Encoder]
+    small: Callable[[], Callable[[memoryview, int], bytes]]
+    crosses_frames: bool = False
+
+
+def bind_zstandard(module: Any) -> Binding:
+    """Bind the package `zstandard`: contexts are reused, bytes go straight to the destination."""
+
+    def decoder() -> Decoder:
+        context = module.ZstdDecompressor(max_window_size=1 << module.WINDOWLOG_MAX)
+        return lambda span: context.stream_reader(
+            span, read_size=span.piece_bytes, read_across_frames=span.is_several, closefd=False
+        )
+
+    def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
+        context = module.ZstdCompressor(
+            level=level, write_content_size=True, write_checksum=has_checksum
+        )
+        encode: Encoder = context.compress
+        return encode
+
+    small = module.ZstdDecompressor
+    return Binding(
+        module.ZstdError, decoder, encoder, lambda: small().decompress, crosses_frames=True
+    )
+
+
+def bind_standard_library(module: Any) -> Binding:
+    """Bind `compression.zstd` of Python 3.14; its decoders serve one frame and return bytes."""
+    largest = module.DecompressionParameter.window_log_max
+    options = {largest: largest.bounds()[1]}
+
+    def decoder() -> Decoder:
+        return lambda span: _StandardReader(module.ZstdDecompressor(options=options), span)
+
+    def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
+        parameter = module.CompressionParameter
+        given = {parameter.compression_level: level, parameter.checksum_flag: int(has_checksum)}
+        context = module.ZstdCompressor(options=given)
+
+        def encode(data: memoryview) -> bytes:
+            context.set_pledged_input_size(len(data))
+            frame: bytes = context.compress(data, context.FLUSH_FRAME)
+            return frame
+
+        return encode
+
+    def small() -> Callable[[memoryview, int], bytes]:
+        # One block: it cannot decode to more than 128 KiB.
+        return lambda stored, _: module.decompress(stored)
+
+    return Binding(module.ZstdError, decoder, encoder, small)
+
+
+class _StandardReader:
+    __slots__ = ("_context", "_span")
+
+    def __init__(self, context: Any, span: Span) -> None:
+        self._context = context
+        self._span = span
+
+    def readinto(self, destination: memoryview, /) -> int:
+        context = self._context
+        filled = 0
+        while filled < len(destination) and not context.eof:
+            piece: memoryview | bytes = b""
+            if context.needs_input and not (piece := self._span.read(_STORED_PIECE)):
+                break
+            room = min(len(destination) - filled, _DECODED_PIECE)
+            decoded = context.decompress(piece, max_length=room)
+            destination[filled : filled + len(decoded)] = decoded
+            filled += len(decoded)
+        return filled
+
+
+# In order of preference: zstandard is the faster one on small components.
+_LIBRARIES = {"zstandard": bind_zstandard, "compression.zstd": bind_standard_library}
+
+
+def find_binding() -> Binding:
+    """Return the binding to the first zstd library that can be imported.
+
+    Raises:
+        MissingDependencyError: there is none.
+    """
+    for name, bind in _LIBRARIES.items():
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        return bind(module)
+    raise MissingDependencyError(
+        "zstd-compressed components need a zstd library: pip install zstandard, "
+        "or use Python 3.14, which has one"
+    )

@@ -1,0 +1,232 @@
+"""The contract of a layout, and the checks all layouts share."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ztensor.errors import Reason, describe
+from ztensor.spec.model.problem import MOST_PROBLEMS, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from numpy.typing import DTypeLike
+
+    from ztensor.spec.model.manifest import Component, TensorObject
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_MOST_NAMED = 8  # roles that a message names
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class View:
+    """An object whose components are in memory.
+
+    Attributes:
+        shape: the logical shape.
+        arrays: role to typed array; flat, except that the components of objects a caller made
+            may have any shape.
+        attributes: the object's attributes.
+    """
+
+    shape: tuple[int, ...]
+    arrays: Mapping[str, Array]
+    attributes: Mapping[str, object]
+
+
+class Watch(Protocol):
+    """Checks one component as its elements go by, so that nothing has to be held."""
+
+    def feed(self, block: Array) -> None:
+        """Take the next elements.
+
+        Raises:
+            LayoutError: they break a rule.
+        """
+        ...
+
+    def finish(self, counts: Mapping[str, int]) -> None:
+        """Check what only the end shows.
+
+        Args:
+            counts: how many elements every component turned out to have.
+
+        Raises:
+            LayoutError: they break a rule.
+        """
+        ...
+
+
+class Layout(abc.ABC):
+    """What one `format` means.
+
+    Attributes:
+        name: the manifest's word.
+        main_role: the role whose elements are the object's own: it carries the logical type.
+        read_order: the required roles, those first whose content tells how long others are.
+        index_roles: the roles that hold indices: integers, written as u64.
+    """
+
+    name: str
+    main_role: str
+    read_order: tuple[str, ...]
+    index_roles: tuple[str, ...] = ()
+
+    @abc.abstractmethod
+    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
+        """Return what the manifest alone shows to be wrong; paths start at the object."""
+
+    @abc.abstractmethod
+    def expected_length(
+        self, tensor_object: TensorObject, role: str, entries: int | None
+    ) -> int | None:
+        """Return how many bytes a component must decode to; None where nothing tells.
+
+        Args:
+            tensor_object: an object `check_object` found no fault with.
+            role: one of its components.
+            entries: what `entries_told` gave for a component before it in `read_order`.
+        """
+
+    def entries_told(self, role: str, count: int, last: int) -> int | None:
+        """Return the entry count that this component reveals for the later ones, or None.
+
+        Args:
+            role: the component that was decoded.
+            count: how many elements it has.
+            last: its last element, 0 where it has none.
+        """
+        del role, count, last
+        return None
+
+    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
+        """Return a check over a component's elements; None where any values are good."""
+        del tensor_object, role, entries
+        return None
+
+    @abc.abstractmethod
+    def require_valid(self, view: View) -> None:
+        """Raise where the arrays do not make what the layout promises.
+
+        Raises:
+            LayoutError: a structural rule is broken.
+        """
+
+    @abc.abstractmethod
+    def to_dense(self, view: View) -> Array:
+        """Return the logical array, C-contiguous, native byte order.
+
+        Raises:
+            LayoutError: a structural rule is broken.
+            LimitError: the array does not fit into memory.
+        """
+
+
+class Quantized(Layout):
+    """A layout whose dense value is computed of codes."""
+
+    @abc.abstractmethod
+    def dequantize(
+        self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
+    ) -> Array:
+        """Return the floats that an object stands for; a new array of its shape.
+
+        Args:
+            view: shape, components and attributes.
+            dtype: `float16`, `bfloat16`, `float32` or `float64`.
+            threads: how many to use; by default as `ztensor.threads` says.
+
+        Raises:
+            LayoutError: attributes or sizes break a rule of the layout.
+            UnsupportedError: this release does not know the scheme, or the type of blocks.
+            LimitError: the result does not fit into memory.
+            ArgumentValueError: another `dtype`.
+        """
+
+    def to_dense(self, view: View) -> Array:
+        """Return the dequantized weights as float32."""
+        return self.dequantize(view)
+
+
+def component_problem(
+    reason: Reason, role: str, message: str, section: str, *field: str
+) -> Problem:
+    """Return a problem with a component, or with a field of it."""
+    return Problem(reason, message, ("components", role, *field), section, component=role)
+
+
+def width_of(component: Component) -> int | None:
+    """Return bytes per storage element, or None where the storage type is unknown."""
+    storage = component.storage
+    return None if storage is None else storage.width
+
+
+def check_components(
+    tensor_object: TensorObject, required: Iterable[str], section: str
+) -> list[Problem]:
+    """Return problems of missing roles, and of byte lengths that are no whole elements."""
+    components = tensor_object.components
+    found = ", ".join(map(describe, islice(components, _MOST_NAMED))) or "none"
+    problems = [
+        component_problem(
+            Reason.COMPONENT_MISSING, role, f"expected a component {role!r}, found {found}", section
+        )
+        for role in required
+        if role not in components
+    ]
+    for role, component in components.items():
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        width, length = width_of(component), component.known_decoded_length
+        logical = component.logical
+        if width is not None and logical is not None and logical.dtype == component.dtype:
+            width *= logical.storage_per_element
+        if width is not None and length is not None and length % width:
+            word = describe(component.type or component.dtype)
+            message = f"expected a multiple of {width} bytes for {word}, found {length}"
+            problems.append(component_problem(Reason.SIZE_MISMATCH, role, message, section))
+        problems.extend(check_decoded_length(role, component))
+    return problems
+
+
+def check_decoded_length(role: str, component: Component) -> list[Problem]:
+    """Return a problem where a raw component's `uncompressed_length` differs from its length."""
+    declared = component.decoded_length
+    if component.encoding != "raw" or declared is None or declared == component.length:
+        return []
+    message = f"expected {component.length}, the raw length, found {declared}"
+    section, field = "1.2 section 1, Component", "uncompressed_length"
+    return [component_problem(Reason.SIZE_MISMATCH, role, message, section, field)]
+
+
+def check_length(
+    role: str, component: Component, expected: int, why: str, section: str
+) -> list[Problem]:
+    """Return a problem where the manifest gives another decoded length than the layout needs."""
+    length = component.known_decoded_length
+    if length is None or length == expected:
+        return []
+    message = f"expected {expected} bytes for {why}, found {length}"
+    return [component_problem(Reason.SIZE_MISMATCH, role, message, section)]
+
+
+def known_count(tensor_object: TensorObject, role: str, per_entry: int = 1) -> int | None:
+    """Return how many entries a component holds as far as the manifest tells.
+
+    An entry is `per_entry` storage elements, or one logical element where the component has a
+    logical type.
+    """
+    component = tensor_object.components[role]
+    length, width = component.known_decoded_length, width_of(component)
+    if length is None or width is None:
+        return None
+    logical = component.logical
+    if logical is not None:
+        return length // width * logical.elements_per_storage // logical.storage_per_element
+    return length // width // per_entry if per_entry else 0

@@ -1,0 +1,100 @@
+"""`dense`: one contiguous array in row-major order (1.2 section 3)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.buffers import too_large
+from ztensor.errors import LayoutError, LimitError, Reason, describe
+from ztensor.spec.layout.base import Array, Layout, View, check_components, check_length
+from ztensor.spec.model.dtype import decoded_size, element_count
+
+if TYPE_CHECKING:
+    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.spec.model.problem import Problem
+
+SECTION = "1.2 section 2, Computing data size"
+MAX_RANK = 64  # NumPy's own
+
+
+class Dense(Layout):
+    """The layout `dense`; further components beside `data` are kept and listed."""
+
+    name = "dense"
+    main_role = "data"
+    read_order = ("data",)
+
+    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
+        """Return problems with the roles and with the size equation."""
+        problems = check_components(tensor_object, self.read_order, "1.2 section 3, dense")
+        if "data" in tensor_object.components and not problems:
+            component = tensor_object.components["data"]
+            expected = self.expected_length(tensor_object, "data")
+            if expected is not None and expected != component.known_decoded_length:
+                shape = describe(tensor_object.shape, 60)
+                problems = check_length("data", component, expected, f"shape {shape}", SECTION)
+        return problems
+
+    def expected_length(
+        self, tensor_object: TensorObject, role: str, entries: int | None = None
+    ) -> int | None:
+        """Return `product(shape) * ratio * width` for `data`, where the types are known."""
+        del entries
+        component = tensor_object.components[role]
+        size = None
+        if role == "data":
+            size = decoded_size(component.dtype, component.type, tensor_object.shape)
+        return component.known_decoded_length if size is None else size
+
+    def require_valid(self, view: View) -> None:
+        """Raise unless `data` has as many elements as the shape."""
+        data = view.arrays.get("data")
+        if data is None:
+            raise LayoutError(
+                "a dense tensor needs its data",
+                reason=Reason.COMPONENT_MISSING,
+                expected="a component 'data'",
+                found=", ".join(map(describe, list(view.arrays)[:8])) or "none",
+                section="1.2 section 3, dense",
+            )
+
+    def to_dense(self, view: View) -> Array:
+        """Return `data` in the object's shape; a view."""
+        flat, data = self.flat(view), view.arrays["data"]
+        if len(view.shape) > MAX_RANK:
+            raise LimitError(
+                "NumPy holds no array of so many dimensions; read the flat component 'data'",
+                reason=Reason.LIMIT_RANK,
+                expected=f"at most {MAX_RANK}",
+                found=str(len(view.shape)),
+            )
+        if data.shape == view.shape:
+            return data
+        try:
+            return flat.reshape(view.shape)
+        except ValueError as error:  # a zero-size shape whose other dimensions NumPy cannot hold
+            raise too_large(view.shape, data.dtype) from error
+
+    def flat(self, view: View) -> Array:
+        """Return the elements of `data` in a row, as many as the shape has; a view.
+
+        Raises:
+            LayoutError: there are more or fewer.
+        """
+        self.require_valid(view)
+        flat, count = view.arrays["data"].reshape(-1), element_count(view.shape)
+        if count < flat.size <= count + 1 and flat.dtype.name == "float4_e2m1fn":
+            flat = flat[:count]  # the last byte's upper half is padding
+        if flat.size != count:
+            raise LayoutError(
+                "the data has another number of elements than the shape; "
+                "its flat elements are in the component 'data'",
+                reason=Reason.SIZE_MISMATCH,
+                expected=f"{describe(count)} for shape {describe(view.shape)}",
+                found=str(flat.size),
+                section=SECTION,
+            )
+        return flat
+
+
+DENSE = Dense()

@@ -1,0 +1,396 @@
+"""Decoded bytes to typed arrays and back: the one place that knows element types in NumPy.
+
+bfloat16, fp8 and fp4 are the types of ml_dtypes, which is imported when the first of them is met.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.buffers import empty_array
+from ztensor.errors import (
+    ArgumentTypeError,
+    FormatError,
+    LayoutError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+    describe,
+)
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component
+
+HOST_ORDER = sys.byteorder
+# Arrays that must be rearranged are stored in blocks about this long, so that no second array of
+# their size is needed.
+BLOCK_BYTES = 8 << 20
+
+_SECTION = "1.2 section 2"
+_SPELLED: dict[np.dtype[Any], tuple[str, str | None]] = {}
+
+
+@functools.cache
+def numpy_dtype(long_name: str) -> np.dtype[Any]:
+    """Return the NumPy type of an element type's long name, in native byte order."""
+    try:
+        return np.dtype(long_name)
+    except (TypeError, ValueError):  # a surrogate in a name is a UnicodeEncodeError
+        import ml_dtypes
+
+        found = getattr(ml_dtypes, long_name, None)
+        if found is None:
+            raise UnsupportedError(
+                "neither NumPy nor ml_dtypes has the element type",
+                reason=Reason.UNKNOWN_TYPE,
+                found=describe(long_name),
+            ) from None
+        dtype: np.dtype[Any] = np.dtype(found)
+        return dtype
+
+
+def as_type(array: Array, dtype: Any, *, copy: bool) -> Array:
+    """Return an array as `__array__` has to: of a type if one is given, new memory where asked.
+
+    Raises:
+        ArgumentTypeError: it is no element type, or the array's values have none in it.
+    """
+    try:
+        if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
+            return array.astype(array.dtype if dtype is None else dtype)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            f"{array.dtype.name} cannot be given as that", found=describe(dtype)
+        ) from error
+    return array
+
+
+def storage_dtype(component: Component) -> np.dtype[Any]:
+    """Return the NumPy type of a component's storage elements, in native byte order.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+    """
+    storage = component.storage
+    if storage is None:
+        raise UnsupportedError(
+            "the storage type is unknown",
+            reason=Reason.UNKNOWN_DTYPE,
+            expected=f"one of {', '.join(STORAGE_TYPES)}",
+            found=describe(component.dtype),
+            section=_SECTION,
+        )
+    return numpy_dtype(storage.long_name)
+
+
+def require_known(component: Component) -> None:
+    """Raise where the component's elements cannot be given a type.
+
+    Raises:
+        UnsupportedError: the storage type is unknown, or the type is and may not be read as that.
+        LayoutError: the logical type is defined on another storage type.
+    """
+    storage_dtype(component)
+    logical = component.logical
+    if logical is None and component.type is not None and component.is_exact:
+        raise UnsupportedError(
+            "the type is unknown, and its elements may be anything",
+            reason=Reason.UNKNOWN_TYPE,
+            expected=f"one of {', '.join(LOGICAL_TYPES)}",
+            found=describe(component.type),
+        )
+    if logical is not None and logical.dtype != component.dtype:
+        raise LayoutError(
+            f"the logical type {logical.name!r} is defined on another storage type",
+            reason=Reason.TYPE_MISMATCH,
+            expected=repr(logical.dtype),
+            found=describe(component.dtype),
+            section=f"{_SECTION}, Logical types",
+        )
+
+
+def result_dtype(component: Component) -> np.dtype[Any]:
+    """Return the NumPy type `typed_array` gives: the logical one where it is known.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+        LayoutError: the logical type is defined on another storage type.
+    """
+    require_known(component)
+    logical = component.logical
+    return storage_dtype(component) if logical is None else numpy_dtype(logical.long_name)
+
+
+def typed_array(component: Component, data: memoryview | Array) -> Array:
+    """Return decoded bytes as a flat array of the component's elements.
+
+    Known logical types give their own elements, unknown ones the storage elements. A view where
+    nothing has to change; a copy where bytes are swapped, 4-bit values unpacked, or the true
+    bytes of 0.1 normalised.
+
+    Args:
+        component: what the bytes are.
+        data: the decoded bytes.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+        LayoutError: the logical type is defined on another storage type, or the bytes end inside
+            an element.
+    """
+    require_known(component)
+    storage, logical = storage_dtype(component), component.logical
+    width = storage.itemsize * (1 if logical is None else logical.storage_per_element)
+    if data.nbytes % width:
+        raise _cut_element(width, str(data.nbytes))
+    array: Array = np.frombuffer(data, storage)
+    if component.byte_order != HOST_ORDER and array.itemsize > 1:
+        array = _swapped(array)
+    if component.has_free_bools:
+        stored = array.view(np.uint8)
+        if stored.size and stored.max() > 1:
+            array = stored != 0
+    elif component.has_checked_bools:
+        require_bools(array.view(np.uint8))
+    if logical is None:
+        return array
+    if logical.elements_per_storage > 1:
+        return _unpack(array, logical.elements_per_storage).view(numpy_dtype(logical.long_name))
+    return array.view(numpy_dtype(logical.long_name))
+
+
+def is_copy(array: Array, data: memoryview) -> bool:
+    """Return whether elements that `typed_array` made are no view of the bytes."""
+    return not np.may_share_memory(array, np.asarray(data))
+
+
+def require_bools(stored: Array, position: int = 0) -> None:
+    """Raise where a byte is neither 0 nor 1.
+
+    Args:
+        stored: the bytes.
+        position: where in the component they begin, for the message.
+
+    Raises:
+        FormatError: one is.
+    """
+    if not stored.size or stored.max() <= 1:
+        return
+    at = int(np.flatnonzero(stored > 1)[0])
+    raise FormatError(
+        "a bool is neither 0x00 nor 0x01",
+        reason=Reason.BOOL_VALUE,
+        found=f"{stored.flat[at]:#04x} at position {position + at}",
+        section="1.2 section 2, Storage types",
+    )
+
+
+def require_written_bools(arrays: Mapping[str, Array]) -> None:
+    """Raise where a bool of components that go into a file of 2.x is neither 0 nor 1.
+
+    Raises:
+        FormatError: one is.
+    """
+    for role, array in arrays.items():
+        if array.dtype == np.bool_:
+            try:
+                require_bools(array.view(np.uint8))
+            except FormatError as error:
+                error.locate(component=role)
+                raise
+
+
+def checked_bools(chunks: Iterable[memoryview]) -> Iterator[memoryview]:
+    """Yield the decoded bytes of bools, for a file in which they are 0 or 1.
+
+    Raises:
+        FormatError: a byte is neither.
+    """
+    done = 0
+    for chunk in chunks:
+        require_bools(np.frombuffer(chunk, np.uint8), done)
+        yield chunk
+        done += chunk.nbytes
+
+
+def is_native(component: Component, *, packed: bool = False) -> bool:
+    """Return whether decoded bytes are elements as NumPy has them in this machine's memory.
+
+    Args:
+        component: what they are of.
+        packed: whether elements that share a byte count too, as they do for torch.
+    """
+    storage, logical = component.storage, component.logical
+    return (
+        storage is not None
+        and (component.byte_order == HOST_ORDER or storage.width == 1)
+        and not component.has_free_bools
+        and not component.has_checked_bools
+        and (packed or logical is None or logical.elements_per_storage == 1)
+    )
+
+
+def whole_elements(component: Component, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
+    """Yield decoded bytes that come in any pieces in pieces of whole elements, none of them empty.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+        LayoutError: the bytes end inside an element.
+    """
+    logical = component.logical
+    width = storage_dtype(component).itemsize
+    width *= 1 if logical is None else logical.storage_per_element
+    rest = b""
+    for chunk in chunks:
+        data = memoryview(rest + bytes(chunk)) if rest else chunk
+        whole = data.nbytes // width * width
+        if whole:
+            yield data[:whole]
+        rest = bytes(data[whole:])
+    if rest:
+        raise _cut_element(width, f"{len(rest)} left over")
+
+
+def _cut_element(width: int, found: str) -> LayoutError:
+    return LayoutError(
+        "the decoded bytes end inside an element",
+        reason=Reason.SIZE_MISMATCH,
+        expected=f"a multiple of {width} bytes",
+        found=found,
+        section=_SECTION,
+    )
+
+
+def _unpack(packed: Array, per_byte: int) -> Array:
+    """Return one byte per packed value, the first from the lowest bits."""
+    bits = 8 // per_byte
+    unpacked = empty_array((packed.size, per_byte), np.dtype(np.uint8))
+    for position in range(per_byte):
+        np.right_shift(packed, position * bits, out=unpacked[:, position])
+    unpacked &= (1 << bits) - 1
+    return unpacked.reshape(-1)
+
+
+def _pack(values: Array, per_byte: int) -> Array:
+    """Return `per_byte` values in each byte, the first in the lowest bits, padded with zeros."""
+    bits = 8 // per_byte
+    padded = np.zeros(-(-values.size // per_byte) * per_byte, np.uint8)
+    padded[: values.size] = values.view(np.uint8)
+    padded &= (1 << bits) - 1
+    packed = np.zeros(padded.size // per_byte, np.uint8)
+    for position in range(per_byte):
+        packed |= padded[position::per_byte] << (position * bits)
+    return packed
+
+
+def spell(dtype: np.dtype[Any]) -> tuple[str, str | None]:
+    """Return storage type and logical type that hold a NumPy type.
+
+    Raises:
+        NotRepresentableError: no zTensor type holds it; the message says what would.
+    """
+    spelled = _SPELLED.get(dtype)
+    if spelled is None:
+        spelled = _SPELLED[dtype] = _spell(dtype)  # looking up a type's name takes NumPy 3 us
+    return spelled
+
+
+def _spell(dtype: np.dtype[Any]) -> tuple[str, str | None]:
+    name = dtype.name
+    storage = BY_LONG_NAME.get(name)
+    if storage is not None:
+        return storage.name, None
+    for logical in LOGICAL_TYPES.values():  # open: more may be registered at any time
+        if logical.long_name == name:
+            return logical.dtype, logical.name
+    known = [*BY_LONG_NAME, *(logical.long_name for logical in LOGICAL_TYPES.values())]
+    raise NotRepresentableError(
+        "no zTensor type holds elements of this NumPy type; " + _advice(dtype),
+        expected=f"one of {', '.join(known)}",
+        found=describe(str(dtype)),
+        section=_SECTION,
+    )
+
+
+def _advice(dtype: np.dtype[Any]) -> str:
+    if dtype.kind in "mM":
+        return "store array.view('int64') and the unit as an attribute"
+    if dtype.kind in "gG" or dtype.name in {"longdouble", "clongdouble", "float128", "complex256"}:
+        return "store array.astype('float64') or 'complex128'"
+    if dtype.kind in "SUT":
+        return "store the text as an attribute, or its bytes as uint8"
+    if dtype.kind == "O":
+        return "objects are never stored; give the array a numeric type with astype"
+    if dtype.names is not None:
+        return "store each field as a tensor of its own"
+    return "convert it with astype, or store its bytes with view('uint8')"
+
+
+@functools.cache  # of element types there are few, and each tensor asks for its own
+def is_stored_as_is(dtype: np.dtype[Any]) -> bool:
+    """Return whether the elements lie in memory as they lie in a file: whole, little-endian.
+
+    Raises:
+        NotRepresentableError: no zTensor type holds the elements.
+    """
+    logical = spell(dtype)[1]
+    packed = logical is not None and LOGICAL_TYPES[logical].elements_per_storage > 1
+    order = HOST_ORDER if dtype.byteorder == "=" else {">": "big"}.get(dtype.byteorder, "little")
+    return not packed and (order == "little" or dtype.itemsize == 1)
+
+
+def stored_form(array: Array) -> Array:
+    """Return the flat little-endian storage elements of an array; a copy only where it must be.
+
+    Raises:
+        NotRepresentableError: no zTensor type holds the elements.
+    """
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if is_stored_as_is(flat.dtype):
+        return flat
+    logical = spell(flat.dtype)[1]
+    per_element = 1 if logical is None else LOGICAL_TYPES[logical].elements_per_storage
+    if per_element > 1:
+        return _pack(flat, per_element)
+    return _swapped(flat)
+
+
+def _swapped(flat: Array) -> Array:
+    """Return a flat array with the bytes of every number reversed, of a complex one in halves.
+
+    As integers: old releases of ml_dtypes leave the bytes of bfloat16 as they are.
+    """
+    width = flat.itemsize // 2 if flat.dtype.kind == "c" else flat.itemsize
+    swapped: Array = flat.view(f"u{width}").byteswap().view(flat.dtype)
+    return swapped
+
+
+def blocks(array: Array) -> Iterable[memoryview]:
+    """Yield an array's stored bytes in order, without a second array of its size."""
+    if array.size == 0:
+        return
+    if array.flags.c_contiguous and is_stored_as_is(array.dtype):
+        yield array.reshape(-1).view(np.uint8).data
+        return
+    if array.nbytes > BLOCK_BYTES and array.shape[0] == 1:
+        yield from blocks(array[0])
+        return
+    # An even number of rows, so that elements packed in pairs fill whole bytes.
+    rows = array.shape[0] if array.ndim else 1
+    if array.nbytes > BLOCK_BYTES:
+        rows = BLOCK_BYTES * rows // array.nbytes // 2 * 2
+        if rows == 0 and (array.itemsize > 1 or array[0].size % 2 == 0):
+            for row in array:
+                yield from blocks(row)
+            return
+        rows = max(rows, 2)
+    for start in range(0, array.shape[0] if array.ndim else 1, rows):
+        block = array[start : start + rows] if array.ndim else array
+        yield stored_form(block).view(np.uint8).data

@@ -1,0 +1,109 @@
+"""`sparse_coo`: coordinates and values, any number of dimensions (1.2 section 3).
+
+| role | elements |
+| --- | --- |
+| `coords` | `ndim * nnz` indices, structure of arrays: all of axis 0, then all of axis 1, ... |
+| `values` | `nnz` values |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.errors import Reason
+from ztensor.spec.layout.base import (
+    Array,
+    Layout,
+    View,
+    check_components,
+    component_problem,
+    known_count,
+)
+from ztensor.spec.layout.sparse import (
+    IndexWatch,
+    check_counts,
+    check_index_dtype,
+    require_roles,
+    scatter,
+    sparse_length,
+    without_padding,
+)
+from ztensor.spec.model.problem import Problem
+
+if TYPE_CHECKING:
+    from ztensor.spec.layout.base import Watch
+    from ztensor.spec.model.manifest import TensorObject
+
+SECTION = "1.2 section 3, sparse_coo"
+
+
+class SparseCoo(Layout):
+    """The layout `sparse_coo`."""
+
+    name = "sparse_coo"
+    main_role = "values"
+    read_order = ("values", "coords")
+    index_roles = ("coords",)
+
+    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
+        """Return problems with roles, index types and counts."""
+        problems = check_components(tensor_object, self.read_order, SECTION)
+        problems += check_index_dtype(tensor_object, self.index_roles, SECTION)
+        if problems:
+            return problems
+        rank = len(tensor_object.shape)
+        coordinates = known_count(tensor_object, "coords")
+        if coordinates is not None and rank and coordinates % rank:
+            message = f"expected a multiple of {rank} coordinates, found {coordinates}"
+            return [component_problem(Reason.LAYOUT_COUNT, "coords", message, SECTION)]
+        counts = {"values": known_count(tensor_object, "values")}
+        if rank:
+            counts["coords"] = known_count(tensor_object, "coords", rank)
+        elif coordinates:
+            counts["coords"] = -1  # a scalar has no coordinates
+        return check_counts(without_padding(tensor_object.components["values"], counts), SECTION)
+
+    def expected_length(
+        self, tensor_object: TensorObject, role: str, entries: int | None
+    ) -> int | None:
+        """Return the length from the other component's count, where one of them is known."""
+        component = tensor_object.components[role]
+        rank = len(tensor_object.shape)
+        if role not in self.read_order:
+            return component.known_decoded_length
+        if entries is None:
+            entries = known_count(tensor_object, "values")
+        if entries is None and rank:
+            entries = known_count(tensor_object, "coords", rank)
+        return sparse_length(component, entries, rank if role == "coords" else 1)
+
+    def entries_told(self, role: str, count: int, last: int) -> int | None:
+        """Return the number of values once they are known."""
+        del last
+        return count if role == "values" else None
+
+    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
+        """Return the range check of coordinates, axis after axis."""
+        if role != "coords" or entries is None:
+            return None
+        return IndexWatch("coords", tensor_object.shape, entries, SECTION)
+
+    def require_valid(self, view: View) -> None:
+        """Raise unless every value has coordinates inside the shape."""
+        _coordinates(view)
+
+    def to_dense(self, view: View) -> Array:
+        """Return the array with zeros filled in; values at one position are added up."""
+        return scatter(view.shape, _coordinates(view), view.arrays["values"].reshape(-1))
+
+
+def _coordinates(view: View) -> tuple[Array, ...]:
+    require_roles(view, SparseCoo.read_order, SECTION)
+    values, coords = view.arrays["values"], view.arrays["coords"].reshape(-1)
+    watch = IndexWatch("coords", view.shape, values.size, SECTION)
+    watch.feed(coords)
+    watch.finish({"values": values.size, "coords": coords.size})
+    return tuple(coords.reshape(len(view.shape), values.size)) if view.shape else ()
+
+
+SPARSE_COO = SparseCoo()

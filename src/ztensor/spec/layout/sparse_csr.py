@@ -1,0 +1,128 @@
+"""`sparse_csr`: compressed sparse rows (1.2 section 3, 1.1 part III section 2).
+
+| role | elements |
+| --- | --- |
+| `indptr` | rows + 1 row pointers |
+| `indices` | a column for each value |
+| `values` | the values, row by row |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.errors import LayoutError, Reason, describe
+from ztensor.spec.layout.base import (
+    Array,
+    Layout,
+    View,
+    check_components,
+    check_length,
+    known_count,
+    width_of,
+)
+from ztensor.spec.layout.sparse import (
+    ANY_NUMBER,
+    IndexWatch,
+    PointerWatch,
+    check_counts,
+    check_index_dtype,
+    require_roles,
+    scatter,
+    sparse_length,
+    without_padding,
+)
+from ztensor.spec.model.problem import Problem
+
+if TYPE_CHECKING:
+    from ztensor.spec.layout.base import Watch
+    from ztensor.spec.model.manifest import TensorObject
+
+SECTION = "1.2 section 3, sparse_csr"
+
+
+class SparseCsr(Layout):
+    """The layout `sparse_csr`."""
+
+    name = "sparse_csr"
+    main_role = "values"
+    read_order = ("indptr", "indices", "values")
+    index_roles = ("indices", "indptr")
+
+    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
+        """Return problems with rank, roles, index types and counts."""
+        problems = check_components(tensor_object, self.read_order, SECTION)
+        problems += check_index_dtype(tensor_object, self.index_roles, SECTION)
+        if len(tensor_object.shape) != 2:
+            message = f"expected 2 dimensions, found {len(tensor_object.shape)}"
+            problems.append(Problem(Reason.LAYOUT_RANK, message, ("shape",), SECTION))
+        if problems:
+            return problems
+        pointers = tensor_object.components["indptr"]
+        rows, width = tensor_object.shape[0], width_of(pointers)
+        if width is not None:
+            why = f"{describe(rows)} rows and one more"
+            problems += check_length("indptr", pointers, (rows + 1) * width, why, SECTION)
+        counts = {role: known_count(tensor_object, role) for role in ("values", "indices")}
+        values = tensor_object.components["values"]
+        problems += check_counts(without_padding(values, counts), SECTION)
+        return problems
+
+    def expected_length(
+        self, tensor_object: TensorObject, role: str, entries: int | None
+    ) -> int | None:
+        """Return the row pointers' length from the shape, the others' from the last pointer."""
+        component = tensor_object.components[role]
+        width = width_of(component)
+        if role == "indptr" and width is not None:
+            return (tensor_object.shape[0] + 1) * width
+        if role not in self.read_order:
+            return component.known_decoded_length
+        return sparse_length(component, entries, 1)
+
+    def entries_told(self, role: str, count: int, last: int) -> int | None:
+        """Return the last row pointer, which is the number of values."""
+        del count
+        return last if role == "indptr" else None
+
+    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
+        """Return the checks of row pointers and of columns."""
+        del entries
+        if role == "indptr":
+            return PointerWatch(tensor_object.shape[0], SECTION)
+        if role == "indices":
+            return IndexWatch("indices", tensor_object.shape[1:], ANY_NUMBER, SECTION)
+        return None
+
+    def require_valid(self, view: View) -> None:
+        """Raise unless pointers, columns and values make a matrix of the shape."""
+        if len(view.shape) != 2:
+            raise LayoutError(
+                "compressed sparse rows make a matrix",
+                reason=Reason.LAYOUT_RANK,
+                expected="2 dimensions",
+                found=str(len(view.shape)),
+                section=SECTION,
+            )
+        require_roles(view, self.read_order, SECTION)
+        counts = {role: array.size for role, array in view.arrays.items()}
+        for role, watch in (
+            ("indptr", PointerWatch(view.shape[0], SECTION)),
+            ("indices", IndexWatch("indices", view.shape[1:], ANY_NUMBER, SECTION)),
+        ):
+            watch.feed(view.arrays[role].reshape(-1))
+            watch.finish(counts)
+
+    def to_dense(self, view: View) -> Array:
+        """Return the matrix with zeros filled in; values at one position are added up."""
+        self.require_valid(view)
+        pointers, indices, values = (view.arrays[role] for role in self.read_order)
+        pointers = pointers.astype(np.int64)
+        counts = pointers[1:] - pointers[:-1]
+        rows = np.repeat(np.arange(counts.size, dtype=np.int64), counts)
+        return scatter(view.shape, (rows, indices), values)
+
+
+SPARSE_CSR = SparseCsr()

@@ -1,0 +1,226 @@
+"""The version-neutral manifest: component, object, file.
+
+Where versions differ in meaning, the model has a field (byte order, what a digest covers, what a
+true byte is), so that nothing behind the container room asks for the version.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+# Bytes of memory that an object takes at most with its place in a `dict`, and each component:
+# without names, and without texts longer than those of real files.
+OBJECT_COST, COMPONENT_COST = 400, 280
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shard:
+    """Another file that parts of objects lie in, as a file of 2.x names it (2.1 section 7).
+
+    Attributes:
+        name: its name in the file's table; no path.
+        size: its length in bytes.
+        digest: `algorithm:hex` over all of it.
+        start: its first byte where all files are laid behind one another, or None where no
+            object needs it.
+    """
+
+    name: str
+    size: int
+    digest: str
+    start: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Component:
+    """One stored run of bytes of an object (1.2 section 1, Component).
+
+    Attributes:
+        dtype: storage type's name; an unknown word is kept as written.
+        offset: first byte in the file.
+        length: bytes on disk, compressed where the encoding compresses.
+        type: logical type's name, or None where it equals the storage type.
+        encoding: `raw`, `zstd`, or an unknown word as written.
+        digest: `algorithm:hex` over the stored bytes, as written, or None.
+        decoded_length: bytes after decoding as the manifest gives them, or None.
+        byte_order: order of the decoded elements; `big` occurs in 0.1 only.
+        nonzero_is_true: 0.1 lets any non-zero byte mean true; 1.x fixes 0 and 1.
+        digest_may_cover_decoded: 1.1's sentence can be read as the digest of decoded bytes.
+        digest_covers_decoded: the digest is that of the decoded bytes, as in 2.x, whatever its
+            number of digits.
+        is_exact: as in 2.x: an unknown type is not read as its storage type, a bool is 0 or 1,
+            and bits that belong to no element are 0.
+        shard: the other file the bytes lie in, as in 2.x, or None; `offset` is then one of all
+            files laid behind one another.
+        extra: fields no known version names, kept and ignored; None where there are none.
+    """
+
+    dtype: str
+    offset: int
+    length: int
+    type: str | None = None
+    encoding: str = "raw"
+    digest: str | None = None
+    decoded_length: int | None = None
+    byte_order: Literal["little", "big"] = "little"
+    nonzero_is_true: bool = False
+    digest_may_cover_decoded: bool = False
+    digest_covers_decoded: bool = False
+    is_exact: bool = False
+    shard: Shard | None = None
+    extra: Mapping[str, object] | None = None
+
+    @property
+    def storage(self) -> StorageType | None:
+        """Return the storage type, or None where the word is unknown."""
+        return STORAGE_TYPES.get(self.dtype)
+
+    @property
+    def logical(self) -> LogicalType | None:
+        """Return the logical type, or None where there is none or it is unknown."""
+        return None if self.type is None else LOGICAL_TYPES.get(self.type)
+
+    @property
+    def has_free_bools(self) -> bool:
+        """Return whether its elements are bools of which any byte but 0 is true."""
+        return self.nonzero_is_true and self.dtype == "bool"
+
+    @property
+    def has_checked_bools(self) -> bool:
+        """Return whether its elements are bools of which any byte but 0 and 1 is refused."""
+        return self.is_exact and self.dtype == "bool"
+
+    @property
+    def known_decoded_length(self) -> int | None:
+        """Return the decoded length in bytes as far as the manifest alone tells it."""
+        return self.length if self.encoding == "raw" else self.decoded_length
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TensorObject:
+    """One named object (1.2 section 1, Object).
+
+    Attributes:
+        shape: logical dimensions; `()` is a scalar.
+        format: the layout's name; an unknown word is kept as written.
+        components: role to component.
+        attributes: the object's own key-value pairs, or None.
+        extra: fields no known version names, kept and ignored; None where there are none.
+        is_opaque: only the layout tells what the stored bytes are. So it is in 0.1, whose `dtype`
+            is the tensor's and not the blob's; since 1.0 every component has a type of its own.
+        entries_once: of a sparse one no position comes twice, and the columns of each row rise:
+            so 2.x has it, where 1.x takes any order and adds up.
+    """
+
+    shape: tuple[int, ...]
+    format: str
+    components: Mapping[str, Component]
+    attributes: Mapping[str, object] | None = None
+    extra: Mapping[str, object] | None = None
+    is_opaque: bool = False
+    entries_once: bool = False
+
+    @property
+    def stored_nbytes(self) -> int:
+        """Return the bytes of all components as they are stored."""
+        return sum(component.length for component in self.components.values())
+
+
+class CheckedObjects(Mapping[str, TensorObject]):
+    """Objects by name whose layouts were checked when they were read, except `others`.
+
+    Attributes:
+        others: those whose layouts are still to be checked.
+    """
+
+    __slots__ = ()
+
+    others: Mapping[str, TensorObject]
+
+
+Entry: TypeAlias = "TensorObject | tuple[int, int, str | None]"
+"""An object; or the number of its kind, its offset and its digest."""
+
+
+class WrittenObjects(MutableMapping[str, TensorObject]):
+    """Objects by name, in the order they are written; small plain ones take a tuple each.
+
+    Making a `TensorObject` of a small tensor takes longer than writing it.
+
+    Attributes:
+        kinds: dense objects of one raw component. Objects of one kind differ in offset and digest
+            alone, and either all have a digest or none has.
+        entries: by name an object, or what tells it from its kind.
+    """
+
+    __slots__ = ("entries", "kinds")
+
+    def __init__(self, objects: Mapping[str, TensorObject] | None = None) -> None:
+        self.kinds: list[TensorObject] = []
+        self.entries: dict[str, Entry] = dict(objects or {})
+
+    def __getitem__(self, name: str) -> TensorObject:
+        entry = self.entries[name]
+        if isinstance(entry, TensorObject):
+            return entry
+        number, offset, digest = entry
+        kind = self.kinds[number]
+        component = dataclasses.replace(kind.components["data"], offset=offset, digest=digest)
+        return dataclasses.replace(kind, components={"data": component})
+
+    def __setitem__(self, name: str, tensor_object: TensorObject) -> None:
+        self.entries[name] = tensor_object
+
+    def __delitem__(self, name: str) -> None:
+        del self.entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.entries
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Commit:
+    """Our writer's root field `commit`: where a state of the file ends.
+
+    Attributes:
+        prev: length of the file before this commit, 0 for a new file.
+        end: length of the file after this commit.
+    """
+
+    prev: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """What one file holds, whatever version wrote it.
+
+    Attributes:
+        version: the version text as written, `0.1.0` for files of that container.
+        objects: name to object, in the order of the file.
+        attributes: the file's own key-value pairs, or None.
+        commit: the writer's commit record, or None where the file carries none.
+        extra: fields no known version names, kept and ignored; None where there are none.
+        shards: the other files its table names, by name; only those with a `start` are needed.
+    """
+
+    version: str
+    objects: Mapping[str, TensorObject]
+    attributes: Mapping[str, object] | None = None
+    commit: Commit | None = None
+    extra: Mapping[str, object] | None = None
+    shards: Mapping[str, Shard] = dataclasses.field(default_factory=dict)

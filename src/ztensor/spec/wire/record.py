@@ -1,0 +1,162 @@
+"""Fields of one decoded map by a table; what is wrong becomes problems, not exceptions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ztensor.errors import Reason, describe
+from ztensor.spec.model.problem import Problem
+from ztensor.spec.wire.cbor import UINT64_MAX, Pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Kind(NamedTuple):
+    """What a field holds.
+
+    Attributes:
+        word: what messages call it.
+        type: of the decoded value; `object` for anything.
+        is_required: whether the field has to be there.
+        drops_keys: whether pairs of a map whose key is no text are dropped, where they else are
+            wrong: an attribute that cannot be named must not cost the tensors.
+    """
+
+    word: str
+    type: type
+    is_required: bool = True
+    drops_keys: bool = False
+
+    def optional(self) -> Kind:
+        """Return the kind of a field that may be absent."""
+        return self._replace(is_required=False)
+
+
+TEXT = Kind("text", str)
+UINT = Kind("a uint64", int)
+SHAPE = Kind("an array of uint64", list)
+MAP = Kind("a map with text keys", dict)
+ATTRIBUTES = Kind("a map", dict, is_required=False, drops_keys=True)
+ANYTHING = Kind("anything", object, is_required=False)
+
+
+class Record(NamedTuple):
+    """A map of a schema.
+
+    Attributes:
+        what: what messages call it.
+        section: the specification's section that describes it.
+        fields: its fields, in the order they are looked at.
+        has_nulls: whether null stands for an optional field that is absent, as in 1.x.
+        drops_keys: whether pairs whose key is no text are ignored, as unknown fields are.
+    """
+
+    what: str
+    section: str
+    fields: Mapping[str, Kind]
+    has_nulls: bool = True
+    drops_keys: bool = False
+
+
+def read_fields(
+    value: object, record: Record, path: tuple[str | int, ...], problems: list[Problem]
+) -> list[Any] | None:
+    """Return the values of a map in the order of the schema, and a dict of its other fields.
+
+    None stands for each optional field that is absent, and for other fields where there are none.
+    The result is None, and problems are added, where something is wrong.
+
+    Args:
+        value: what was decoded.
+        record: the schema.
+        path: steps from the manifest's root to the map.
+        problems: takes what is wrong.
+    """
+    start = len(problems)
+    if record.drops_keys and isinstance(value, Pairs):
+        value = _with_text_keys(value)
+    if type(value) is not dict:
+        problems.append(_wrong_type(record.what, value, path, record.section))
+        return None
+    values: list[Any] = []
+    count = 0
+    for name, kind in record.fields.items():
+        word, wanted, is_required, _ = kind
+        item: Any = value.get(name)
+        if item is not None or name in value:
+            count += 1
+            is_checked = type(item) is wanted and wanted is not list
+            if not is_checked or (wanted is int and not 0 <= item <= UINT64_MAX):
+                item = _checked(item, kind, (*path, name), record, problems)
+        elif is_required:
+            message = f"expected {word}, found no such field"
+            problems.append(Problem(Reason.FIELD_MISSING, message, (*path, name), record.section))
+        values.append(item)
+    if len(problems) > start:
+        return None
+    others = None
+    if count < len(value):
+        others = {key: item for key, item in value.items() if key not in record.fields}
+    values.append(others)
+    return values
+
+
+def _checked(
+    item: Any,
+    kind: Kind,
+    path: tuple[str | int, ...],
+    record: Record,
+    problems: list[Problem],
+) -> object:
+    """Return the value of a field; add a problem where it is wrong."""
+    if kind.drops_keys and isinstance(item, Pairs):
+        return _with_text_keys(item)
+    may_be_null = record.has_nulls and not kind.is_required
+    if kind.type is object or (item is None and may_be_null):
+        return item
+    if type(item) is list and kind.type is list:
+        for index, number in enumerate(item):
+            if type(number) is not int or not 0 <= number <= UINT64_MAX:
+                reason = Reason.FIELD_VALUE if type(number) is int else Reason.FIELD_TYPE
+                message = f"expected a uint64 at position {index}, found {kind_of(number)}"
+                problems.append(Problem(reason, message, path, record.section))
+                break
+        return tuple(item)
+    if type(item) is kind.type:
+        message = f"expected a uint64, found {describe(item)}"
+        problems.append(Problem(Reason.FIELD_VALUE, message, path, record.section))
+    else:
+        word = f"{kind.word} or null" if may_be_null else kind.word
+        problems.append(_wrong_type(word, item, path, record.section))
+    return item
+
+
+def _with_text_keys(pairs: Pairs) -> dict[str, object]:
+    return {key: item for key, item in pairs if isinstance(key, str)}
+
+
+def _wrong_type(expected: str, value: object, path: tuple[str | int, ...], section: str) -> Problem:
+    message = f"expected {expected}, found {kind_of(value)}"
+    return Problem(Reason.FIELD_TYPE, message, path, section)
+
+
+def kind_of(value: object) -> str:
+    """Return how messages call a decoded value: its kind, and itself where it is short."""
+    if value is None:
+        return "null"
+    if isinstance(value, (bool, int, float, str, bytes)):
+        return f"{_KINDS[type(value)]} {describe(value, 40)}"
+    return _KINDS.get(type(value), type(value).__name__.lower())
+
+
+_KINDS: dict[type, str] = {
+    bool: "boolean",
+    int: "integer",
+    float: "float",
+    str: "text",
+    bytes: "byte string",
+    list: "an array",
+    dict: "a map",
+    Pairs: "a map with keys that are not text",
+}

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ztensor.errors import (
+    ContainerError,
+    LimitError,
+    NotZTensorError,
+    Reason,
+    ZTensorError,
+)
+from ztensor.limits import GIB, Limits
+from ztensor.spec.container.framing import (
+    HEAD_BYTES,
+    LOOK_BYTES,
+    MAGIC_0_1,
+    MAGIC_1,
+    MAGIC_2,
+    TAIL_BYTES,
+    Container,
+    Frame,
+    locate,
+)
+
+
+def size(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+def look(file: bytes, limits: Limits | None = None) -> Frame:
+    return locate(file[:HEAD_BYTES], file[-LOOK_BYTES:], len(file), limits or Limits())
+
+
+def test_the_magics_are_those_of_the_texts() -> None:
+    assert (MAGIC_0_1, MAGIC_1) == (b"ZTEN0001", b"ZTEN1000")
+    assert MAGIC_2 == b"\x89ZT2\r\n\x1a\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "frame"),
+    [
+        (MAGIC_1 + b"\xa0" + size(1) + MAGIC_1, Frame(Container.V1, 8, 1, 25)),
+        (MAGIC_1 + bytes(56) + b"\xa0" * 5 + size(5) + MAGIC_1, Frame(Container.V1, 64, 5, 85)),
+        (MAGIC_1 + bytes(60) + size(5) + MAGIC_1, Frame(Container.V1, 63, 5, 84)),
+        (MAGIC_1 + size(0) + MAGIC_1, Frame(Container.V1, 8, 0, 24)),
+        (MAGIC_0_1 + b"\x80" + size(1), Frame(Container.V0_1, 8, 1, 17)),
+        (MAGIC_0_1 + bytes(56) + b"\x80" * 9 + size(9), Frame(Container.V0_1, 64, 9, 81)),
+        (MAGIC_1 + b"\xa0" * 9 + size(9), Frame(Container.V1_0, 8, 9, 25)),
+        (MAGIC_1 + bytes(56) + b"\xa0" * 9 + size(9), Frame(Container.V1_0, 64, 9, 81)),
+    ],
+    ids=[
+        "1.2, smallest",
+        "1.2",
+        "1.2, padding before the manifest",
+        "1.2, no manifest",
+        "0.1, smallest",
+        "0.1",
+        "1.0, smallest",
+        "1.0",
+    ],
+)
+def test_the_manifest_is_found(file: bytes, frame: Frame) -> None:
+    assert look(file) == frame
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "reason"),
+    [
+        (b"", ContainerError, Reason.TRUNCATED),
+        (b"ZT", NotZTensorError, Reason.TRUNCATED),
+        (b"ZTEN100", NotZTensorError, Reason.TRUNCATED),
+        (b"ZTEN000", NotZTensorError, Reason.TRUNCATED),
+        (MAGIC_1, ContainerError, Reason.TRUNCATED),
+        (MAGIC_1 + bytes(15), ContainerError, Reason.TRUNCATED),
+        (MAGIC_0_1 + bytes(7), ContainerError, Reason.TRUNCATED),
+        (b"GGUF\x03\x00\x00\x00" + bytes(64), NotZTensorError, Reason.NOT_ZTENSOR),
+        (b"\x00" * 64, NotZTensorError, Reason.NOT_ZTENSOR),
+        (b"ZTEM1000" + bytes(64), NotZTensorError, Reason.NOT_ZTENSOR),
+        (b"ZTEN1001" + bytes(64), NotZTensorError, Reason.HEADER_MAGIC),
+        (b"ZTEN0000" + bytes(64), NotZTensorError, Reason.HEADER_MAGIC),
+        (MAGIC_2 + bytes(64), ContainerError, Reason.FOOTER_MAGIC),
+        (MAGIC_1 + bytes(64), ContainerError, Reason.FOOTER_MAGIC),
+        (MAGIC_1 + bytes(8) + size(1) + MAGIC_0_1, ContainerError, Reason.FOOTER_MAGIC),
+        (MAGIC_1 + bytes(8) + size(9), ContainerError, Reason.FOOTER_MAGIC),
+        (MAGIC_1 + bytes(8) + size(9) + MAGIC_1, ContainerError, Reason.MANIFEST_SIZE),
+        (MAGIC_1 + bytes(8) + size(2**64 - 1) + MAGIC_1, ContainerError, Reason.MANIFEST_SIZE),
+        (MAGIC_0_1 + bytes(8) + size(9), ContainerError, Reason.MANIFEST_SIZE),
+        (MAGIC_0_1 + bytes(8) + size(2**64 - 1), ContainerError, Reason.MANIFEST_SIZE),
+        (MAGIC_0_1 + size(0), ContainerError, Reason.MANIFEST_SIZE),
+        (MAGIC_0_1 + bytes(8) + size(0), ContainerError, Reason.MANIFEST_SIZE),
+    ],
+    ids=[
+        "empty",
+        "two bytes",
+        "seven bytes of 1.x",
+        "seven bytes of 0.1",
+        "header only",
+        "one byte short",
+        "0.1, one byte short",
+        "another format",
+        "zeros",
+        "not our first letters",
+        "damaged last letter",
+        "damaged middle",
+        "2.x",
+        "footer of zeros",
+        "footer of 0.1",
+        "1.0, one byte more than there is",
+        "one byte more than there is",
+        "largest number",
+        "0.1, one byte more than there is",
+        "0.1, largest number",
+        "0.1, no index",
+        "0.1, no index behind blobs",
+    ],
+)
+def test_what_no_manifest_is_found_in(
+    file: bytes, kind: type[ZTensorError], reason: Reason
+) -> None:
+    with pytest.raises(kind) as caught:
+        look(file)
+    assert caught.value.reason is reason
+    assert str(caught.value).isascii()
+
+
+@pytest.mark.parametrize(
+    ("head", "footer"), [(MAGIC_1, MAGIC_1), (MAGIC_0_1, b"")], ids=["1.2", "0.1"]
+)
+def test_the_cap_on_manifests_is_inclusive_and_named(head: bytes, footer: bytes) -> None:
+    tail = (size(100) + footer)[-TAIL_BYTES:]
+    frame = locate(head, tail.rjust(TAIL_BYTES, b"\0"), 10_000, Limits(manifest_bytes=100))
+    assert frame.manifest_length == 100
+    with pytest.raises(LimitError) as caught:
+        locate(head, tail.rjust(TAIL_BYTES, b"\0"), 10_000, Limits(manifest_bytes=99))
+    assert caught.value.reason is Reason.LIMIT_MANIFEST
+    assert "Limits.manifest_bytes" in str(caught.value)
+
+
+def test_by_default_a_manifest_has_up_to_a_gibibyte() -> None:
+    """1.2 section 5, step 4; nothing is allocated to find that out."""
+    assert locate(MAGIC_1, size(GIB) + MAGIC_1, 4 * GIB).manifest_length == GIB
+    with pytest.raises(LimitError):
+        locate(MAGIC_1, size(GIB + 1) + MAGIC_1, 4 * GIB)
+    with pytest.raises(ContainerError):
+        locate(MAGIC_1, bytes(8) + size(GIB + 1), 4 * GIB)  # as 1.0: no such manifest there
+
+
+def test_the_caps_on_manifests_of_2_are_inclusive() -> None:
+    def look_for(length: int, limits: Limits) -> Frame:
+        footer = struct.pack("<QQQII8s", 4096, length, 1, 2, 0, MAGIC_2)
+        return locate(MAGIC_2, footer, 4 * GIB, limits)
+
+    for most, limits in ((100, Limits(manifest_bytes=100)), (GIB, Limits(manifest_bytes=2 * GIB))):
+        assert look_for(most, limits).manifest_length == most
+        with pytest.raises(LimitError, match=f"at most {most} bytes"):
+            look_for(most + 1, limits)

@@ -1,0 +1,288 @@
+"""The schema of 2.x beyond what the corpus shows: what is kept, what it costs, how it is said."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedVersionError
+from ztensor.limits import Limits
+from ztensor.spec.container.framing import Container, locate
+from ztensor.spec.model.problem import MOST_PROBLEMS
+from ztensor.spec.wire import cbor
+from ztensor.testing.builder_2 import File2, dense, footer, one_object
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ztensor.spec.model.problem import Problem
+
+
+def reason_of(data: bytes, **options: Any) -> Reason | None:
+    with pytest.raises(ztensor.ZTensorError) as caught:
+        ztensor.open(data, **options)
+    return caught.value.reason
+
+
+def test_the_footer_tells_where_the_manifest_is() -> None:
+    data = one_object()
+    frame = locate(data[:8], data[-40:], len(data))
+    assert frame.container is Container.V2
+    assert frame.manifest_offset % 4096 == 0
+    assert cbor.decode(data[frame.manifest_offset :][: frame.manifest_length], strict=True)
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, 2 << 24])
+def test_another_version_asks_for_a_newer_reader(version: int) -> None:
+    data = one_object()[:-40] + footer(4096, 1, 0, version)
+    with pytest.raises(UnsupportedVersionError, match="newer"):
+        ztensor.open(data)
+
+
+def test_what_a_file_says_is_kept() -> None:
+    file = File2()
+    part = file.part(np.arange(6, dtype=np.uint16))
+    root = {
+        "objects": {"w": dense(part, [2, 3], attributes={"unit": "m"})},
+        "attributes": {"step": 7, "note": [None, b"x", {"y": 1.5}]},
+    }
+    with ztensor.open(file.seal(root)) as reader:
+        assert reader.version == "2"
+        assert reader.attributes == root["attributes"]
+        metadata = reader.metadata("w")
+        assert metadata.attributes == {"unit": "m"}
+        assert metadata.components["data"].digest == part["digest"]
+        assert metadata.components["data"].offset == 4096
+        np.testing.assert_array_equal(reader["w"], np.arange(6).reshape(2, 3))
+        assert reader.verify().outcome == "ok"
+
+
+def test_unknown_fields_are_ignored_also_where_their_key_is_no_text() -> None:
+    file = File2()
+    part = cbor.Pairs([*file.part(np.zeros(3)).items(), (7, "x")])
+    fields = {**dense({}, [3]), "new": 1, "parts": {"data": part}}
+    entry = cbor.Pairs([*fields.items(), (-1, [1])])
+    root = cbor.Pairs([("objects", {"w": entry}), (b"x", 1), ("later", {})])
+    with ztensor.open(file.seal(cbor.encode(root))) as reader:
+        assert reader["w"].shape == (3,)
+
+
+def test_every_problem_is_told() -> None:
+    file = File2()
+    good = file.part(np.zeros(3))
+    root = {"objects": {"a": dense(good | {"dtype": "f99"}, [3]), "b": dense(good, [4])}}
+    with pytest.raises(ManifestError) as caught:
+        ztensor.open(file.seal(root))
+    assert [problem.object_name for problem in caught.value.problems] == ["a"]
+    root = {"objects": {"a": dense(good | {"dtype": 1}, [3]), "b": {"shape": None}}}
+    with pytest.raises(ManifestError) as caught:
+        ztensor.open(file.seal(root))
+    assert {problem.object_name for problem in caught.value.problems} == {"a", "b"}
+
+
+def test_objects_may_share_a_blob_and_not_a_part_of_one() -> None:
+    file = File2()
+    part = file.part(np.arange(4, dtype=np.float32))
+    tied = {"a": dense(part, [4]), "b": dense(part | {"dtype": "i32"}, [2, 2])}
+    with ztensor.open(file.seal({"objects": tied})) as reader:
+        assert reader["a"].tobytes() == reader["b"].tobytes()
+    file = File2()
+    part = file.part(np.arange(2048, dtype=np.float32))
+    offset, length = part["blob"]
+    inside = file.part(np.zeros(0)) | {"blob": [offset + 4096, length - 4096]}
+    inside["dtype"] = "f32"
+    root = {"objects": {"a": dense(part, [2048]), "b": dense(inside, [1024])}}
+    assert reason_of(file.seal(root)) is Reason.BLOB_OVERLAP
+
+
+@pytest.mark.parametrize("word", ["raw", "zstd"])
+def test_encodings_of_1_x_mean_nothing_here(word: str) -> None:
+    file = File2()
+    part = file.part(np.zeros(3), encoding=word, decoded_length=24)
+    with ztensor.open(file.seal({"objects": {"w": dense(part, [3])}})) as reader:
+        with pytest.raises(ztensor.UnsupportedError) as caught:
+            reader.read("w")
+        assert caught.value.reason is Reason.UNKNOWN_ENCODING
+
+
+def test_an_unknown_type_is_not_read_as_its_storage() -> None:
+    file = File2()
+    part = file.part(np.zeros(3, np.uint8), type="x.new/1")
+    objects = {"w": dense(part, [99]), "odd": dense(part, [7], layout="acme.blocks/1")}
+    with ztensor.open(file.seal({"objects": objects})) as reader:
+        with pytest.raises(ztensor.UnsupportedError) as caught:
+            reader.read("w")
+        assert caught.value.reason is Reason.UNKNOWN_TYPE
+        found = reader.read("odd").components["data"]  # no one says what it is: its bytes
+        assert found.dtype == np.uint8
+        assert found.tolist() == [0, 0, 0]
+
+
+def test_a_bool_is_0_or_1_however_it_is_read() -> None:
+    file = File2()
+    part = file.part(np.array([0, 1, 2], np.uint8), type="bool")
+    good = file.part(np.array([True, False]))
+    data = file.seal({"objects": {"w": dense(part, [3]), "good": dense(good, [2])}})
+    for mmap in (True, False):
+        with ztensor.open(data, mmap=mmap) as reader:
+            assert reader["good"].tolist() == [True, False]
+            assert reader["good"].dtype == np.bool_
+            ways: list[Callable[[], object]] = [
+                functools.partial(reader.read_numpy, "w"),
+                functools.partial(reader.read_numpy, "w", copy=True),
+                functools.partial(reader.get_slice("w").__getitem__, slice(1, None)),
+                functools.partial(reader.read_into, "w", np.zeros(3, np.bool_)),
+            ]
+            for read in ways:
+                with pytest.raises(ztensor.FormatError) as caught:
+                    read()
+                assert caught.value.reason is Reason.BOOL_VALUE
+            assert [problem.reason for problem in reader.verify().problems] == [Reason.BOOL_VALUE]
+
+
+def test_depth_is_that_of_the_text_and_of_the_limits() -> None:
+    def nested(levels: int) -> bytes:
+        value: object = 1
+        for _ in range(levels):
+            value = [value]
+        file = File2()
+        return file.seal({"objects": {}, "attributes": {"x": value}})
+
+    ztensor.open(nested(30)).close()
+    assert reason_of(nested(31)) is Reason.CBOR_FORM
+    for depth, reason in ((31, Reason.LIMIT_DEPTH), (32, Reason.CBOR_FORM), (33, Reason.CBOR_FORM)):
+        assert reason_of(nested(31), limits=Limits(depth=depth)) is reason
+    assert reason_of(nested(30), limits=Limits(depth=20)) is Reason.LIMIT_DEPTH
+    ztensor.open(nested(30), limits=Limits(depth=32)).close()
+
+
+@pytest.mark.slow
+def test_what_listing_costs_is_charged() -> None:
+    names = {
+        f"{number:05}": dense({"dtype": "u8", "blob": [4096, 0]}, [0]) for number in range(9999)
+    }
+    data = File2().seal({"objects": names})
+    assert len(ztensor.open(data)) == 9999
+    with pytest.raises(LimitError) as caught:
+        ztensor.open(data, limits=Limits(cost_floor=1 << 20, cost_factor=1))
+    assert caught.value.reason is Reason.LIMIT_COST
+
+
+def test_migrating_takes_all_of_it(tmp_path: Path) -> None:
+    path, new = tmp_path / "m.zt", tmp_path / "n.zt"
+    path.write_bytes(one_object())
+    report = ztensor.migrate(path, new, version="1.2.0")
+    assert not report.lost
+    with ztensor.open(path) as old, ztensor.open(new) as found:
+        assert found.version == "1.2.0"
+        np.testing.assert_array_equal(old["w"], found["w"])
+        assert str(found.metadata("w").components["data"].digest).startswith("crc32c:")
+
+
+def problems_of(root: Any) -> list[Problem]:
+    with pytest.raises(ManifestError) as caught:
+        ztensor.open(File2().seal(root))
+    return list(caught.value.problems)
+
+
+EMPTY: dict[str, Any] = {"dtype": "u8", "blob": [4096, 0]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "reason"),
+    [
+        ({"parts": {}}, ("parts",), Reason.COMPONENT_MISSING),
+        ({"parts": None}, ("parts",), Reason.FIELD_TYPE),
+        ({"parts": {"data": EMPTY | {"encoding": "a.b/1"}}}, ("decoded_length",), None),
+        ({"parts": {"data": EMPTY | {"decoded_length": 0}}}, ("encoding",), None),
+    ],
+)
+def test_one_broken_rule_is_one_problem(
+    fields: dict[str, Any], path: tuple[str, ...], reason: Reason | None
+) -> None:
+    (problem,) = problems_of({"objects": {"w": {**dense({}, [0]), **fields}}})
+    assert problem.reason is (reason or Reason.FIELD_MISSING)
+    assert problem.path[-1:] == path
+
+
+@pytest.mark.parametrize("length", [1023, 1024, 1025, 1026])
+@pytest.mark.parametrize("letter", ["n", "é"])
+def test_a_name_has_up_to_1024_bytes(letter: str, length: int) -> None:
+    name = letter * (length // len(letter.encode()))
+    for root in (
+        {"objects": {name: dense(EMPTY, [0])}},
+        {"objects": {"w": {**dense({}, [0]), "layout": "a.b/1", "parts": {name: EMPTY}}}},
+        {"objects": {}, "attributes": {name: 1}},
+    ):
+        data = File2().seal(root)
+        if len(name.encode()) <= 1024:
+            ztensor.open(data).close()
+        else:
+            assert reason_of(data) is Reason.FIELD_VALUE
+
+
+@pytest.mark.parametrize("cut", [b"\xa1\x67objects", b"\xa1", b"\xa1\x67objects\xa1"])
+def test_a_manifest_that_is_cut_is_truncated(cut: bytes) -> None:
+    assert reason_of(File2().seal(cut)) is Reason.CBOR_TRUNCATED
+
+
+SHARD = {"size": 48, "digest": "xxh3:" + "0" * 16}
+
+
+@pytest.mark.parametrize(("size", "is_right"), [(47, False), (48, True), (49, True)])
+def test_a_shard_has_room_for_header_and_footer(size: int, *, is_right: bool) -> None:
+    data = File2().seal({"shards": {"one": SHARD | {"size": size}}, "objects": {}})
+    if is_right:
+        ztensor.open(data).close()
+    else:
+        assert reason_of(data) is Reason.FIELD_VALUE
+
+
+def test_blobs_that_overlap_in_a_shard_are_told_with_its_name() -> None:
+    parts = [EMPTY | {"blob": [4096, length], "shard": "one"} for length in (8, 4)]
+    objects = {f"{at}": dense(part, [part["blob"][1]]) for at, part in enumerate(parts)}
+    root = {"shards": {"one": SHARD | {"size": 9999}}, "objects": objects}
+    (problem,) = problems_of(root)
+    assert problem.reason is Reason.BLOB_OVERLAP
+    found = "found [4096, 4100] and [4096, 4104]"
+    assert problem.message == f"expected equal or disjoint blobs of shard 'one', {found}"
+    for entry in objects.values():
+        del entry["parts"]["data"]["shard"]
+    file = File2()
+    file.blob(bytes(8))
+    with pytest.raises(ManifestError, match=f"disjoint blobs, {re.escape(found)}"):
+        ztensor.open(file.seal({"objects": objects}))
+
+
+@pytest.mark.parametrize("count", [MOST_PROBLEMS - 1, MOST_PROBLEMS, MOST_PROBLEMS + 9])
+def test_so_many_problems_are_told_and_no_more(count: int) -> None:
+    names = [f"{at:04}" for at in range(count)]
+    wrong = EMPTY | {"dtype": "f99"}
+    for root in (
+        {"objects": dict.fromkeys(names, dense(wrong, [0]))},
+        {"objects": {"w": dense({}, [0], parts=dict.fromkeys(names, wrong))}},
+        {"objects": {}, "shards": dict.fromkeys(names, SHARD | {"size": 1})},
+    ):
+        assert len(problems_of(root)) == min(count, MOST_PROBLEMS)
+
+
+@pytest.mark.parametrize("place", ["attributes", "object", "part"])
+def test_what_an_object_keeps_stays_charged(place: str) -> None:
+    """What is let go before the next object is decoded is charged for one of them alone."""
+    long = [1.5] * 1000
+    fields: dict[str, Any] = {"x": long} if place == "object" else {}
+    if place == "attributes":
+        fields = {"attributes": {"x": long}}
+    part = EMPTY | ({"x": long} if place == "part" else {})
+    kept = {f"{at:02}": dense(part, [0], **fields) for at in range(50)}
+    limits = Limits(cost_floor=1 << 20, cost_factor=1)
+    with pytest.raises(LimitError, match="bytes of memory"):
+        ztensor.open(File2().seal({"objects": kept}), limits=limits)
+    few = dict(list(kept.items())[:10])
+    ztensor.open(File2().seal({"objects": few}), limits=limits).close()

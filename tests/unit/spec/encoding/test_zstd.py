@@ -1,0 +1,933 @@
+"""Frames are built by hand from RFC 8878, so that each rule can be broken on its own."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import subprocess
+import sys
+import threading
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    EncodingError,
+    LimitError,
+    MissingDependencyError,
+    Reason,
+    SourceError,
+    UnsupportedError,
+    ZTensorError,
+)
+from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.spec.encoding.zstd import codec, frames
+from ztensor.spec.encoding.zstd.codec import FRAME_BYTES, Zstd
+from ztensor.spec.encoding.zstd.frames import walk_frames
+from ztensor.spec.encoding.zstd.libraries import bind_standard_library, bind_zstandard, find_binding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.spec.encoding.zstd.libraries import Binding, Decoder, Encoder
+
+MIB = 1 << 20
+MAGIC = bytes.fromhex("28b52ffd")
+RAW, RLE, COMPRESSED, RESERVED = range(4)
+
+Block = tuple[int, int, bytes]  # kind, Block_Size, what follows the block header
+
+
+# --- Builders -------------------------------------------------------------------------------
+
+
+def raw(data: bytes) -> Block:
+    return RAW, len(data), data
+
+
+def rle(byte: bytes, count: int) -> Block:
+    return RLE, count, byte
+
+
+def block(kind: int, size: int, payload: bytes, *, is_last: bool) -> bytes:
+    return (is_last | kind << 1 | size << 3).to_bytes(3, "little") + payload
+
+
+def frame(
+    *blocks: Block,
+    size: int | None = None,
+    size_bytes: int = 8,
+    window: int | None = 0,
+    dictionary: bytes = b"",
+    checksum: bytes = b"",
+    flags: int = 0,
+) -> bytes:
+    """Build a frame.
+
+    Args:
+        blocks: the last one gets the flag that says so.
+        size: declared content size, or None.
+        size_bytes: width of its field: 1 (single-segment only), 2, 4 or 8.
+        window: the window descriptor's byte (0 is 1 KiB), or None for a single-segment frame.
+        dictionary: the dictionary id's field: 0, 1, 2 or 4 bytes.
+        checksum: four bytes, or none.
+        flags: further bits of the frame header descriptor.
+    """
+    flags |= {0: 0, 1: 1, 2: 2, 4: 3}[len(dictionary)]
+    flags |= 0x04 if checksum else 0
+    head = b""
+    if window is None:
+        flags |= 0x20
+    else:
+        head += bytes([window])
+    head += dictionary
+    if size is not None:
+        flags |= {1: 0, 2: 1, 4: 2, 8: 3}[size_bytes] << 6
+        head += (size - 256 if size_bytes == 2 else size).to_bytes(size_bytes, "little")
+    body = b"".join(
+        block(*each, is_last=number == len(blocks)) for number, each in enumerate(blocks, 1)
+    )
+    return MAGIC + bytes([flags]) + head + body + checksum
+
+
+def skippable(payload: bytes, variant: int = 0) -> bytes:
+    return bytes([0x50 + variant, 0x2A, 0x4D, 0x18]) + len(payload).to_bytes(4, "little") + payload
+
+
+def without_size(one_frame: bytes, window: int = 0x70) -> bytes:
+    """Return a frame of the library with another header: 16 MiB of window, no content size."""
+    return frame(window=window) + one_frame[_header_length(one_frame) :]
+
+
+def single_segment(one_frame: bytes, size: int) -> bytes:
+    return frame(window=None, size=size) + one_frame[_header_length(one_frame) :]
+
+
+def _header_length(one_frame: bytes) -> int:
+    flags = one_frame[4]
+    is_single = flags >> 5 & 1
+    return 6 - is_single + (0, 1, 2, 4)[flags & 3] + (is_single, 2, 4, 8)[flags >> 6]
+
+
+class Mapped:
+    """Stored bytes that hand out views of one buffer."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = memoryview(data)
+        self.length = len(data)
+        self.reads: list[tuple[int, int]] = []
+
+    def read(self, offset: int, length: int) -> memoryview:
+        assert 0 <= offset <= offset + length <= self.length
+        self.reads.append((offset, length))
+        return self.data[offset : offset + length]
+
+
+class Copied(Mapped):
+    """Stored bytes that copy what is asked for, as reading from a file does."""
+
+    def read(self, offset: int, length: int) -> memoryview:
+        return memoryview(bytes(super().read(offset, length)))
+
+
+@pytest.fixture(params=[Mapped, Copied])
+def stored_kind(request: pytest.FixtureRequest) -> type[Mapped]:
+    kind: type[Mapped] = request.param
+    return kind
+
+
+BINDINGS: dict[str, Callable[[Any], Binding]] = {
+    "zstandard": bind_zstandard,
+    "compression.zstd": bind_standard_library,
+    "backports.zstd": bind_standard_library,  # the standard library's module for older Pythons
+}
+
+
+def installed(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+@pytest.fixture(params=[name for name in BINDINGS if installed(name)])
+def binding(request: pytest.FixtureRequest) -> Binding:
+    return BINDINGS[request.param](importlib.import_module(request.param))
+
+
+@pytest.mark.parametrize("name", BINDINGS)
+def test_binding_is_under_test(name: str) -> None:
+    """Show in the output which libraries this run went without."""
+    if not installed(name):
+        pytest.skip(f"{name} is not installed")
+    assert issubclass(importlib.import_module(name).ZstdError, Exception)
+
+
+@pytest.fixture
+def encoding(binding: Binding) -> Zstd:
+    return Zstd(binding)
+
+
+def decode(encoding: Zstd, stored: Mapped, length: int, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """Decode in every way the contract has; they must agree."""
+    encoding.require_length(stored, length, limits)
+    guard = bytearray(b"\xee" * (length + 16))
+    with memoryview(guard) as view:
+        encoding.decode_into(stored, view[:length], limits)
+    assert guard[length:] == b"\xee" * 16
+    for expected in (length, None):
+        chunks = [bytes(chunk) for chunk in encoding.decode_chunks(stored, expected, limits)]
+        assert b"".join(chunks) == guard[:length]
+        assert all(0 < len(chunk) <= codec.CHUNK_BYTES for chunk in chunks)
+    return bytes(guard[:length])
+
+
+def refusals(
+    encoding: Zstd, stored: Mapped, length: int, limits: Limits = DEFAULT_LIMITS
+) -> dict[str, ZTensorError]:
+    """Return the error of each way to decode; `check` may pass what needs decoding to notice."""
+    errors = {}
+    try:
+        encoding.require_length(stored, length, limits)
+    except ZTensorError as error:
+        errors["check"] = error
+    with pytest.raises(ZTensorError) as into:
+        encoding.decode_into(stored, memoryview(bytearray(length)), limits)
+    with pytest.raises(ZTensorError) as chunks:
+        for _ in encoding.decode_chunks(stored, length, limits):
+            pass
+    return errors | {"into": into.value, "chunks": chunks.value}
+
+
+def text_like(length: int, seed: int = 1) -> bytes:
+    words = [b"alpha ", b"beta ", b"gamma ", b"delta ", b"epsilon "]
+    return b"".join(random.Random(seed).choices(words, k=length // 4))[:length].ljust(length)
+
+
+def noise(length: int, seed: int = 1) -> bytes:
+    return random.Random(seed).randbytes(length)
+
+
+def encoded(data: bytes, level: int = 3) -> bytes:
+    """Return one frame."""
+    return b"".join(Zstd().encode(memoryview(data), level=level, frame_bytes=16 * MIB))
+
+
+# --- The walker -----------------------------------------------------------------------------
+
+Z = b"zTensor"
+Z_CHECKSUM = bytes.fromhex("9ef67bc2")  # low half of XXH64 of those seven bytes
+
+WALKED = {
+    "size-1": (frame(raw(Z), size=7, size_bytes=1, window=None), (7, 7, True, 7)),
+    "size-2": (frame(raw(bytes(300)), size=300, size_bytes=2, window=None), (300, 300, True, 300)),
+    "size-4": (frame(raw(Z), size=7, size_bytes=4, window=None), (7, 7, True, 7)),
+    "size-8": (frame(raw(Z), size=7, size_bytes=8, window=None), (7, 7, True, 7)),
+    "size-and-window": (frame(raw(Z), size=7), (7, 1024, False, 7)),
+    "no-size": (frame(raw(Z)), (None, 1024, False, 7)),
+    "window-mantissa": (frame(raw(Z), window=3 << 3 | 5), (None, 13312, False, 7)),
+    "window-largest-allowed": (frame(raw(Z), window=17 << 3), (None, 128 * MIB, False, 7)),
+    "checksum": (frame(raw(Z), checksum=Z_CHECKSUM), (None, 1024, False, 7)),
+    "dictionary-0": (frame(raw(Z), dictionary=bytes(4)), (None, 1024, False, 7)),
+    "unused-bit": (frame(raw(Z), flags=0x10), (None, 1024, False, 7)),
+    "empty": (frame(raw(b"")), (None, 1024, False, 0)),
+    "empty-with-size": (frame(raw(b""), size=0, size_bytes=1, window=None), (0, 0, True, 0)),
+    "rle": (frame(rle(b"a", 900), raw(Z)), (None, 1024, False, 907)),
+}
+
+# Headers only: what the blocks hold is not looked at.
+BOUNDS = {
+    "compressed-by-window": (frame((COMPRESSED, 4, bytes(4)), window=0), 1024),
+    "compressed-by-block": (frame((COMPRESSED, 4, bytes(4)), window=17 << 3), 128 << 10),
+    "compressed-by-size": (frame((COMPRESSED, 4, bytes(4)), window=None, size=50), 50),
+    "mixed": (frame(raw(Z), (COMPRESSED, 4, bytes(4)), rle(b"a", 5)), 7 + 1024 + 5),
+}
+
+
+@pytest.mark.parametrize(("data", "facts"), WALKED.values(), ids=WALKED)
+def test_walk_reads_the_header(
+    data: bytes, facts: tuple[object, ...], stored_kind: type[Mapped], encoding: Zstd
+) -> None:
+    (found,) = walk_frames(stored_kind(data), DEFAULT_LIMITS)
+    assert found[:3] == (0, len(data), False)
+    assert found[3:] == facts
+    assert len(decode(encoding, stored_kind(data), found.most_length)) == found.most_length
+
+
+@pytest.mark.parametrize(("data", "bound"), BOUNDS.values(), ids=BOUNDS)
+def test_walk_bounds_what_blocks_can_decode_to(data: bytes, bound: int) -> None:
+    (found,) = walk_frames(Mapped(data), DEFAULT_LIMITS)
+    assert found.most_length == bound
+
+
+def test_walk_yields_frames_in_order(stored_kind: type[Mapped]) -> None:
+    parts = [data for data, _ in WALKED.values()]
+    parts += [skippable(b"whatever", variant) for variant in range(16)] + [skippable(b"")]
+    random.Random(5).shuffle(parts)
+    found = list(walk_frames(stored_kind(b"".join(parts)), DEFAULT_LIMITS))
+    position = 0
+    for part, each in zip(parts, found, strict=True):
+        assert (each.start, each.stop) == (position, position + len(part))
+        assert each.is_skippable == (part[:4] != MAGIC)
+        position = each.stop
+
+
+def test_walk_of_a_copying_source_reads_little() -> None:
+    stored = Copied(frame(*[raw(bytes(128 << 10))] * 100, window=60))
+    assert next(walk_frames(stored, DEFAULT_LIMITS)).most_length == 100 * (128 << 10)
+    assert sum(length for _, length in stored.reads) <= 101 * frames.LOOK_BYTES + 32
+
+
+def test_walk_of_tiny_blocks_does_not_read_each() -> None:
+    stored = Copied(frame(*[raw(b"a")] * 100_000))
+    assert next(walk_frames(stored, DEFAULT_LIMITS)).most_length == 100_000
+    assert len(stored.reads) <= stored.length // frames.LOOK_BYTES * 1.01 + 3
+
+
+def test_walk_of_a_mapped_source_takes_one_view() -> None:
+    stored = Mapped(frame(*[raw(bytes(128 << 10))] * 100, window=60))
+    assert next(walk_frames(stored, DEFAULT_LIMITS)).most_length == 100 * (128 << 10)
+    assert len(stored.reads) == 3
+    assert stored.reads[-1] == (0, stored.length)
+
+
+def test_equal_ends_do_not_make_a_copying_source_look_mapped() -> None:
+    stored = Copied(skippable(bytes(5 * MIB)))
+    assert next(walk_frames(stored, DEFAULT_LIMITS)).is_skippable
+    assert max(length for _, length in stored.reads) <= frames.LOOK_BYTES
+
+
+GOOD = frame(raw(Z), size=7, size_bytes=1, window=None, checksum=Z_CHECKSUM)
+
+FAULTS = {
+    "no-bytes": (b"", Reason.ENCODING_TRUNCATED),
+    "not-zstd": (b"PK\x03\x04 is a zip", Reason.ENCODING_MALFORMED),
+    "old-magic": (b"\x27" + GOOD[1:], Reason.ENCODING_MALFORMED),
+    "trailing-garbage": (GOOD + b"garbage", Reason.ENCODING_MALFORMED),
+    "trailing-zero": (GOOD + b"\0", Reason.ENCODING_MALFORMED),
+    "trailing-magic": (GOOD + MAGIC, Reason.ENCODING_TRUNCATED),
+    "half-a-magic": (GOOD + MAGIC[:2], Reason.ENCODING_TRUNCATED),
+    "short-skippable": (GOOD + skippable(b"1234")[:-1], Reason.ENCODING_TRUNCATED),
+    "skippable-header": (GOOD + skippable(b"")[:-1], Reason.ENCODING_TRUNCATED),
+    "skippable-4-gib": (GOOD + skippable(b"")[:4] + b"\xff" * 4, Reason.ENCODING_TRUNCATED),
+    "reserved-bit": (frame(raw(Z), flags=0x08), Reason.ENCODING_MALFORMED),
+    "reserved-block": (frame((RESERVED, 7, Z)), Reason.ENCODING_MALFORMED),
+    "reserved-second-block": (frame(raw(b""), (RESERVED, 7, Z)), Reason.ENCODING_MALFORMED),
+    "no-last-block": (
+        frame(raw(Z))[:-10] + block(*raw(Z), is_last=False),
+        Reason.ENCODING_TRUNCATED,
+    ),
+    "block-goes-on": (frame((RAW, 1024, Z)), Reason.ENCODING_TRUNCATED),
+    "compressed-0": (frame((COMPRESSED, 0, b""), raw(Z)), Reason.ENCODING_MALFORMED),
+    "compressed-1": (frame((COMPRESSED, 1, b"a"), raw(Z)), Reason.ENCODING_MALFORMED),
+    "raw-over-window": (frame(raw(bytes(1025))), Reason.ENCODING_MALFORMED),
+    "rle-over-window": (frame(rle(b"a", 1025)), Reason.ENCODING_MALFORMED),
+    "rle-over-size": (frame(rle(b"a", 8), size=7, window=None), Reason.ENCODING_MALFORMED),
+    "block-over-128-kib": (frame(rle(b"a", (128 << 10) + 1), window=60), Reason.ENCODING_MALFORMED),
+    "dictionary-1": (frame(raw(Z), dictionary=b"\x99"), Reason.UNKNOWN_ENCODING),
+    "dictionary-2": (frame(raw(Z), dictionary=b"\0\x99"), Reason.UNKNOWN_ENCODING),
+    "dictionary-4": (frame(raw(Z), dictionary=b"\0\0\0\x99"), Reason.UNKNOWN_ENCODING),
+    "dictionary-second": (frame(raw(Z)) + frame(dictionary=b"\x99"), Reason.UNKNOWN_ENCODING),
+    "window-just-over": (frame(raw(Z), window=17 << 3 | 1), Reason.LIMIT_WINDOW),
+    "window-largest": (frame(raw(Z), window=0xFF), Reason.LIMIT_WINDOW),
+    "window-with-size": (frame(raw(Z), size=7, window=0xFF), Reason.LIMIT_WINDOW),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), FAULTS.values(), ids=FAULTS)
+def test_structural_faults(
+    data: bytes, reason: Reason, stored_kind: type[Mapped], encoding: Zstd
+) -> None:
+    with pytest.raises(ZTensorError) as walked:
+        list(walk_frames(stored_kind(data), DEFAULT_LIMITS))
+    errors = refusals(encoding, stored_kind(data), 7)
+    assert set(errors) == {"check", "into", "chunks"}
+    for error in [walked.value, *errors.values()]:
+        assert error.reason is reason
+
+
+def test_every_cut_is_a_truncation(stored_kind: type[Mapped], encoding: Zstd) -> None:
+    parts = [skippable(b"note"), GOOD, frame(rle(b"a", 9), raw(Z), size=16, dictionary=b"\0")]
+    data = b"".join(parts)
+    ends = {len(parts[0]), len(parts[0] + parts[1])}  # a cut between frames is only too short
+    for cut in range(len(data)):
+        wanted = Reason.DECODED_SHORT if cut in ends else Reason.ENCODING_TRUNCATED
+        errors = refusals(encoding, stored_kind(data[:cut]), 23)
+        assert {error.reason for error in errors.values()} == {wanted}, cut
+
+
+def test_messages_say_what_to_do() -> None:
+    errors = refusals(Zstd(), Mapped(frame(raw(Z), window=0xFF)), 7)
+    assert isinstance(errors["into"], LimitError)
+    assert "Limits.window_log" in str(errors["into"])
+    errors = refusals(Zstd(), Mapped(frame(raw(Z), dictionary=b"\x99")), 7)
+    assert isinstance(errors["into"], UnsupportedError)
+    assert "needs dictionary 153" in str(errors["into"])
+
+
+def test_a_raised_window_cap_lets_the_frame_in(encoding: Zstd) -> None:
+    data = frame(raw(Z), window=18 << 3)
+    assert decode(encoding, Mapped(data), 7, Limits(window_log=28)) == Z
+    assert refusals(encoding, Mapped(data), 7)["check"].reason is Reason.LIMIT_WINDOW
+
+
+# --- require_length -------------------------------------------------------------------------
+
+LENGTHS = {
+    "declared": (frame(raw(Z), size=7), 7, 7),
+    "declared-twice": (frame(raw(Z), size=7) * 2, 14, 14),
+    "raw": (frame(raw(Z), rle(b"a", 3)), 0, 10),
+    "compressed": (frame((COMPRESSED, 4, bytes(4)), window=17 << 3), 0, 128 << 10),
+    "one-declared": (frame(raw(Z), size=7) + frame(rle(b"a", 3)), 7, 10),
+    "skippable": (skippable(bytes(100)), 0, 0),
+}
+
+
+@pytest.mark.parametrize(("data", "least", "most"), LENGTHS.values(), ids=LENGTHS)
+def test_require_length(data: bytes, least: int, most: int) -> None:
+    Zstd().require_length(Mapped(data), least, DEFAULT_LIMITS)
+    Zstd().require_length(Mapped(data), most, DEFAULT_LIMITS)
+    with pytest.raises(EncodingError) as caught:
+        Zstd().require_length(Mapped(data), most + 1, DEFAULT_LIMITS)
+    assert caught.value.reason is Reason.DECODED_SHORT
+    with pytest.raises(EncodingError) as caught:
+        Zstd().require_length(Mapped(data), least - 1, DEFAULT_LIMITS)
+    assert caught.value.reason is Reason.DECODED_LONG
+
+
+@pytest.mark.parametrize("claim", [17 << 30, 1 << 42, (1 << 64) - 1])
+def test_a_claim_of_terabytes_over_few_bytes_fails_first(claim: int) -> None:
+    for data in (encoded(bytes(96)), frame((COMPRESSED, 4, bytes(4)), size=claim, window=None)):
+        with pytest.raises(EncodingError) as caught:
+            Zstd().require_length(Mapped(data), claim, DEFAULT_LIMITS)
+        assert caught.value.reason is Reason.DECODED_SHORT
+
+
+def test_the_decoded_cap() -> None:
+    limits = Limits(decoded_bytes=6)
+    errors = refusals(Zstd(), Mapped(frame(raw(Z))), 7, limits)
+    assert len(errors) == 3
+    for error in errors.values():
+        assert isinstance(error, LimitError)
+        assert error.reason is Reason.LIMIT_DECODED
+        assert "Limits.decoded_bytes" in str(error)
+
+
+def test_require_length_needs_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide_libraries(monkeypatch)
+    Zstd().require_length(Mapped(GOOD), 7, DEFAULT_LIMITS)
+
+
+# --- Decoding -------------------------------------------------------------------------------
+
+CONTENTS = {
+    "empty": b"",
+    "one": b"a",
+    "zeros": bytes(90_000),
+    "text": text_like(90_000),
+    "noise": noise(90_000),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+@pytest.mark.parametrize("level", [-5, 1, 3, 19])
+def test_what_was_encoded_decodes(
+    content: bytes, level: int, stored_kind: type[Mapped], encoding: Zstd
+) -> None:
+    data = b"".join(encoding.encode(memoryview(content), level=level))
+    assert decode(encoding, stored_kind(data), len(content)) == content
+    streamed = without_size(data)
+    assert decode(encoding, stored_kind(streamed), len(content)) == content
+
+
+def test_frames_of_every_kind_in_one_component(stored_kind: type[Mapped], encoding: Zstd) -> None:
+    text, random_bytes = text_like(5000), noise(2000)
+    parts: list[tuple[bytes, bytes]] = [
+        (skippable(b"note"), b""),
+        (frame(raw(b"")), b""),
+        (encoded(text), text),
+        (frame(raw(b""), size=0, size_bytes=1, window=None), b""),
+        (GOOD, Z),
+        (without_size(encoded(random_bytes)), random_bytes),
+        (skippable(b"", 15), b""),
+        (frame(rle(b"q", 1000), raw(b""), rle(b"r", 1)), b"q" * 1000 + b"r"),
+        (single_segment(encoded(text), len(text)), text),
+        (frame(raw(b""), raw(b"")), b""),
+        (skippable(bytes(3000), 7), b""),
+    ]
+    data = b"".join(stored for stored, _ in parts)
+    content = b"".join(decoded for _, decoded in parts)
+    assert decode(encoding, stored_kind(data), len(content)) == content
+
+
+def test_no_data_at_all(stored_kind: type[Mapped], encoding: Zstd) -> None:
+    assert decode(encoding, stored_kind(skippable(b"only this")), 0) == b""
+
+
+@pytest.mark.parametrize("off", [-1, 1, -5000, 5000])
+@pytest.mark.parametrize("is_declared", [True, False])
+def test_another_length_is_refused(
+    off: int, is_declared: bool, stored_kind: type[Mapped], encoding: Zstd
+) -> None:
+    data = encoded(text_like(5000))
+    data = data if is_declared else without_size(data)
+    wanted = Reason.DECODED_LONG if off < 0 else Reason.DECODED_SHORT
+    errors = refusals(encoding, stored_kind(data), 5000 + off)
+    assert ("check" in errors) == is_declared
+    assert {error.reason for error in errors.values()} == {wanted}
+
+
+def test_a_frame_too_many_is_noticed(stored_kind: type[Mapped], encoding: Zstd) -> None:
+    for data in (GOOD * 2, GOOD + frame(raw(b"")) + skippable(b"") + frame(raw(b"a"))):
+        errors = refusals(encoding, stored_kind(data), 7)
+        assert {error.reason for error in errors.values()} == {Reason.DECODED_LONG}
+        assert all(isinstance(error, EncodingError) for error in errors.values())
+
+
+DAMAGED = {
+    "checksum": frame(raw(Z), size=7, checksum=b"\0\0\0\0"),
+    "checksum-no-size": frame(raw(Z), checksum=b"\0\0\0\0"),
+    "second-checksum": frame(raw(b"")) + frame(raw(Z), checksum=b"\0\0\0\0"),
+    "last-checksum": frame(raw(Z)) + frame(raw(b""), checksum=b"\0\0\0\0"),
+    "compressed-block": frame((COMPRESSED, 7, b"\xff" * 7)),
+    "declares-more": frame(rle(b"a", 5), (COMPRESSED, 4, bytes(4)), size=7),
+}
+
+
+@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
+def test_damage_inside_a_frame(data: bytes, stored_kind: type[Mapped], encoding: Zstd) -> None:
+    errors = refusals(encoding, stored_kind(data), 7)
+    assert "check" not in errors
+    for error in errors.values():
+        assert isinstance(error, EncodingError)
+        assert error.reason is Reason.ENCODING_MALFORMED
+        assert error.__cause__ is not None
+        assert str(error.__cause__) in str(error)  # the library's own words
+
+
+def test_a_frame_that_holds_less_than_it_declares(
+    stored_kind: type[Mapped], encoding: Zstd
+) -> None:
+    data = frame(raw(b""), size=3) + frame(raw(Z))
+    for error in refusals(encoding, stored_kind(data), 7).values():
+        assert error.reason in (Reason.ENCODING_MALFORMED, Reason.DECODED_LONG)
+    errors = refusals(encoding, stored_kind(data), 10)
+    assert errors.pop("check").reason is Reason.DECODED_SHORT
+    assert errors["into"].reason is Reason.ENCODING_MALFORMED
+
+
+def test_a_frame_that_holds_more_than_it_declares(encoding: Zstd) -> None:
+    data = frame(raw(Z), raw(Z), size=7)
+    assert decode_or_reason(encoding, data, 7) in (Reason.DECODED_LONG, Reason.ENCODING_MALFORMED)
+
+
+def decode_or_reason(encoding: Zstd, data: bytes, length: int) -> Reason | None:
+    (reason,) = {error.reason for error in refusals(encoding, Mapped(data), length).values()}
+    return reason
+
+
+def test_a_failed_call_does_not_spoil_the_next(encoding: Zstd) -> None:
+    for data in DAMAGED.values():
+        refusals(encoding, Mapped(data), 7)
+        assert decode(encoding, Mapped(GOOD), 7) == Z
+
+
+def test_a_failing_source_passes_through(encoding: Zstd) -> None:
+    class Failing(Copied):
+        def read(self, offset: int, length: int) -> memoryview:
+            if length > 100_000:
+                raise SourceError("the disk is gone")
+            return super().read(offset, length)
+
+    data = encoded(noise(3 * MIB))
+    with pytest.raises(SourceError, match="the disk is gone"):
+        encoding.decode_into(Failing(data), memoryview(bytearray(3 * MIB)), DEFAULT_LIMITS)
+    with pytest.raises(SourceError, match="the disk is gone"):
+        list(encoding.decode_chunks(Failing(data), 3 * MIB, DEFAULT_LIMITS))
+
+
+def test_large_content(stored_kind: type[Mapped], encoding: Zstd) -> None:
+    content = noise(5 * MIB) + bytes(2 * MIB) + text_like(MIB) * 2
+    data = b"".join(encoding.encode(memoryview(content), level=1))
+    assert decode(encoding, stored_kind(data), len(content)) == content
+
+
+def test_a_single_segment_frame_over_the_window_cap_is_read_in_one_pass(
+    stored_kind: type[Mapped], encoding: Zstd
+) -> None:
+    content = noise(2 * MIB)
+    data = single_segment(encoded(content), len(content))
+    limits = Limits(window_log=20)
+    encoding.require_length(stored_kind(data), len(content), limits)
+    destination = bytearray(len(content))
+    encoding.decode_into(stored_kind(data), memoryview(destination), limits)
+    assert destination == content
+    with pytest.raises(LimitError) as caught:  # in pieces it takes a window of its whole size
+        next(encoding.decode_chunks(stored_kind(data), len(content), limits))
+    assert caught.value.reason is Reason.LIMIT_WINDOW
+
+
+def test_a_single_segment_frame_mostly_of_empty_blocks_is_not_held_whole(encoding: Zstd) -> None:
+    stored = Copied(frame(*[raw(b"")] * (3 * MIB), raw(bytes(2000)), window=None, size=2000))
+    limits = Limits(window_log=10)
+    assert refusals(encoding, stored, 2000, limits)["into"].reason is Reason.LIMIT_WINDOW
+    assert max(length for _, length in stored.reads) <= codec.CHUNK_BYTES
+
+
+def test_frames_decoded_together_are_judged_as_one_after_the_other(binding: Binding) -> None:
+    """Flip each byte, swap what frames declare, put others between: the answers are the same."""
+    content = text_like(3000) + bytes(500)
+    parts = [encoded(content[at : at + 700]) for at in range(0, 3500, 700)]
+    whole = b"".join(parts)
+    legacy = b"\x27\xb5\x2f\xfd" + parts[1][4:]
+    samples = [
+        whole,
+        whole[:-1],
+        whole + b"\0",
+        b"".join([*parts[:2], skippable(b"between"), *parts[2:]]),
+        b"".join([parts[0], without_size(parts[1]), *parts[2:]]),
+        b"".join([parts[0], legacy, *parts[2:]]),
+        # As many bytes in all, but not as the frames declare them.
+        b"".join(
+            frame(raw(bytes(n)), size=said, window=60) for n, said in ((5, 6), (3489, 3489), (6, 5))
+        ),
+        b"".join(frame(raw(bytes(n)), size=n, window=60) for n in (5, 3489, 6)),
+    ]
+    for at in range(0, len(whole), 3):
+        samples += [whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for bit in (0, 5)]
+
+    def answer(encoding: Zstd, data: bytes) -> tuple[bytes, str]:
+        memory = bytearray(len(content))
+        try:
+            encoding.decode_into(Mapped(data), memoryview(memory), Limits(window_log=24))
+        except ZTensorError as error:
+            return b"", str(error)
+        return bytes(memory), ""
+
+    together, each = Zstd(binding), Zstd(binding._replace(crosses_frames=False))
+    answers = [answer(together, data) for data in samples]
+    assert answers == [answer(each, data) for data in samples]
+    assert answers[0] == (content, "")
+    assert sum(bool(error) for _, error in answers) > len(answers) // 3
+
+
+def test_a_long_frame_of_a_copying_source_is_read_in_pieces(encoding: Zstd) -> None:
+    content = noise(10 * MIB)
+    stored = Copied(
+        frame(
+            *[raw(content[at : at + 65536]) for at in range(0, len(content), 65536)], window=6 << 3
+        )
+    )
+    destination = bytearray(len(content))
+    encoding.decode_into(stored, memoryview(destination), DEFAULT_LIMITS)
+    assert destination == content
+    assert max(length for _, length in stored.reads) <= codec.CHUNK_BYTES
+
+
+# --- Bombs ----------------------------------------------------------------------------------
+
+ROW = rle(b"\0", 128 << 10)
+
+BOMBS = {  # 1 GiB each
+    "declared": frame(*[ROW] * 8192, size=1 << 30, window=None),
+    "streamed": frame(*[ROW] * 8192, window=17 << 3),
+    "frames": frame(*[ROW] * 8, window=17 << 3) * 1024,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", BOMBS.values(), ids=BOMBS)
+def test_a_bomb_stops_at_the_end_of_the_destination(
+    data: bytes, stored_kind: type[Mapped], encoding: Zstd
+) -> None:
+    stored = stored_kind(data)
+    tracemalloc.start()
+    try:
+        errors = refusals(encoding, stored, 96)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert {error.reason for error in errors.values()} == {Reason.DECODED_LONG}
+    assert peak < 3 * MIB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the resident size from /proc")
+def test_a_bomb_takes_no_memory_of_the_process(encoding: Zstd) -> None:
+    def peak_kib() -> int:
+        with open("/proc/self/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+
+    before = peak_kib()
+    for data in BOMBS.values():
+        refusals(encoding, Mapped(data), 96)
+    assert peak_kib() - before < 32 << 10
+
+
+def test_chunks_without_an_expected_length_stop_at_the_cap(encoding: Zstd) -> None:
+    limits = Limits(decoded_bytes=3 * MIB + 5)
+    for name, data in BOMBS.items():
+        chunks = encoding.decode_chunks(Mapped(data), None, limits)
+        whole = 0 if name == "declared" else 3
+        assert [len(next(chunks)) for _ in range(whole)] == [MIB] * whole
+        with pytest.raises(LimitError) as caught:
+            next(chunks)
+        assert caught.value.reason is Reason.LIMIT_DECODED
+        assert "Limits.decoded_bytes" in str(caught.value)
+
+
+def test_chunks_up_to_the_cap_pass(encoding: Zstd) -> None:
+    chunks = encoding.decode_chunks(Mapped(GOOD), None, Limits(decoded_bytes=7))
+    assert b"".join(map(bytes, chunks)) == Z
+
+
+# --- Contexts and threads -------------------------------------------------------------------
+
+
+class Counting:
+    """Counts the contexts a binding makes."""
+
+    def __init__(self, inner: Binding) -> None:
+        self.inner = inner
+        self.binding = inner._replace(decoder=self.decoder, encoder=self.encoder)
+        self.decoders = 0
+        self.encoders = 0
+
+    def decoder(self) -> Decoder:
+        self.decoders += 1
+        return self.inner.decoder()
+
+    def encoder(self, level: int, has_checksum: bool) -> Encoder:
+        self.encoders += 1
+        return self.inner.encoder(level, has_checksum)
+
+
+def test_contexts_are_reused(binding: Binding) -> None:
+    counting = Counting(binding)
+    encoding = Zstd(counting.binding)
+    for _ in range(5):
+        assert decode(encoding, Mapped(GOOD), 7) == Z
+        for level in (1, 3):
+            list(encoding.encode(memoryview(bytes(9 * MIB)), level=level))
+    assert (counting.decoders, counting.encoders) == (1, 2)
+
+
+def test_contexts_that_hold_much_memory_are_not_kept(binding: Binding) -> None:
+    counting = Counting(binding)
+    encoding = Zstd(counting.binding)
+    for _ in range(3):
+        list(encoding.decode_chunks(Mapped(frame(raw(Z), window=17 << 3)), len(Z), DEFAULT_LIMITS))
+        list(encoding.encode(memoryview(Z), level=19))
+    assert (counting.decoders, counting.encoders) == (3, 3)
+
+
+def test_an_unfinished_reading_shares_its_context_with_nobody(encoding: Zstd) -> None:
+    contents = [text_like(MIB, seed) * 3 for seed in range(3)]
+    stored = [Mapped(without_size(encoded(content))) for content in contents]
+    running = [encoding.decode_chunks(each, 3 * MIB, DEFAULT_LIMITS) for each in stored]
+    results = [b"", b"", b""]
+    for _ in range(3):
+        for number, chunks in enumerate(running):
+            results[number] += bytes(next(chunks))
+            assert decode(encoding, Mapped(GOOD), 7) == Z
+    assert results == contents
+    assert [list(chunks) for chunks in running] == [[], [], []]
+
+
+def test_an_abandoned_reading_leaves_nothing_behind(encoding: Zstd) -> None:
+    stored = Mapped(encoded(text_like(MIB) * 3))
+    chunks = encoding.decode_chunks(stored, 3 * MIB, DEFAULT_LIMITS)
+    next(chunks)
+    del chunks
+    assert decode(encoding, Mapped(GOOD), 7) == Z
+
+
+@pytest.mark.slow
+def test_many_threads_decode_and_encode_at_once(encoding: Zstd) -> None:
+    contents = [text_like(200_000 + seed, seed) for seed in range(8)]
+    stored = [encoded(content) for content in contents]
+    failures: list[object] = []
+
+    def work(number: int) -> None:
+        try:
+            for turn in range(12):
+                at = (number + turn) % len(contents)
+                found = decode(encoding, Copied(stored[at]), len(contents[at]))
+                again = b"".join(encoding.encode(memoryview(found), level=1))
+                if found != contents[at] or decode(encoding, Mapped(again), len(found)) != found:
+                    failures.append(at)
+        except BaseException as error:  # noqa: BLE001 - a thread's error must reach the test
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+# --- Encoding -------------------------------------------------------------------------------
+
+
+def test_frames_are_independent_and_declare_their_size(encoding: Zstd) -> None:
+    content = text_like(MIB) * 9
+    parts = list(encoding.encode(memoryview(content), level=1, frame_bytes=4 * MIB))
+    found = list(walk_frames(Mapped(b"".join(parts)), DEFAULT_LIMITS))
+    assert [each.content_length for each in found] == [4 * MIB, 4 * MIB, 1 * MIB]
+    position = 0
+    for part, each in zip(parts, found, strict=True):
+        assert not part[4] & 0x04  # no checksum
+        assert each.content_length is not None
+        wanted = content[position : position + each.content_length]
+        assert decode(encoding, Mapped(part), each.content_length) == wanted
+        position += each.content_length
+
+
+def test_slices_at_frame_ends_encode_to_the_same_bytes(encoding: Zstd) -> None:
+    content = memoryview(text_like(MIB) * 8 + b"tail")
+    whole = b"".join(encoding.encode(content, level=1))
+    head = b"".join(encoding.encode(content[:FRAME_BYTES], level=1))
+    tail = b"".join(encoding.encode(content[FRAME_BYTES:], level=1))
+    assert head + tail == whole
+    assert b"".join(Zstd().encode(content, level=1)) == whole  # another context, the same bytes
+
+
+def test_the_usual_frame_is_small(encoding: Zstd) -> None:
+    data = b"".join(encoding.encode(memoryview(bytes(200_000)), level=1))
+    found = [each.content_length for each in walk_frames(Mapped(data), DEFAULT_LIMITS)]
+    assert found == [65_536, 65_536, 65_536, 200_000 - 3 * 65_536]
+
+
+def test_no_data_is_one_empty_frame(encoding: Zstd) -> None:
+    assert list(encoding.encode(memoryview(b""), level=3)) == [
+        frame(raw(b""), size=0, size_bytes=1, window=None)
+    ]
+
+
+def test_a_multiple_of_the_frame_size_has_no_empty_frame_behind_it(encoding: Zstd) -> None:
+    data = memoryview(bytes(8 * MIB))
+    assert len(list(encoding.encode(data, level=1, frame_bytes=4 * MIB))) == 2
+
+
+@pytest.mark.parametrize("level", [-(1 << 17), -1, 1, 7, 8, 22])
+def test_levels(level: int, encoding: Zstd) -> None:
+    content = text_like(20_000)
+    data = b"".join(encoding.encode(memoryview(content), level=level))
+    assert decode(encoding, Mapped(data), len(content)) == content
+    assert data == b"".join(encoding.encode(memoryview(content), level=level))
+
+
+def test_a_higher_level_is_smaller(encoding: Zstd) -> None:
+    sizes = [
+        len(b"".join(encoding.encode(memoryview(text_like(200_000)), level=level)))
+        for level in (-50, 1, 19)
+    ]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == 3
+
+
+@pytest.mark.parametrize("level", [0, 23, -(1 << 17) - 1, 10**30])
+def test_a_level_out_of_range_is_refused_at_once(level: int) -> None:
+    with pytest.raises(ArgumentValueError, match=r"1 to 22, or -1 down to -131072") as caught:
+        Zstd().encode(memoryview(b""), level=level)
+    assert caught.value.reason is Reason.ARGUMENT
+
+
+@pytest.mark.parametrize("level", [True, 3.0, "3", None])
+def test_a_level_of_another_type_is_refused_at_once(level: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"1 to 22"):
+        Zstd().encode(memoryview(b""), level=level)
+
+
+# --- The binding ----------------------------------------------------------------------------
+
+
+def hide_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("zstandard", "compression", "compression.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)  # importing it raises ImportError
+
+
+def test_zstandard_is_preferred() -> None:
+    pytest.importorskip("zstandard", reason="zstandard is not installed")
+    zstandard = sys.modules["zstandard"]
+    assert find_binding().error is zstandard.ZstdError
+
+
+def test_the_standard_library_serves_without_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [name for name in ("compression.zstd", "backports.zstd") if installed(name)]
+    if not names:
+        pytest.skip("neither compression.zstd nor backports.zstd is installed")
+    module = importlib.import_module(names[0])
+    hide_libraries(monkeypatch)
+    monkeypatch.setitem(sys.modules, "compression.zstd", module)
+    assert find_binding().error is module.ZstdError
+    encoding = Zstd()
+    data = b"".join(encoding.encode(memoryview(Z), level=3))
+    assert decode(encoding, Mapped(data), 7) == Z
+
+
+def test_without_any_library_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hide_libraries(monkeypatch)
+    encoding = Zstd()
+    with pytest.raises(MissingDependencyError, match="pip install zstandard") as caught:
+        encoding.decode_into(Mapped(GOOD), memoryview(bytearray(7)), DEFAULT_LIMITS)
+    assert caught.value.reason is Reason.MISSING_DEPENDENCY
+    with pytest.raises(MissingDependencyError):
+        encoding.encode(memoryview(Z), level=3)
+    with pytest.raises(MissingDependencyError):
+        next(encoding.decode_chunks(Mapped(GOOD), 7, DEFAULT_LIMITS))
+    monkeypatch.undo()  # installed meanwhile
+    assert decode(encoding, Mapped(GOOD), 7) == Z
+
+
+@pytest.mark.slow
+def test_no_library_is_imported_before_it_is_needed() -> None:
+    code = (
+        "import sys, ztensor.spec.encoding;"
+        "sys.exit(any(name in sys.modules for name in ('zstandard', 'compression.zstd')))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_bindings_agree_byte_for_byte() -> None:
+    """With the same release of the C library underneath, only the wrapper differs."""
+    zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
+    other = pytest.importorskip("backports.zstd", reason="backports.zstd is not installed")
+    if ".".join(map(str, zstandard.ZSTD_VERSION)) != other.zstd_version:
+        pytest.skip("the two wrap different releases of the C library")
+    content = memoryview(text_like(MIB) * 5)
+    one, two = Zstd(bind_zstandard(zstandard)), Zstd(bind_standard_library(other))
+    for level in (-3, 1, 3):
+        assert list(one.encode(content, level=level)) == list(two.encode(content, level=level))
+
+
+@pytest.mark.parametrize("level", [1, 3])
+def test_zstandard_reads_what_is_written(level: int, encoding: Zstd) -> None:
+    zstandard = pytest.importorskip("zstandard", reason="zstandard is the oracle")
+    content = text_like(MIB) * 5
+    data = b"".join(encoding.encode(memoryview(content), level=level))
+    reader = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
+    assert reader.read() == content
+
+
+@pytest.mark.parametrize("has_size", [True, False])
+@pytest.mark.parametrize("has_checksum", [True, False])
+def test_what_zstandard_writes_is_read(
+    has_size: bool, has_checksum: bool, stored_kind: type[Mapped], encoding: Zstd
+) -> None:
+    zstandard = pytest.importorskip("zstandard", reason="zstandard is the oracle")
+    content = text_like(100_000)
+    compressor = zstandard.ZstdCompressor(
+        level=3, write_content_size=has_size, write_checksum=has_checksum
+    )
+    data = compressor.compress(content)
+    assert decode(encoding, stored_kind(data), len(content)) == content
+    if has_checksum:
+        errors = refusals(encoding, stored_kind(data[:-1] + bytes([data[-1] ^ 1])), len(content))
+        assert {error.reason for error in errors.values()} == {Reason.ENCODING_MALFORMED}

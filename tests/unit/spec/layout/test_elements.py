@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import sys
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ztensor.errors import (
+    FormatError,
+    LayoutError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+)
+from ztensor.spec.layout import elements
+from ztensor.spec.layout.elements import (
+    as_type,
+    is_stored_as_is,
+    numpy_dtype,
+    require_bools,
+    result_dtype,
+    spell,
+    stored_form,
+    typed_array,
+)
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.spec.model.manifest import Component
+
+STORAGE = list(STORAGE_TYPES.values())
+LOGICAL = list(LOGICAL_TYPES.values())
+
+
+def component(dtype: str, type: str | None = None, **more: Any) -> Component:
+    return Component(dtype, 64, 0, type, **more)
+
+
+# Element type to a value and the bytes that store it, by hand.
+STORED: dict[str, tuple[Any, str]] = {
+    "float64": (-2.0, "00 00 00 00 00 00 00 c0"),
+    "float32": (1.5, "00 00 c0 3f"),
+    "float16": (-2.0, "00 c0"),
+    "bfloat16": (1.5, "c0 3f"),
+    "int64": (-2, "fe ff ff ff ff ff ff ff"),
+    "int32": (258, "02 01 00 00"),
+    "int16": (-2, "fe ff"),
+    "int8": (-1, "ff"),
+    "uint64": (2**64 - 2, "fe ff ff ff ff ff ff ff"),
+    "uint32": (258, "02 01 00 00"),
+    "uint16": (65_534, "fe ff"),
+    "uint8": (255, "ff"),
+    "bool": (True, "01"),
+    "float8_e4m3fn": (1.5, "3c"),
+    "float8_e5m2": (1.5, "3e"),
+    "float8_e4m3fnuz": (1.5, "44"),
+    "float8_e5m2fnuz": (1.5, "42"),
+    "float8_e8m0fnu": (2.0, "80"),
+    "complex64": (1.5 - 2j, "00 00 c0 3f 00 00 00 c0"),
+    "complex128": (0.5 + 2j, "00 00 00 00 00 00 e0 3f 00 00 00 00 00 00 00 40"),
+}
+
+
+def spelled(long_name: str) -> tuple[str, str | None]:
+    if long_name in BY_LONG_NAME:
+        return BY_LONG_NAME[long_name].name, None
+    logical = next(logical for logical in LOGICAL if logical.long_name == long_name)
+    return logical.dtype, logical.name
+
+
+@pytest.mark.parametrize("long_name", STORED)
+def test_an_element_and_its_bytes(long_name: str) -> None:
+    value, text = STORED[long_name]
+    data = bytes.fromhex(text) * 2
+    dtype = numpy_dtype(long_name)
+    array = np.array([value, value], dtype)
+    assert stored_form(array).tobytes() == data
+    assert spell(dtype) == spelled(long_name)
+    made = component(*spelled(long_name))
+    back = typed_array(made, memoryview(data))
+    assert back.dtype == result_dtype(made) == dtype
+    assert back.tolist() == [value, value]
+    assert np.shares_memory(back, np.frombuffer(data, np.uint8)) is (
+        sys.byteorder == "little" or dtype.itemsize == 1
+    )
+
+
+def test_every_type_is_in_the_table() -> None:
+    packed = {logical.long_name for logical in LOGICAL if logical.elements_per_storage > 1}
+    assert {*BY_LONG_NAME, *(logical.long_name for logical in LOGICAL)} == {*STORED, *packed}
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([], ""),
+        ([0.5], "01"),
+        ([0.5, 6.0], "71"),
+        ([0.5, -6.0, 1.0], "f1 02"),
+        ([-0.5, 0.0, 4.0, -1.5], "09 b6"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else str(len(value)),
+)
+def test_four_bit_floats_lie_two_to_a_byte_the_first_in_the_low_half(
+    values: list[float], text: str
+) -> None:
+    array = np.array(values, np.float32).astype(ml_dtypes.float4_e2m1fn)
+    packed = stored_form(array)
+    assert packed.tobytes() == bytes.fromhex(text)
+    back = typed_array(component("u8", "f4_e2m1"), packed)
+    assert back.dtype == ml_dtypes.float4_e2m1fn
+    assert back[: len(values)].astype(np.float32).tolist() == values
+    assert back.size == 2 * packed.size  # the layout knows where the padding begins
+
+
+def test_bits_above_the_four_are_not_packed() -> None:
+    """ml_dtypes keeps a byte for each; a view may have set the upper half."""
+    array = np.array([0xF1, 0x27], np.uint8).view(ml_dtypes.float4_e2m1fn)
+    assert stored_form(array).tobytes() == b"\x71"
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.float32, np.complex64, np.complex128], ids=str)
+def test_other_byte_orders_are_swapped(dtype: type) -> None:
+    """Of a complex number each half."""
+    native: np.ndarray[Any, Any] = np.array([1, 258, 65_000], dtype)
+    orders: tuple[Literal["<", ">"], ...] = ("<", ">")
+    for order in orders:
+        swapped = native.astype(native.dtype.newbyteorder(order))
+        assert (
+            stored_form(swapped).tobytes()
+            == native.astype(native.dtype.newbyteorder("<")).tobytes()
+        )
+        assert is_stored_as_is(swapped.dtype) is (order == "<")
+
+
+@pytest.mark.parametrize("name", ["float32", "int16", "uint64", "float64", "float16", "bfloat16"])
+def test_big_endian_components_come_native(name: str) -> None:
+    values = np.array([1, 2, 300], np.float32).astype(numpy_dtype(name))
+    storage, _ = spell(values.dtype)
+    swapped = values.view(f"u{values.itemsize}").byteswap()
+    array = typed_array(component(storage, byte_order="big"), memoryview(swapped.tobytes()))
+    assert array.dtype == values.dtype
+    assert array.dtype.isnative
+    assert array.tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("stored", "is_0_1", "values"),
+    [
+        (b"\x00\x01\x01", True, [False, True, True]),
+        (b"\x00\x02\xff", True, [False, True, True]),
+        (b"", True, []),
+    ],
+    ids=["plain", "0.1 allows any", "none"],
+)
+def test_true_is_any_non_zero_byte_in_0_1(stored: bytes, is_0_1: bool, values: list[bool]) -> None:
+    array = typed_array(component("bool", nonzero_is_true=is_0_1), memoryview(stored))
+    assert array.dtype == bool
+    assert array.tolist() == values
+    assert array.view(np.uint8).max(initial=0) <= 1
+
+
+def test_other_bools_keep_their_bytes_since_1_0() -> None:
+    """They are damage, which `verify` reports; reading changes nothing."""
+    array = typed_array(component("bool"), memoryview(b"\x00\x02"))
+    assert array.view(np.uint8).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("type", ["f4_e2m1", "complex64", "f8_e5m2"])
+def test_a_logical_type_on_other_storage(type: str) -> None:
+    for check in (lambda c: typed_array(c, memoryview(bytes(8))), result_dtype):
+        with pytest.raises(LayoutError) as caught:
+            check(component("i16", type))
+        assert caught.value.reason is Reason.TYPE_MISMATCH
+
+
+def test_an_unknown_storage_type() -> None:
+    for check in (lambda c: typed_array(c, memoryview(bytes(8))), result_dtype):
+        with pytest.raises(UnsupportedError) as caught:
+            check(component("f8_e3m4"))
+        assert caught.value.reason is Reason.UNKNOWN_DTYPE
+
+
+def test_an_unknown_logical_type_gives_the_storage_elements() -> None:
+    """1.2 section 2 allows it."""
+    array = typed_array(component("i16", "unheard of"), memoryview(b"\x01\x00\x02\x00"))
+    assert array.dtype == np.int16
+    assert array.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "advice"),
+    [
+        ("O", "numeric type"),
+        ("U3", "uint8"),
+        ("S3", "uint8"),
+        ("M8[s]", "view('int64')"),
+        ("m8[ns]", "view('int64')"),
+        ([("a", "i4"), ("b", "f4")], "each field"),
+        ("V5", "view('uint8')"),
+        (ml_dtypes.int4, "astype"),
+        (ml_dtypes.uint2, "astype"),
+        (ml_dtypes.float8_e3m4, "astype"),
+    ],
+    ids=str,
+)
+def test_what_no_type_holds_and_what_would_work(dtype: Any, advice: str) -> None:
+    for check in (spell, is_stored_as_is, lambda d: stored_form(np.zeros(2, d))):
+        with pytest.raises(NotRepresentableError) as caught:
+            check(np.dtype(dtype))
+        assert advice in str(caught.value)
+
+
+@pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="long double is double here")
+@pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble])
+def test_long_doubles_differ_from_machine_to_machine(dtype: type) -> None:
+    with pytest.raises(NotRepresentableError) as caught:
+        spell(np.dtype(dtype))
+    assert "astype" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "copy"), [(None, False), (None, True), ("f8", False), ("f8", True)]
+)
+def test_an_array_is_given_in_the_type_that_is_asked_for(asked: Any, copy: bool) -> None:
+    array = np.arange(3, dtype=np.int16)
+    found = as_type(array, asked, copy=copy)
+    assert found.dtype == (asked or np.int16)
+    assert found.tolist() == [0, 1, 2]
+    assert (found is array) is (asked is None and not copy)
+
+
+@pytest.mark.parametrize("value", [2, 255])
+def test_a_byte_that_is_no_bool_is_named_by_its_place(value: int) -> None:
+    require_bools(np.array([0, 1, 1, 0], np.uint8), 10)
+    require_bools(np.array([], np.uint8), 10)
+    with pytest.raises(FormatError, match=f"{value:#04x} at position 13") as caught:
+        require_bools(np.array([1, 0, 1, value, 7], np.uint8), 10)
+    assert caught.value.reason is Reason.BOOL_VALUE
+
+
+SHAPES = [(), (1,), (0, 5), (7,), (400,), (3, 5), (9, 15), (4, 1000), (3, 1001), (1, 3, 700)]
+ORDERS: dict[str, Any] = {
+    "as they are": lambda array: array,
+    "transposed": lambda array: array.T,
+    "backwards": lambda array: array[::-1] if array.ndim else array,
+    "last axis first": lambda array: np.moveaxis(array, -1, 0) if array.ndim else array,
+    "every second": lambda array: array[..., ::2] if array.ndim else array,
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("dtype", ["uint8", "float32", ">i4", "float4_e2m1fn"])
+def test_an_array_comes_in_blocks_without_a_second_one(
+    order: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is copied is short, but where two rows of 4-bit values may end within a byte."""
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    monkeypatch.setattr(elements, "BLOCK_BYTES", 256)
+    for shape in SHAPES:
+        numbers = np.arange(np.prod(shape)).reshape(shape) % 7
+        array = ORDERS[order](numbers.astype(np.float32).astype(kind))
+        pieces = list(elements.blocks(array))
+        assert b"".join(pieces) == stored_form(array).tobytes()
+        if array.flags.c_contiguous and is_stored_as_is(kind):
+            assert len(pieces) == (array.size > 0)
+        made = [len(piece) for piece in pieces if not np.shares_memory(piece, array)]
+        row = array[0] if array.ndim and array.size else array
+        is_odd = kind.itemsize == 1 and row.size % 2
+        assert max(made, default=0) <= max(256, 2 * row.nbytes if is_odd else 0)
+
+
+@pytest.mark.parametrize("name", ["float9", "", "\ud800", "__doc__ "])
+def test_an_element_type_that_no_library_has(name: str) -> None:
+    with pytest.raises(UnsupportedError, match="neither NumPy nor ml_dtypes") as caught:
+        numpy_dtype(name)
+    assert caught.value.reason is Reason.UNKNOWN_TYPE

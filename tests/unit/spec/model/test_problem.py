@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from ztensor.errors import ManifestError, Reason
+from ztensor.spec.model.problem import MOST_PROBLEMS, Problem, manifest_error
+
+BARE = Problem(Reason.FIELD_TYPE, "expected text, found null", ("dtype",))
+
+
+def test_outer_steps_come_in_front() -> None:
+    problem = BARE.under("components", "data").under("objects", "w").under(3)
+    assert problem.path == (3, "objects", "w", "components", "data", "dtype")
+    assert (problem.reason, problem.message) == (BARE.reason, BARE.message)
+    assert BARE.path == ("dtype",)
+
+
+def test_what_is_known_about_the_component_stays() -> None:
+    assert (BARE.about("w").object_name, BARE.about("w").component) == ("w", None)
+    located = BARE.about("w", "data").about("v")
+    assert (located.object_name, located.component) == ("v", "data")
+    assert located.about("v", "values").component == "data"
+
+
+@pytest.mark.parametrize(
+    ("problem", "text"),
+    [
+        (Problem(Reason.FIELD_TYPE, "wrong"), "wrong"),
+        (Problem(Reason.FIELD_TYPE, "wrong", (), "s 1"), "wrong (s 1)"),
+        (BARE.under("objects", "w"), "['objects']['w']['dtype']: expected text, found null"),
+        (Problem(Reason.FIELD_TYPE, "wrong", (0, "a\n\x1b"), "s"), r"[0]['a\n\x1b']: wrong (s)"),
+        (Problem(Reason.FIELD_TYPE, "wrong", ("x" * 99,)), "['" + "x" * 60 + "...']: wrong"),
+    ],
+    ids=["alone", "section", "path", "escaped", "long"],
+)
+def test_it_prints_on_one_line(problem: Problem, text: str) -> None:
+    assert str(problem) == text
+
+
+def test_one_error_carries_all_and_stands_where_the_first_is() -> None:
+    problems = [
+        BARE.about("w", "data"),
+        Problem(Reason.OUT_OF_BOUNDS, "too far"),
+        Problem(Reason.FIELD_VALUE, "too large"),
+    ]
+    error = manifest_error(problems)
+    assert isinstance(error, ManifestError)
+    assert error.problems == tuple(problems)
+    assert (error.reason, error.object_name, error.component) == (BARE.reason, "w", "data")
+    assert str(problems[0]) in str(error)
+    assert "2 more" in str(error)
+    assert "more" not in str(manifest_error(problems[:1]))
+
+
+@pytest.mark.parametrize("count", [MOST_PROBLEMS - 1, MOST_PROBLEMS])
+def test_a_full_list_says_that_there_may_be_others(count: int) -> None:
+    text = str(manifest_error([BARE] * count))
+    assert f"{count - 1} more problems" in text
+    assert ("or others behind them" in text) is (count == MOST_PROBLEMS)
+
+
+def test_problems_can_be_sent_and_compared() -> None:
+    assert pickle.loads(pickle.dumps(BARE)) == BARE
+    assert len({BARE, BARE.under(), BARE.under(1)}) == 2
