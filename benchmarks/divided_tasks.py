@@ -27,7 +27,7 @@ from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 import ztensor.torch
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.root import encode_values, read_root, write_root
-from ztensor.source.sink import FileSink
+from ztensor.io.source.sink import FileSink
 
 warnings.simplefilter("ignore")  # what torch says of its own
 _LAYERS = 12

@@ -38,8 +38,8 @@ from benchmarks.memory import prewarm
 from obstore.store import HTTPStore, LocalStore  # noqa: TID253
 
 import ztensor
+from ztensor.io.source.table import source_of
 from ztensor.numpy import load_file, save_file
-from ztensor.source.table import source_of
 
 ROOT = Path(__file__).resolve().parents[1]
 TENSORS = 30

@@ -37,7 +37,7 @@ with atheris.instrument_imports(include=["ztensor"]):
     import ztensor.formats.onnx
     import ztensor.formats.pt
     import ztensor.formats.safetensors
-    import ztensor.reading.recovery
+    import ztensor.io.reading.recovery
     import ztensor.spec.container.v1.regular
     import ztensor.spec.encoding.zstd
     from ztensor.testing.promise import refusal_of

@@ -17,9 +17,9 @@ import pieces
 from pieces import Pieces
 
 import ztensor
+from ztensor.io.reading.listing import read_manifest
+from ztensor.io.source.memory import MemorySource
 from ztensor.limits import Budget
-from ztensor.reading.listing import read_manifest
-from ztensor.source.memory import MemorySource
 from ztensor.spec.container.framing import LOOK_BYTES, Container, Frame, locate
 from ztensor.spec.digest import xxh3
 from ztensor.spec.model.manifest import TensorObject

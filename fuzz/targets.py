@@ -38,12 +38,12 @@ from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.formats.pt.pickled import Vocabulary
 from ztensor.formats.pt.values import storage_of
 from ztensor.formats.pt.vocabulary import CALLS
+from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.recovery import search
+from ztensor.io.shards.index import parse_index
+from ztensor.io.source.memory import MemorySource
 from ztensor.limits import Budget
 from ztensor.numpy import save
-from ztensor.reading.listing import read_manifest
-from ztensor.reading.recovery import search
-from ztensor.sharded.index import parse_index
-from ztensor.source.memory import MemorySource
 from ztensor.spec.container.framing import Container
 from ztensor.spec.container.v1 import schema as v1
 from ztensor.spec.container.v2 import schema as v2

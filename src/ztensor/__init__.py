@@ -34,18 +34,6 @@ if TYPE_CHECKING:
         convert_folder,
         migrate,
     )
-    from ztensor.edit import (
-        Editor,
-        RepairReport,
-        compact,
-        merge,
-        remove_tensors,
-        rename_tensors,
-        repair,
-        replace_tensor,
-        set_attributes,
-        split,
-    )
     from ztensor.errors import (
         ArgumentTypeError,
         ArgumentValueError,
@@ -82,21 +70,33 @@ if TYPE_CHECKING:
     from ztensor.insight.analysis.tally import ValueDiff
     from ztensor.insight.page.inline import ModelView, view
     from ztensor.insight.page.report import report
+    from ztensor.io.edit import (
+        Editor,
+        RepairReport,
+        compact,
+        merge,
+        remove_tensors,
+        rename_tensors,
+        repair,
+        replace_tensor,
+        set_attributes,
+        split,
+    )
+    from ztensor.io.metadata import ComponentMetadata, TensorMetadata
+    from ztensor.io.opening import Reader, ShardedReader, open
+    from ztensor.io.reading.file import Location
+    from ztensor.io.reading.slices import TensorSlice
+    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.source.reference import Remote
+    from ztensor.io.tensor import Tensor
+    from ztensor.io.writing.stream import ObjectSink
+    from ztensor.io.writing.writer import Writer
     from ztensor.iterating import iterate
     from ztensor.limits import Limits
-    from ztensor.metadata import ComponentMetadata, TensorMetadata
-    from ztensor.opening import Reader, ShardedReader, open
-    from ztensor.reading.file import Location
-    from ztensor.reading.slices import TensorSlice
-    from ztensor.reading.verify import VerifyReport
-    from ztensor.source.reference import Remote
     from ztensor.spec.model.dtype import LogicalType, register_logical_type
     from ztensor.spec.model.problem import Problem
-    from ztensor.tensor import Tensor
     from ztensor.training.checkpoints import Checkpoint, CheckpointManager, Restored
     from ztensor.training.states import LazyTree, Record, load_tree, open_tree, save_tree
-    from ztensor.writing.stream import ObjectSink
-    from ztensor.writing.writer import Writer
 
 # Names are loaded when they are first used, so that `import ztensor` and the command's help cost
 # next to nothing.
@@ -104,7 +104,7 @@ _HOMES = {
     "ztensor.insight.analysis.comparing": "DiffReport TensorDiff diff",
     "ztensor.training.checkpoints": "Checkpoint CheckpointManager Restored",
     "ztensor.converting": "ConversionReport FolderReport Loss convert convert_folder migrate",
-    "ztensor.edit": (
+    "ztensor.io.edit": (
         "Editor RepairReport compact merge remove_tensors rename_tensors repair replace_tensor "
         "set_attributes split"
     ),
@@ -122,24 +122,24 @@ _HOMES = {
     "ztensor.insight.analysis.identity": "content_digest content_hash tensor_hashes",
     "ztensor.iterating": "iterate",
     "ztensor.limits": "Limits",
-    "ztensor.metadata": "ComponentMetadata TensorMetadata",
+    "ztensor.io.metadata": "ComponentMetadata TensorMetadata",
     "ztensor.spec.model.dtype": "LogicalType register_logical_type",
     "ztensor.spec.model.problem": "Problem",
-    "ztensor.opening": "Reader ShardedReader open",
+    "ztensor.io.opening": "Reader ShardedReader open",
     "ztensor.insight.page.inline": "ModelView view",
     "ztensor.insight.page.report": "report",
     "ztensor.insight.analysis.plotting": "Picture plot",
-    "ztensor.reading.file": "Location",
-    "ztensor.reading.slices": "TensorSlice",
+    "ztensor.io.reading.file": "Location",
+    "ztensor.io.reading.slices": "TensorSlice",
     "ztensor.insight.analysis.spreads": "Histogram",
     "ztensor.insight.analysis.statistics": "StatsReport TensorStats stats",
     "ztensor.insight.analysis.tally": "ValueDiff",
-    "ztensor.source.reference": "Remote",
-    "ztensor.tensor": "Tensor",
-    "ztensor.reading.verify": "VerifyReport",
+    "ztensor.io.source.reference": "Remote",
+    "ztensor.io.tensor": "Tensor",
+    "ztensor.io.reading.verify": "VerifyReport",
     "ztensor.training.states": "LazyTree Record load_tree open_tree save_tree",
-    "ztensor.writing.stream": "ObjectSink",
-    "ztensor.writing.writer": "Writer",
+    "ztensor.io.writing.stream": "ObjectSink",
+    "ztensor.io.writing.writer": "Writer",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 _SUBMODULES = frozenset(

@@ -19,19 +19,19 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
+from ztensor.io.opening import open as open_reader
+from ztensor.io.reading.row_slices import slice_of
+from ztensor.io.reading.runs import RunReader
+from ztensor.io.reading.slices import TensorSlice
+from ztensor.io.source.joined import files_of
 from ztensor.locks import Lock
-from ztensor.opening import open as open_reader
-from ztensor.reading.row_slices import slice_of
-from ztensor.reading.runs import RunReader
-from ztensor.reading.slices import TensorSlice
-from ztensor.source.joined import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import dask.array as da
 
-    from ztensor.reading.file import FileObjects
+    from ztensor.io.reading.file import FileObjects
     from ztensor.spec.layout.base import Array
     from ztensor.typing import Openable, Storage
 

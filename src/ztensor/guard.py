@@ -5,7 +5,7 @@ number that is too large, text that is none. Where bytes enter, this guard turns
 of ours, so that any bytes give a right result or one error of the family. It is a net: a file that
 reaches it shows that a rule is missing, and the fuzzers count it (`Reason.UNFORESEEN`).
 
-Every other exception passes unchanged: an error of the system, which `source/` translates, an
+Every other exception passes unchanged: an error of the system, which `io/source/` translates, an
 exception of the caller's own code, a bug.
 """
 

@@ -9,19 +9,19 @@ import numpy as np
 
 from ztensor.arguments import require_choice
 from ztensor.errors import describe
-from ztensor.frameworks import adapter, device_of, framework_of, read_values
 from ztensor.interactive import Shown
-from ztensor.opening import open as open_files
+from ztensor.io.frameworks import adapter, device_of, framework_of, read_values
+from ztensor.io.opening import open as open_files
+from ztensor.io.reading.loading import load_all, load_files
+from ztensor.io.tensor import Tensor
 from ztensor.options import OpenOptions, require_options
-from ztensor.reading.loading import load_all, load_files
-from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from typing_extensions import TypeVar
 
-    from ztensor.reading.slices import TensorSlice
+    from ztensor.io.reading.slices import TensorSlice
     from ztensor.spec.layout.base import Array
     from ztensor.typing import (
         Index,

@@ -11,13 +11,13 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import UsageError
-from ztensor.frameworks import adapter, device_of, framework_of
-from ztensor.opening import open as open_files
+from ztensor.io.frameworks import adapter, device_of, framework_of
+from ztensor.io.opening import open as open_files
+from ztensor.io.reading.names import keeps
+from ztensor.io.shards.naming import parse_size
+from ztensor.io.tensor import Tensor
 from ztensor.options import OpenOptions, require_options
-from ztensor.reading.names import keeps
-from ztensor.sharded.naming import parse_size
 from ztensor.spec.layout import known_length
-from ztensor.tensor import Tensor
 from ztensor.threads.pool import Crew
 from ztensor.threads.sharing import thread_count
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from typing import Unpack
 
-    from ztensor.opening import Reader
-    from ztensor.reading.file import FileObjects
+    from ztensor.io.opening import Reader
+    from ztensor.io.reading.file import FileObjects
     from ztensor.typing import JaxDevice, Openable, TorchDevice
 
     Make = Callable[[Any], Any]

@@ -16,7 +16,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ztensor.contents import may_be_of_ours, open_file
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
@@ -27,11 +26,12 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.io.contents import may_be_of_ours, open_file
+from ztensor.io.source.paths import make_folder, path_text
+from ztensor.io.source.reference import with_storage
+from ztensor.io.source.removal import remove_file, remove_object
+from ztensor.io.source.table import remote_of
 from ztensor.options import WriteOptions, require_options
-from ztensor.source.paths import make_folder, path_text
-from ztensor.source.reference import with_storage
-from ztensor.source.removal import remove_file, remove_object
-from ztensor.source.table import remote_of
 from ztensor.training.states import save_encoded
 from ztensor.training.torch_tree import load_tree
 from ztensor.training.tree.encode import encode
@@ -40,8 +40,8 @@ from ztensor.training.tree.stored import split_tree
 if TYPE_CHECKING:
     from typing import BinaryIO, Unpack
 
-    from ztensor.source.reference import Remote
-    from ztensor.source.sink import Durable
+    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.sink import Durable
     from ztensor.typing import Path, Storage
 
     Module = TypeVar("Module")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor.opening import load_whole, reader_of_bytes
+from ztensor.io.opening import load_whole, reader_of_bytes
+from ztensor.io.reading.loading import load_all, load_files
 from ztensor.options import LoadOptions, SaveOptions, WriteOptions, require_options
-from ztensor.reading.loading import load_all, load_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +59,7 @@ def save_file(
         SourceError: the file could not be written. The old file is still there.
     """
     require_options("save_file", options, SaveOptions)
-    from ztensor.sharded.saving import save_files  # a program that only loads needs no writer
+    from ztensor.io.shards.saving import save_files  # a program that only loads needs no writer
 
     return save_files(tensors, filename, metadata, compression, attributes=attributes, **options)
 
@@ -75,7 +75,7 @@ def save(
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     require_options("save", options, WriteOptions)
-    from ztensor.writing.saving import saved_bytes
+    from ztensor.io.writing.saving import saved_bytes
 
     return saved_bytes(
         tensors,

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from ztensor.io.source.sink import Durable
     from ztensor.limits import Limits
-    from ztensor.source.sink import Durable
     from ztensor.typing import Path, Progress, Storage
 
 # --- Writing ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""SciPy's sparse matrices and arrays as tensors, and back; see `ztensor.frameworks`."""
+"""SciPy's sparse matrices and arrays as tensors, and back; see `ztensor.io.frameworks`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.formats.npz import scipy_layouts as scipy_sparse
+from ztensor.io.tensor import Tensor
 from ztensor.spec.layout import View
 from ztensor.spec.layout.elements import spell
 from ztensor.spec.model.dtype import STORAGE_TYPES
-from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
     from typing_extensions import Buffer
 
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.tensor import Tensor
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.tensor import Tensor
 
 __all__ = [
     "Array",

@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # started by path
 import numpy as np
 
 import ztensor
+import ztensor.io.reading.recovery
 import ztensor.numpy
-import ztensor.reading.recovery
 import ztensor.spec.container.kinds  # loaded when first used, which would look like a file's cost
 from tests.attacks.shapes import FORMATS, Made, load
 from tests.extent import sample

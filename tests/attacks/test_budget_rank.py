@@ -11,9 +11,9 @@ import pytest
 
 import ztensor
 from ztensor.errors import Reason
+from ztensor.io.reading.loading import load_all
 from ztensor.limits import Limits
 from ztensor.numpy import save_file
-from ztensor.reading.loading import load_all
 
 WAYS: dict[str, Callable[[Any], Any]] = {
     "[]": lambda reader: reader["deep"][...],

@@ -13,9 +13,9 @@ import pytest
 import ztensor
 from tests.attacks.shapes.texts import ENTRY, VALUES, header, numbered, repeated
 from ztensor.errors import LimitError, Reason, describe
+from ztensor.io.shards import index
+from ztensor.io.shards.index import read_index
 from ztensor.limits import Budget, Limits
-from ztensor.sharded import index
-from ztensor.sharded.index import read_index
 from ztensor.spec.wire.json import charge
 
 TIGHT = Limits(cost_floor=64 << 10)

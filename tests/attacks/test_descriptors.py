@@ -28,10 +28,10 @@ import ztensor
 from tests.extent import IS_FULL
 from ztensor.errors import ClosedError, SourceError, ZTensorError
 from ztensor.insight.analysis.statistics import stats
+from ztensor.io.reading.loading import load_all
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save, save_file
-from ztensor.reading.loading import load_all
-from ztensor.source.local import FileSource
-from ztensor.source.sink import FileSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -399,7 +399,7 @@ import numpy as np
 import ztensor
 from ztensor.insight.analysis.statistics import stats
 from ztensor.numpy import load_file
-from ztensor.source import local
+from ztensor.io.source import local
 
 folder, is_full = sys.argv[1], sys.argv[2] == "True"
 statuses = []

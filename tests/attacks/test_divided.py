@@ -17,7 +17,7 @@ from tests.unit.distributed.saving import save
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.columns import columns_of
 from ztensor.distributed.root import encode_values, read_root, write_root
-from ztensor.source.sink import FileSink
+from ztensor.io.source.sink import FileSink
 
 W = np.arange(40, dtype="f4").reshape(8, 5)
 
@@ -172,8 +172,8 @@ def test_a_claim_of_many_chunks_costs_nothing(tmp_path: Path, shape: tuple[int, 
     """The manifest says so; the stored bytes are a few."""
     save(tmp_path, {"w": W}, processes=2)
     path = tmp_path / "checkpoint.zt"
-    from ztensor.contents import open_file
     from ztensor.distributed.root import parse_root
+    from ztensor.io.contents import open_file
 
     file = open_file(path, mmap=False)
     objects = dict(file.manifest.objects)

@@ -19,8 +19,8 @@ from tests.attacks.users import (
     common,
     meanwhile,
 )
+from ztensor.io.source import locking
 from ztensor.numpy import save_file
-from ztensor.source import locking
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.edit import repairing, rewrite
 from ztensor.errors import ArgumentValueError
+from ztensor.io.edit import repairing, rewrite
+from ztensor.io.source import beneath
+from ztensor.io.source.beneath import Beneath, open_beneath, parts_of
 from ztensor.numpy import load_file, save, save_file
-from ztensor.source import beneath
-from ztensor.source.beneath import Beneath, open_beneath, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ztensor.source.descriptor import Descriptor
+    from ztensor.io.source.descriptor import Descriptor
 
 TENSORS = {"a": np.arange(1000.0), "b": np.ones(1000)}
 SECRET = {"a": np.zeros(1000), "b": np.zeros(1000)}

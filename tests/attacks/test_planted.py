@@ -14,9 +14,9 @@ import pytest
 
 import ztensor
 from tests.attacks.users import ALICE, MALLORY, ON_POSIX, TWO_USERS, act_as, common
+from ztensor.io.source import locking
+from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save_file
-from ztensor.source import locking
-from ztensor.source.sink import FileSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

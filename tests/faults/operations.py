@@ -12,8 +12,8 @@ import numpy as np
 import ztensor
 from tests.faults.judge import Judge, State, read_state
 from ztensor import edit
+from ztensor.io.source import guards
 from ztensor.numpy import save_file
-from ztensor.source import guards
 from ztensor.testing.builder import build
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tests.faults.judge import Outcome, read_state
 from tests.faults.operations import NEW, OPERATIONS, OTHER, TARGET, start
 from tests.faults.trials import COMPOUND, FAULTS, fail_each
 from ztensor import edit
-from ztensor.source.sink import FileSink
+from ztensor.io.source.sink import FileSink
 
 if TYPE_CHECKING:
     from pathlib import Path

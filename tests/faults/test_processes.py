@@ -20,8 +20,8 @@ from tests.faults.judge import read_state
 from tests.faults.operations import NEW, OPERATIONS, OTHER, TARGET, dense, start
 from tests.faults.worker import tensors
 from ztensor import edit
+from ztensor.io.source import guards
 from ztensor.numpy import load_file, save_file
-from ztensor.source import guards
 
 if TYPE_CHECKING:
     from collections.abc import Callable

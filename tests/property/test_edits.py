@@ -8,7 +8,7 @@ import pytest
 
 import ztensor
 from tests.property.chains import Chain
-from ztensor.source import guards
+from ztensor.io.source import guards
 
 if TYPE_CHECKING:
     from pathlib import Path

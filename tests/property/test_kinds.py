@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tests.extent import amount, sample
 from ztensor.errors import ZTensorError
+from ztensor.io.reading.listing import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.reading.listing import check_layouts
 from ztensor.spec.container.framing import (
     HEAD_BYTES,
     LOOK_BYTES,

@@ -18,8 +18,8 @@ from hypothesis.extra import numpy as npst
 import ztensor
 from ztensor import Tensor
 from ztensor.errors import ArgumentValueError, FormatError, LimitError, UnsupportedError, UsageError
+from ztensor.io.reading import selection
 from ztensor.numpy import save
-from ztensor.reading import selection
 from ztensor.spec.layout.elements import spell, stored_form
 from ztensor.testing import strategies
 from ztensor.testing.builder import Draft, draft, zstd_frame

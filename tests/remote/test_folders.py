@@ -12,7 +12,7 @@ import pytest
 import ztensor
 from tests.remote.hub_server import HubServer
 from tests.remote.range_server import RangeServer
-from tests.unit.test_folders import MEANT, SEVERAL
+from tests.unit.io.test_folders import MEANT, SEVERAL
 from ztensor.errors import (
     Reason,
     SourceError,
@@ -21,11 +21,11 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
+from ztensor.io.shards.folders import RemoteFolder
+from ztensor.io.source.folders import folder_of, has_lists, listed
+from ztensor.io.source.reference import Remote
 from ztensor.numpy import load_file, save_file
 from ztensor.remote.hub_tree import tree
-from ztensor.sharded.folders import RemoteFolder
-from ztensor.source.folders import folder_of, has_lists, listed
-from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

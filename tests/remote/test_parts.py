@@ -14,8 +14,8 @@ from tests.remote.range_server import RangeServer
 from tests.unit.distributed.saving import save
 from ztensor.distributed import open_divided
 from ztensor.errors import LimitError, Reason, SourceError
+from ztensor.io.source.reference import Remote
 from ztensor.remote.source import RemoteSource
-from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,7 +122,7 @@ def test_a_length_that_is_only_claimed_takes_no_memory(folder: Path) -> None:
     """A root that tells of a tensor larger than any file of the store."""
     from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
     from ztensor.distributed.root import encode_values, write_root
-    from ztensor.source.sink import FileSink
+    from ztensor.io.source.sink import FileSink
 
     count = 1 << 40
     one = np.zeros(1, np.int64)

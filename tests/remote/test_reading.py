@@ -33,9 +33,9 @@ from ztensor.errors import (
     UsageError,
 )
 from ztensor.formats.table import FORMATS, named_as
+from ztensor.io.source import ahead, pieces
 from ztensor.remote import cache
 from ztensor.remote import source as remote
-from ztensor.source import ahead, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

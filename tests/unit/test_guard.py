@@ -18,7 +18,7 @@ import ztensor.distributed
 import ztensor.numpy
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
 from ztensor.guard import foreign_bytes
-from ztensor.sharded.naming import ROOT
+from ztensor.io.shards.naming import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,7 +155,7 @@ def samples(tmp_path: Path) -> Samples:
 
 # A place where bytes enter: what is broken there, and the call of a user that comes by.
 PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
-    "the framing": ("ztensor.reading.listing:locate", lambda s: ztensor.open(s.plain)),
+    "the framing": ("ztensor.io.reading.listing:locate", lambda s: ztensor.open(s.plain)),
     "the manifest": (
         "ztensor.spec.container.v1.schema:read_objects", lambda s: ztensor.open(s.plain)
     ),
@@ -258,7 +258,7 @@ def test_a_bug_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch, samples: Samp
     def broken(*_: object) -> int:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("ztensor.reading.caching.evict", broken)
+    monkeypatch.setattr("ztensor.io.reading.caching.evict", broken)
     with ztensor.open(samples.plain) as reader, pytest.raises(KeyError) as caught:
         reader.evict()
     assert type(caught.value) is KeyError

@@ -21,10 +21,10 @@ from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
 from ztensor.errors import UsageError
 from ztensor.formats.table import FORMATS, Format
+from ztensor.io.source.table import SCHEMES
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.quantizing import quantize
 from ztensor.quantization.recipes import RECIPES
-from ztensor.source.table import SCHEMES
 from ztensor.spec.digest import ALGORITHMS, Algorithm
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.raw import Raw
@@ -142,7 +142,7 @@ def test_a_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.
     save_file({"d": ztensor.Tensor({"values": W[1]}, shape=(30, 30), format="diagonal")}, path)
     with ztensor.open(path) as reader:
         assert np.array_equal(reader.read("d").to_dense(), np.diag(W[1]))
-        with pytest.raises(UsageError):  # those with rows are in reading/row_slices.py
+        with pytest.raises(UsageError):  # those with rows are in io/reading/row_slices.py
             reader.get_slice("d")
     assert run("verify", path).code == 0
     found = ls(run, path)
@@ -317,7 +317,7 @@ PLACE = '''
 
 import pathlib
 
-from ztensor.source.memory import MemorySource
+from ztensor.io.source.memory import MemorySource
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -414,13 +414,13 @@ def test_the_lines_of_the_page_fit_the_code(place: str, diff: str) -> None:
 
 def test_the_page_has_each_table() -> None:
     assert {place.removeprefix("src/ztensor/") for place, _ in DIFFS} == {
-        "encoding/__init__.py",
-        "layout/__init__.py",
+        "spec/encoding/__init__.py",
+        "spec/layout/__init__.py",
         "spec/model/dtype.py",
         "formats/table.py",
         "quantization/recipes.py",
-        "digest.py",
-        "frameworks.py",
-        "source/table.py",
+        "spec/digest.py",
+        "io/frameworks.py",
+        "io/source/table.py",
         "cli/main.py",
     }

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from ztensor.cli.terminal import Progress
     from ztensor.edit import Editor
-    from ztensor.metadata import TensorMetadata
-    from ztensor.opening import Reader
+    from ztensor.io.metadata import TensorMetadata
+    from ztensor.io.opening import Reader
 
 _VALUE_CHARACTERS = 100  # of an attribute on a terminal
 _MOST_TOLD = 8  # of what a file says beyond its objects
@@ -141,8 +141,8 @@ def require_one_file(path: str) -> None:
     Raises:
         UsageError: the path means several files.
     """
-    from ztensor.contents import only_ours_change
-    from ztensor.sharded.naming import is_set
+    from ztensor.io.contents import only_ours_change
+    from ztensor.io.shards.naming import is_set
 
     if is_set(path) or os.path.isdir(path):
         raise only_ours_change(path, "a folder" if os.path.isdir(path) else "a set of files")
@@ -151,7 +151,7 @@ def require_one_file(path: str) -> None:
 def is_divided_folder(path: str) -> bool:
     """Return whether a path or URL is of a divided checkpoint, or of what is left of one."""
     from ztensor.distributed.cleaning import has_parts
-    from ztensor.source.table import is_remote
+    from ztensor.io.source.table import is_remote
 
     return (os.path.isdir(path) or is_remote(path)) and has_parts(path)
 
@@ -210,7 +210,7 @@ def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:
     if terminal.quiet or size_of(file) < _DEAD_BYTES:
         return
     from ztensor.cli.info import room_of
-    from ztensor.opening import Reader
+    from ztensor.io.opening import Reader
 
     with Reader(file) as reader:
         found = reader.objects.parts()[0]
@@ -277,7 +277,7 @@ def require_free(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path.
     """
-    from ztensor.source import targets
+    from ztensor.io.source import targets
 
     targets.require_free(path, overwrite=force, allowed_by="--force")
 

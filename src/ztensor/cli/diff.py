@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
-    from ztensor.metadata import TensorMetadata
+    from ztensor.io.metadata import TensorMetadata
 
 _TOLERANCE: dict[str, Any] = {"metavar": "X", "type": number(0, kind=float), "default": 0.0}
 OPTIONS = (

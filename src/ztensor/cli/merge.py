@@ -118,7 +118,7 @@ def _look(
 ) -> tuple[list[int], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return how many objects come from each file, which names several have, and what is left."""
     from ztensor.edit import names_in
-    from ztensor.opening import open as open_any
+    from ztensor.io.opening import open as open_any
 
     holders: dict[str, list[str]] = {}
     counts = []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor.insight.analysis.statistics import TensorStats
-    from ztensor.opening import Reader
+    from ztensor.io.opening import Reader
 
 OPTIONS = (
     FILE,

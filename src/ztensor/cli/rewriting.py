@@ -13,8 +13,8 @@ from ztensor.cli.spelling import count_text, named_text, size_text
 from ztensor.cli.terminal import Column
 from ztensor.cli.verb import STDIN, error_as_json, in_order, open_file
 from ztensor.errors import SourceError, UsageError, ZTensorError, describe
+from ztensor.io.source.removal import remove_file, stamp_of
 from ztensor.showing import visible
-from ztensor.source.removal import remove_file, stamp_of
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -226,7 +226,7 @@ def _changed_text(changed: Sequence[Change]) -> str:
 
 def shards_of(path: str) -> list[str]:
     """Return the index and the shards that are there of a file's name."""
-    from ztensor.sharded.naming import SHARD, index_path
+    from ztensor.io.shards.naming import SHARD, index_path
 
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ztensor.cli.terminal import Progress
-    from ztensor.opening import Reader
+    from ztensor.io.opening import Reader
     from ztensor.spec.layout.base import Array
 
 OPTIONS = (

@@ -81,7 +81,7 @@ def split(terminal: Terminal, options: Namespace) -> None:
     """
     from ztensor.edit import plan_split
     from ztensor.edit import split as split_file
-    from ztensor.sharded.naming import INDEX_SUFFIX
+    from ztensor.io.shards.naming import INDEX_SUFFIX
 
     quiet_library()
     file = options.file

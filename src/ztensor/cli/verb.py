@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ztensor.cli.parsing import Command
-    from ztensor.opening import Reader
+    from ztensor.io.opening import Reader
 
 STDIN = "-"
 

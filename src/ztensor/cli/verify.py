@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ztensor.reading.verify import VerifyReport
+    from ztensor.io.reading.verify import VerifyReport
 
 OPTIONS = (
     FILES,
@@ -103,7 +103,7 @@ def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, An
 
 
 def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str, Any]:
-    import ztensor.reading.verify  # noqa: F401  # before the clock starts
+    import ztensor.io.reading.verify  # noqa: F401  # before the clock starts
 
     begin = time.monotonic()
     try:

@@ -10,15 +10,15 @@ import numpy as np
 
 from ztensor.conformance.answer import ACCEPTED_CODE, REFUSED_CODE, Answer, Ended
 from ztensor.errors import ZTensorError
+from ztensor.io.opening import open as open_file
 from ztensor.limits import Limits
-from ztensor.opening import open as open_file
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.layout.elements import stored_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.opening import Reader
+    from ztensor.io.opening import Reader
     from ztensor.spec.layout.base import Array
 
 # Of quantized objects the corpora know the parts alone: programs round their elements differently.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.formats.table import format_by_suffix, require_written, written_formats
-from ztensor.reading.names import keeps
+from ztensor.io.reading.names import keeps
+from ztensor.io.writing.blob import compression_of
+from ztensor.io.writing.frames import require_chunk_rows
 from ztensor.showing import counted
-from ztensor.writing.blob import compression_of
-from ztensor.writing.frames import require_chunk_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,11 +21,11 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.opening import reader_over
+from ztensor.io.opening import reader_over
+from ztensor.io.reading.row_slices import slice_of
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
-from ztensor.reading.row_slices import slice_of
 from ztensor.spec.encoding.base import Encoding
 from ztensor.spec.layout import View, known_length
 from ztensor.spec.layout.elements import (
@@ -41,9 +41,9 @@ from ztensor.spec.model.manifest import Component, TensorObject
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
+    from ztensor.io.opening import Reader
+    from ztensor.io.reading.file import FileObjects
     from ztensor.limits import Limits
-    from ztensor.opening import Reader
-    from ztensor.reading.file import FileObjects
     from ztensor.spec.encoding.base import Stored
     from ztensor.spec.layout.base import Array
 

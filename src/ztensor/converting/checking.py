@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
 from ztensor.insight.analysis.identity import tensor_hashes
-from ztensor.opening import Reader
+from ztensor.io.opening import Reader
 from ztensor.showing import counted
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ztensor.source.reference import Remote
+    from ztensor.io.source.reference import Remote
 
     Progress = Callable[[int, int], None]
 

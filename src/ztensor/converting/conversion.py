@@ -11,15 +11,15 @@ from ztensor.converting.files import write_file, write_set
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
+from ztensor.io.shards.naming import parse_size, shard_paths
+from ztensor.io.shards.planning import plan_objects
+from ztensor.io.shards.saving import place_of_whole, remove_shards, shards_there
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.sink import Place
+from ztensor.io.source.table import remote_of
+from ztensor.io.source.targets import require_free
 from ztensor.options import ConvertOptions, require_options
 from ztensor.remote.shards import shards_in_store
-from ztensor.sharded.naming import parse_size, shard_paths
-from ztensor.sharded.planning import plan_objects
-from ztensor.sharded.saving import place_of_whole, remove_shards, shards_there
-from ztensor.source.paths import path_text
-from ztensor.source.sink import Place
-from ztensor.source.table import remote_of
-from ztensor.source.targets import require_free
 from ztensor.spec.container import require_version
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from ztensor.io.source.reference import Remote
     from ztensor.options import RewriteOptions
-    from ztensor.source.reference import Remote
     from ztensor.typing import Path, Readable
 
 

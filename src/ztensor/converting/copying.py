@@ -12,23 +12,23 @@ from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
 from ztensor.formats.parsing import exporter
-from ztensor.opening import Reader
-from ztensor.reading.ahead import Ahead
-from ztensor.reading.portable import stored_object
-from ztensor.sharded.naming import shifted
-from ztensor.source.sink import FileSink, Place
-from ztensor.source.stream import StreamSink
-from ztensor.source.targets import Nowhere
+from ztensor.io.opening import Reader
+from ztensor.io.reading.ahead import Ahead
+from ztensor.io.reading.portable import stored_object
+from ztensor.io.shards.naming import shifted
+from ztensor.io.source.sink import FileSink, Place
+from ztensor.io.source.stream import StreamSink
+from ztensor.io.source.targets import Nowhere
+from ztensor.io.writing.writer import Writer
 from ztensor.spec.container import emitter_of
 from ztensor.spec.encoding import ENCODINGS
-from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.reading.file import FileObjects
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.source.reference import Remote
     from ztensor.remote.upload import RemoteSink
-    from ztensor.source.reference import Remote
     from ztensor.spec.model.rules import Form
 
 

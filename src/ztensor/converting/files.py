@@ -13,14 +13,14 @@ from ztensor.converting.report import ConversionReport, Loss
 from ztensor.converting.source import part_of
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
-from ztensor.opening import Reader
-from ztensor.reading.sums import unchecked_names
+from ztensor.io.opening import Reader
+from ztensor.io.reading.sums import unchecked_names
+from ztensor.io.shards.naming import index_path, shard_paths, shifted
+from ztensor.io.shards.saving import ShardSet, sha256_of
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.sink import Place
+from ztensor.io.source.table import remote_of
 from ztensor.remote.shards import RemoteShardSet
-from ztensor.sharded.naming import index_path, shard_paths, shifted
-from ztensor.sharded.saving import ShardSet, sha256_of
-from ztensor.source.paths import path_text
-from ztensor.source.sink import Place
-from ztensor.source.table import remote_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

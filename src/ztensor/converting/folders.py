@@ -22,18 +22,18 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.io.opening import open as open_files
+from ztensor.io.shards.index import parse_index, read_index, read_text
+from ztensor.io.shards.naming import SHARD, is_index
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.beneath import Beneath, cache_of
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.sink import FileSink, Place
+from ztensor.io.source.table import is_remote
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model_folder import require_plain
-from ztensor.opening import open as open_files
 from ztensor.remote.whole_folder import WholeFolder, require_place
-from ztensor.sharded.index import parse_index, read_index, read_text
-from ztensor.sharded.naming import SHARD, is_index
 from ztensor.showing import counted, short_repr
-from ztensor.source.base import read_bytes
-from ztensor.source.beneath import Beneath, cache_of
-from ztensor.source.paths import path_text
-from ztensor.source.sink import FileSink, Place
-from ztensor.source.table import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

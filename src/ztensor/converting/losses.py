@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ztensor.converting.report import Loss
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, describe
-from ztensor.opening import Reader
+from ztensor.io.opening import Reader
 from ztensor.showing import counted
 from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
 from ztensor.spec.model.account import UNREAD

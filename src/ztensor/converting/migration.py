@@ -7,7 +7,6 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.contents import only_ours_change
 from ztensor.converting.asking import require_compressed
 from ztensor.converting.files import write_file
 from ztensor.converting.report import ConversionReport
@@ -16,14 +15,15 @@ from ztensor.converting.target import How
 from ztensor.converting.versions import version_of
 from ztensor.errors import UsageError
 from ztensor.formats.table import require_ours
-from ztensor.opening import open as open_file
+from ztensor.io.contents import only_ours_change
+from ztensor.io.opening import open as open_file
+from ztensor.io.source.appending import AppendSink
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.sink import Place
+from ztensor.io.source.table import remote_of
+from ztensor.io.source.targets import require_free
 from ztensor.options import RewriteOptions, require_options
 from ztensor.remote.upload import require_changed_in_place
-from ztensor.source.appending import AppendSink
-from ztensor.source.paths import path_text
-from ztensor.source.sink import Place
-from ztensor.source.table import remote_of
-from ztensor.source.targets import require_free
 from ztensor.spec.container import require_version
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import UsageError
-from ztensor.opening import Reader, reader_over
-from ztensor.opening import open as open_file
-from ztensor.reading.reader import ObjectReader
-from ztensor.source.table import is_remote
+from ztensor.io.opening import Reader, reader_over
+from ztensor.io.opening import open as open_file
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.source.table import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

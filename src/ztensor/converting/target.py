@@ -6,17 +6,17 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UsageError
+from ztensor.io.source.removal import remove_object
+from ztensor.io.source.sink import FileSink, Place
 from ztensor.remote.upload import RemoteSink, is_there
-from ztensor.source.removal import remove_object
-from ztensor.source.sink import FileSink, Place
 from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.source.reference import Remote
-    from ztensor.source.removal import Made
-    from ztensor.source.sink import Durable
+    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.removal import Made
+    from ztensor.io.source.sink import Durable
 
     Progress = Callable[[int, int], None]
 

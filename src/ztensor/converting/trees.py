@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, describe
-from ztensor.opening import Reader, reader_over
+from ztensor.io.opening import Reader, reader_over
 from ztensor.training.states import tree_values
 from ztensor.training.tree.decode import LeafAt
 from ztensor.training.tree.flattening import Container

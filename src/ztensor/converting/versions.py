@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.converting.report import Loss
 from ztensor.errors import ArgumentValueError, NotRepresentableError, UnsupportedError, describe
-from ztensor.opening import Reader
-from ztensor.reading.portable import portable_object, stored_object
+from ztensor.io.opening import Reader
+from ztensor.io.reading.portable import portable_object, stored_object
+from ztensor.io.writing.planning import require_once
 from ztensor.spec.container import LATEST, emitter_of
-from ztensor.writing.planning import require_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ztensor.reading.file import FileObjects
+    from ztensor.io.reading.file import FileObjects
     from ztensor.spec.container import Emitter
     from ztensor.spec.model.manifest import Manifest, TensorObject
 

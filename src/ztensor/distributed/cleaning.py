@@ -15,7 +15,6 @@ import re
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
-from ztensor.contents import may_be_of_ours, open_file
 from ztensor.distributed.place import ATTRIBUTE, REQUESTS, Place, is_part_name
 from ztensor.distributed.root import is_root, open_root, parse_root
 from ztensor.errors import (
@@ -26,9 +25,10 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.source import locking
-from ztensor.source.reference import Remote
-from ztensor.source.removal import OpenFolder, remove_object
+from ztensor.io.contents import may_be_of_ours, open_file
+from ztensor.io.source import locking
+from ztensor.io.source.reference import Remote
+from ztensor.io.source.removal import OpenFolder, remove_object
 from ztensor.threads import run_jobs
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import thread_count

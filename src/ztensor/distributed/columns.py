@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ztensor.distributed.chunks.table import ChunkTable
+    from ztensor.io.reading.file import FileObjects
     from ztensor.limits import Budget
-    from ztensor.reading.file import FileObjects
 
     Array = np.ndarray[Any, Any]
 

@@ -25,18 +25,18 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.io.shards.naming import ROOT
+from ztensor.io.source.reference import Remote
+from ztensor.io.source.sink import FileSink
+from ztensor.io.source.targets import require_free
 from ztensor.remote.upload import RemoteSink
-from ztensor.sharded.naming import ROOT
-from ztensor.source.reference import Remote
-from ztensor.source.sink import FileSink
-from ztensor.source.targets import require_free
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ztensor.distributed.part import PartRecord
     from ztensor.distributed.saves import Save
-    from ztensor.source.sink import Durable
+    from ztensor.io.source.sink import Durable
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]

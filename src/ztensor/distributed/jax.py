@@ -25,10 +25,10 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.io.tensor import Tensor
 from ztensor.jax.values import is_value, require_readable, stored
 from ztensor.options import PartOptions, require_options
 from ztensor.spec.wire import cbor
-from ztensor.tensor import Tensor
 from ztensor.training.tree.fitting import fit
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, STEP, values_kept
-from ztensor.frameworks import FRAMEWORKS
 from ztensor.guard import foreign_bytes
+from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.locks import Lock
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import Leaf

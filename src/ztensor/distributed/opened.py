@@ -23,18 +23,18 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Shown
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.objects import not_found
+from ztensor.io.shards.naming import DIVIDED, ROOT
+from ztensor.io.source.joined import LazyFile, OpenFiles, join_behind
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.rights import rights_of
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
-from ztensor.reading.file import FileObjects
-from ztensor.reading.listing import read_manifest
-from ztensor.reading.objects import not_found
 from ztensor.remote.failures import changed
 from ztensor.remote.source import RemoteSource
-from ztensor.sharded.naming import DIVIDED, ROOT
 from ztensor.showing import counted
-from ztensor.source.joined import LazyFile, OpenFiles, join_behind
-from ztensor.source.local import FileSource
-from ztensor.source.rights import rights_of
 from ztensor.spec.model.later import LaterObjects
 from ztensor.spec.model.manifest import Manifest
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.distributed.root import Root
-    from ztensor.source.rights import Rights
+    from ztensor.io.source.rights import Rights
     from ztensor.spec.model.manifest import TensorObject
     from ztensor.typing import Path, Storage
 

@@ -30,29 +30,29 @@ from ztensor.errors import (
     NotRepresentableError,
     describe,
 )
-from ztensor.frameworks import adapter_of
+from ztensor.io.frameworks import adapter_of
+from ztensor.io.reading.listing import find_manifest
+from ztensor.io.shards.naming import ROOT, parse_size
+from ztensor.io.source.base import Range
+from ztensor.io.source.reference import Remote
+from ztensor.io.source.sink import FileSink
+from ztensor.io.tensor import Tensor, shape_of
+from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, require_options
-from ztensor.reading.listing import find_manifest
 from ztensor.remote.upload import RemoteSink
-from ztensor.sharded.naming import ROOT, parse_size
 from ztensor.showing import counted
-from ztensor.source.base import Range
-from ztensor.source.reference import Remote
-from ztensor.source.sink import FileSink
 from ztensor.spec.digest import ALGORITHMS, digest_of, require_writable, xxh3_128
 from ztensor.spec.layout.elements import blocks, spell
-from ztensor.tensor import Tensor, shape_of
-from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
     from ztensor.distributed.chunks.table import Chunk
-    from ztensor.reading.file import FileObjects
-    from ztensor.source.descriptor import Descriptor
-    from ztensor.source.sink import Durable
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.source.descriptor import Descriptor
+    from ztensor.io.source.sink import Durable
     from ztensor.typing import Path, Storage, TensorLike
 
     Array = np.ndarray[Any, Any]

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from ztensor.contents import open_file
 from ztensor.distributed.chunks.table import Kind, TableFile
 from ztensor.distributed.columns import Columns, kinds_of
 from ztensor.distributed.committing import merged
@@ -30,13 +29,14 @@ from ztensor.distributed.rows import (
 from ztensor.distributed.saves import file_of_part, require_one_save
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
 from ztensor.guard import foreign_bytes
+from ztensor.io.contents import open_file
+from ztensor.io.shards.naming import ROOT
+from ztensor.io.source.base import Range
+from ztensor.io.source.sink import FileSink
+from ztensor.io.source.targets import shown
 from ztensor.limits import Budget
 from ztensor.remote.upload import RemoteSink, copy, is_there
-from ztensor.sharded.naming import ROOT
 from ztensor.showing import counted
-from ztensor.source.base import Range
-from ztensor.source.sink import FileSink
-from ztensor.source.targets import shown
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.model.dtype import element_count
 from ztensor.threads.pool import Pool
@@ -44,8 +44,8 @@ from ztensor.threads.pool import Pool
 if TYPE_CHECKING:
     from ztensor.distributed.chunks.table import ChunkTable
     from ztensor.distributed.saves import FileOfPart
-    from ztensor.reading.file import FileObjects
-    from ztensor.source.sink import Durable
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.source.sink import Durable
     from ztensor.spec.model.manifest import TensorObject
     from ztensor.typing import Path, Storage
 

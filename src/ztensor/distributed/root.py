@@ -38,7 +38,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.contents import open_file
 from ztensor.distributed.chunks.table import ChunkTable, TableFile, broken
 from ztensor.distributed.columns import CONTENT_BYTES, Columns, columns_of, kinds_of, told_kinds
 from ztensor.distributed.place import ATTRIBUTE, Place, opener, require_plain
@@ -50,23 +49,24 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.frameworks import tree_adapter
 from ztensor.guard import foreign_bytes
+from ztensor.io.contents import open_file
+from ztensor.io.frameworks import tree_adapter
+from ztensor.io.shards.naming import ROOT
+from ztensor.io.writing.writer import Writer
 from ztensor.limits import Budget
 from ztensor.locks import cached_property
-from ztensor.sharded.naming import ROOT
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.training.tree.decode import decode
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import MAKERS, Made
-from ztensor.writing.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.source.sink import Durable, Sink
     from ztensor.limits import Limits
-    from ztensor.reading.file import FileObjects
-    from ztensor.source.sink import Durable, Sink
     from ztensor.spec.model.manifest import Manifest
     from ztensor.training.tree.decode import LeafAt
     from ztensor.typing import Path, Storage
@@ -225,7 +225,7 @@ def values_as(root: Root, framework: str | None, types: Iterable[type] = ()) -> 
 
     Args:
         root: what `parse_root` gave, of a file that is open.
-        framework: its name in `ztensor.frameworks`; None gives NumPy's arrays for all.
+        framework: its name in `ztensor.io.frameworks`; None gives NumPy's arrays for all.
         types: classes of namedtuples, dataclasses and enums; see `ztensor.load_tree`.
 
     Raises:

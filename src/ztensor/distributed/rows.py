@@ -17,8 +17,8 @@ from ztensor.spec.layout.elements import spell
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ztensor.io.tensor import Tensor
     from ztensor.spec.model.manifest import TensorObject
-    from ztensor.tensor import Tensor
 
     Array = np.ndarray[Any, Any]
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.contents import open_file
 from ztensor.distributed.chunks.table import WHOLE_OBJECT
 from ztensor.distributed.place import opener
 from ztensor.distributed.rows import SEPARATOR
@@ -21,10 +20,11 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.reading.objects import not_found
-from ztensor.reading.verify import VerifyReport, verify_file
-from ztensor.sharded.naming import shifted
-from ztensor.source.base import Range
+from ztensor.io.contents import open_file
+from ztensor.io.reading.objects import not_found
+from ztensor.io.reading.verify import VerifyReport, verify_file
+from ztensor.io.shards.naming import shifted
+from ztensor.io.source.base import Range
 from ztensor.spec.digest import ALGORITHMS, digest_of, parse_digest
 from ztensor.spec.model.problem import MOST_PROBLEMS, Problem
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.chunks.table import Chunk, ChunkTable
     from ztensor.distributed.opened import DividedObjects
-    from ztensor.reading.file import FileObjects
-    from ztensor.sharded.naming import Progress
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.shards.naming import Progress
 
 
 def verify_divided(

@@ -25,10 +25,10 @@ from ztensor.spec.model.account import Unrepresented
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.source.base import Source
+    from ztensor.io.source.sink import Sink
     from ztensor.limits import Budget, Limits
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.source.base import Source
-    from ztensor.source.sink import Sink
     from ztensor.spec.encoding import Stored
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import Manifest

@@ -31,8 +31,8 @@ from ztensor.formats.base import (
     gather_stored,
 )
 from ztensor.formats.parts import Pouring, ahead_of, lose_attributes, parts_of
+from ztensor.io.source.base import read_bytes
 from ztensor.showing import counted
-from ztensor.source.base import read_bytes
 from ztensor.spec.encoding.base import require_equal_length
 from ztensor.spec.layout.blocks import Blocks
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ztensor.formats.parts import Lose, Part
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.source.base import Source
+    from ztensor.io.source.sink import Sink
     from ztensor.limits import Budget, Limits
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.source.base import Source
-    from ztensor.source.sink import Sink
     from ztensor.spec.encoding import Stored
 
 

@@ -10,16 +10,16 @@ from ztensor.errors import ZTensorError
 from ztensor.formats.base import Projection
 from ztensor.formats.table import FORMATS, Look
 from ztensor.guard import foreign_bytes
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.directory import FolderSource
 from ztensor.limits import Budget
-from ztensor.source.base import read_bytes
-from ztensor.source.directory import FolderSource
 from ztensor.spec.model.account import UNREAD, Tally
 from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from ztensor.formats.base import Exporting, Projecting
+    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.source.base import Source
     from ztensor.spec.model.account import Unrepresented
 
 

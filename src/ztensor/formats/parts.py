@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UnsupportedError, describe
-from ztensor.reading.ahead import Ahead
+from ztensor.io.reading.ahead import Ahead
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import checked_bools, require_known
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
@@ -18,9 +18,9 @@ from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ztensor.reading.file import FileObjects
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.source.sink import Sink
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.source.sink import Sink
     from ztensor.spec.model.manifest import Component, TensorObject
 
     Lose = Callable[[str | None, str], None]

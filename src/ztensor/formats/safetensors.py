@@ -29,7 +29,7 @@ from ztensor.errors import (
 )
 from ztensor.formats.base import RAW, Projection
 from ztensor.formats.parts import Pouring, ahead_of, parts_of
-from ztensor.source.base import read_bytes
+from ztensor.io.source.base import read_bytes
 from ztensor.spec.model.account import Tally
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire.json import charge as json_charge
@@ -37,10 +37,10 @@ from ztensor.spec.wire.json import charge as json_charge
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.source.base import Source
+    from ztensor.io.source.sink import Sink
     from ztensor.limits import Budget
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.source.base import Source
-    from ztensor.source.sink import Sink
 
 
 _MOST_HEADER = 100_000_000  # the format's own cap, in bytes

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.formats.parsing import exporter
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.source.base import Source
+from ztensor.io.source.sink import sink_of
+from ztensor.io.writing.saving import save_all
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.reading.file import FileObjects
-from ztensor.reading.listing import read_manifest
-from ztensor.reading.reader import ObjectReader
-from ztensor.source.base import Source
-from ztensor.source.sink import sink_of
 from ztensor.spec.container import LATEST
-from ztensor.writing.saving import save_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from typing_extensions import Buffer
 
-    from ztensor.source.sink import Durable
+    from ztensor.io.source.sink import Durable
 
 
 # What options of zTensor files are where they say nothing; digests are in none of these formats.

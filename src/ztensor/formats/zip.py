@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import ContainerError, DigestMismatchError, Reason, UnsupportedError, describe
 from ztensor.formats.deflate import MOST_RATIO, PIECE_BYTES, Stream
-from ztensor.source.base import Range, read_bytes
+from ztensor.io.source.base import Range, read_bytes
 from ztensor.spec.digest import Sum
 from ztensor.spec.model.account import Unrepresented
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
 
 STORED, DEFLATED = 0, 8
 LOCAL_MAGIC, CENTRAL_MAGIC, END_MAGIC = b"PK\3\4", b"PK\1\2", b"PK\5\6"

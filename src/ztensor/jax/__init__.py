@@ -25,18 +25,18 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.opening import open as open_files
-from ztensor.opening import reader_of_bytes
+from ztensor.io.opening import open as open_files
+from ztensor.io.opening import reader_of_bytes
+from ztensor.io.reading.filling import require_copied
+from ztensor.io.reading.loading import load_all, load_files
+from ztensor.io.reading.row_slices import slice_of
+from ztensor.io.shards.saving import save_files
+from ztensor.io.tensor import Tensor
+from ztensor.io.writing.saving import saved_bytes
 from ztensor.options import OpenOptions, SaveOptions, WriteOptions, require_options
-from ztensor.reading.filling import require_copied
-from ztensor.reading.loading import load_all, load_files
-from ztensor.reading.row_slices import slice_of
-from ztensor.sharded.saving import save_files
 from ztensor.spec.model.dtype import element_count
-from ztensor.tensor import Tensor
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import worth
-from ztensor.writing.saving import saved_bytes
 
 try:
     import jax
@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from ztensor.metadata import TensorMetadata
-    from ztensor.reading.reader import ObjectReader
+    from ztensor.io.metadata import TensorMetadata
+    from ztensor.io.reading.reader import ObjectReader
     from ztensor.spec.layout.base import Array
     from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Target
 

@@ -1,4 +1,4 @@
-"""What the table of frameworks asks of JAX; see `ztensor.frameworks`."""
+"""What the table of frameworks asks of JAX; see `ztensor.io.frameworks`."""
 
 from __future__ import annotations
 

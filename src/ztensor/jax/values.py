@@ -15,8 +15,8 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.io.tensor import Tensor
 from ztensor.spec.model.rules import ALIGNMENT
-from ztensor.tensor import Tensor
 
 try:
     import jax

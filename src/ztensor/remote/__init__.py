@@ -1,6 +1,6 @@
 """Objects of stores, HTTP servers and model hubs, read by ranges and written whole.
 
-`ztensor.source` has what files on disk need, and a URL with the options of its store
+`ztensor.io.source` has what files on disk need, and a URL with the options of its store
 (`ztensor.Remote`); its table of schemes names `source.py` here, which is loaded for the first URL.
 Read `urls.py` (the store that a URL means), `stores.py` (stores that are kept), `hub.py` (a model
 hub), `source.py` (reading), `cache.py` (what is kept on disk), `upload.py` (writing), `prefixes.py`

@@ -12,10 +12,10 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.io.source.reference import Remote
 from ztensor.remote.failures import asked
 from ztensor.remote.upload import place_to_write
 from ztensor.remote.urls import place_of
-from ztensor.source.reference import Remote
 from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:

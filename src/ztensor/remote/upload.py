@@ -21,19 +21,19 @@ from ztensor.errors import (
     UsageError,
     without_secrets,
 )
+from ztensor.io.source.paths import is_url
+from ztensor.io.source.reference import is_option_store
 from ztensor.remote.failures import WRITING, asked
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.urls import has_folders, place_of
-from ztensor.source.paths import is_url
-from ztensor.source.reference import is_option_store
 from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.removal import Made
     from ztensor.remote.urls import Place
-    from ztensor.source.reference import Remote
-    from ztensor.source.removal import Made
 
 PART_BYTES = 16 << 20
 IN_FLIGHT = 4

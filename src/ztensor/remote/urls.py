@@ -18,15 +18,15 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
+from ztensor.io.source.reference import PREFIX, is_http, is_store
 from ztensor.remote.failures import ends_of
 from ztensor.remote.hub import headers, parse_hub_url
 from ztensor.remote.stores import store_of
-from ztensor.source.reference import PREFIX, is_http, is_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.source.reference import Remote
+    from ztensor.io.source.reference import Remote
 
 # One request: the time it may take with its body, of 8 MiB at most; then it is tried again.
 _REQUEST_SECONDS = 30

@@ -13,11 +13,11 @@ import secrets
 import shutil
 
 from ztensor.errors import SourceError, UsageError
-from ztensor.source import locking
-from ztensor.source.flushing import flush_folder
-from ztensor.source.paths import absolute_path
-from ztensor.source.removal import is_link, remove_file, remove_folder, stamp_of
-from ztensor.source.targets import shown
+from ztensor.io.source import locking
+from ztensor.io.source.flushing import flush_folder
+from ztensor.io.source.paths import absolute_path
+from ztensor.io.source.removal import is_link, remove_file, remove_folder, stamp_of
+from ztensor.io.source.targets import shown
 
 
 class WholeFolder:

@@ -22,10 +22,10 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
+from ztensor.io.opening import Reader
+from ztensor.io.tensor import Tensor
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.opening import Reader
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
-from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable

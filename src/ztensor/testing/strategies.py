@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
+from ztensor.io.tensor import Tensor
 from ztensor.spec.layout.elements import numpy_dtype
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
-from ztensor.tensor import Tensor
 from ztensor.testing.damage import EDGES, KINDS, Damage
 
 if TYPE_CHECKING:

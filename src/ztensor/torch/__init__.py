@@ -27,7 +27,12 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.opening import load_whole, reader_of_bytes
+from ztensor.io.opening import load_whole, reader_of_bytes
+from ztensor.io.reading.loading import load_files
+from ztensor.io.shards.saving import save_files
+from ztensor.io.source.paths import make_folder, path_text
+from ztensor.io.tensor import Tensor, no_mapping, no_tensor
+from ztensor.io.writing.saving import saved_bytes
 from ztensor.options import (
     LoadOptions,
     ModelOptions,
@@ -35,11 +40,6 @@ from ztensor.options import (
     WriteOptions,
     require_options,
 )
-from ztensor.reading.loading import load_files
-from ztensor.sharded.saving import save_files
-from ztensor.source.paths import make_folder, path_text
-from ztensor.tensor import Tensor, no_mapping, no_tensor
-from ztensor.writing.saving import saved_bytes
 
 try:
     import torch

@@ -1,4 +1,4 @@
-"""What the table of frameworks asks of PyTorch; see `ztensor.frameworks`."""
+"""What the table of frameworks asks of PyTorch; see `ztensor.io.frameworks`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ztensor.torch.values import from_torch, numpy_type, to_torch
 if TYPE_CHECKING:
     import numpy as np
 
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.tensor import Tensor
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.tensor import Tensor
 
 __all__ = ["device_of", "element_type", "fill", "is_value", "read", "stored", "value_of"]
 

@@ -22,7 +22,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.reading import filling
+from ztensor.io.reading import filling
 from ztensor.spec.layout.base import known_count
 from ztensor.spec.layout.elements import result_dtype
 from ztensor.threads.pool import Crew
@@ -41,7 +41,7 @@ from ztensor.torch.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.reading.file import FileObjects
+    from ztensor.io.reading.file import FileObjects
     from ztensor.spec.model.manifest import TensorObject
 
 # Two of these for each thread, four threads by default: 64 MiB in all.

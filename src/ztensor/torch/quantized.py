@@ -8,11 +8,11 @@ import torch
 
 from ztensor.arguments import require_kind
 from ztensor.errors import LimitError, describe
+from ztensor.io.tensor import Tensor, groups_of
 from ztensor.quantization.dequantizing import dequantize_view
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import MX
 from ztensor.spec.layout.elements import numpy_dtype
-from ztensor.tensor import Tensor, groups_of
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import array_to_torch, empty, first_line
 

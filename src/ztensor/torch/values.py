@@ -22,11 +22,11 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.io.tensor import Tensor
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.spec.layout.elements import numpy_dtype, stored_form, typed_array
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES
 from ztensor.spec.model.manifest import Component
-from ztensor.tensor import Tensor
 from ztensor.training.tree.separating import begun_inside
 
 if TYPE_CHECKING:

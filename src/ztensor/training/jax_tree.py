@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from ztensor.errors import UnsupportedError, describe
+from ztensor.io.tensor import Tensor
 from ztensor.jax.values import is_copied, is_value, stored, value_of
 from ztensor.options import TreeOptions, require_options
-from ztensor.tensor import Tensor
 from ztensor.training.states import loaded_tree, save_tree
 from ztensor.training.tree.columns import malformed
 from ztensor.training.tree.kinds import Leaf, Made
@@ -51,7 +51,7 @@ def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
 
 
 def tree_form(value: Any) -> Leaf | Made | None:
-    """Return what a value of JAX is saved as; see `ztensor.frameworks.TreeAdapter`."""
+    """Return what a value of JAX is saved as; see `ztensor.io.frameworks.TreeAdapter`."""
     if not is_value(value):
         return None
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):

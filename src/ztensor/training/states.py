@@ -27,20 +27,20 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.formats.table import written_as
-from ztensor.frameworks import FRAMEWORKS, tree_adapter
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Keyed, Shown
+from ztensor.io.frameworks import FRAMEWORKS, tree_adapter
+from ztensor.io.opening import open as open_files
+from ztensor.io.reading.filling import require_copied
+from ztensor.io.reading.loading import load_all, load_files
+from ztensor.io.reading.names import keeps
+from ztensor.io.reading.overlaps import lie_apart
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.shards.saving import save_files
+from ztensor.io.source.paths import is_path, path_text
 from ztensor.limits import Budget
-from ztensor.opening import open as open_files
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
-from ztensor.reading.filling import require_copied
-from ztensor.reading.loading import load_all, load_files
-from ztensor.reading.names import keeps
-from ztensor.reading.overlaps import lie_apart
-from ztensor.reading.reader import ObjectReader
-from ztensor.sharded.saving import save_files
 from ztensor.showing import counted
-from ztensor.source.paths import is_path, path_text
 from ztensor.training.tree.decode import LeafAt, decode
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.fitting import fit
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Unpack
 
-    from ztensor.frameworks import TreeAdapter
-    from ztensor.metadata import TensorMetadata
-    from ztensor.opening import Reader
-    from ztensor.reading.file import FileObjects
-    from ztensor.source.sink import Durable
+    from ztensor.io.frameworks import TreeAdapter
+    from ztensor.io.metadata import TensorMetadata
+    from ztensor.io.opening import Reader
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.source.sink import Durable
     from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Openable, Progress, Target
 
@@ -265,7 +265,7 @@ def read_tree(
 ) -> Any:
     """Return the tree of an open file, with the values of one framework as they were.
 
-    See `TreeOptions`. `framework` is its name in `ztensor.frameworks`; None gives NumPy's arrays
+    See `TreeOptions`. `framework` is its name in `ztensor.io.frameworks`; None gives NumPy's arrays
     for all, `AS_SAVED` each value as it was. `placing` has options of the framework's
     `tree_makers`, such as a device.
 

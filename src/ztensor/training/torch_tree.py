@@ -69,7 +69,7 @@ def load_tree(
 
 
 def tree_form(value: Any) -> Leaf | Made | None:
-    """Return what a value of torch is saved as; see `ztensor.frameworks.TreeAdapter`."""
+    """Return what a value of torch is saved as; see `ztensor.io.frameworks.TreeAdapter`."""
     kind = type(value)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return _of_tensor(value, kind)

@@ -14,17 +14,17 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Keyed
-from ztensor.opening import Reader
-from ztensor.opening import open as open_reader
-from ztensor.source.local import PAGE_BYTES
+from ztensor.io.opening import Reader
+from ztensor.io.opening import open as open_reader
+from ztensor.io.source.local import PAGE_BYTES
 from ztensor.v2.raising import releasing
 from ztensor.v2.tensor import Tensor, Verification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.reading.file import FileObjects
-    from ztensor.reading.verify import VerifyReport
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.verify import VerifyReport
     from ztensor.spec.model.manifest import Component
     from ztensor.typing import Path
 

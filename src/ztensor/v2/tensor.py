@@ -16,9 +16,9 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.protocols import CPU, to_dlpack
-from ztensor.reading.component import digest_of
-from ztensor.source.caching import evict, prefetch
+from ztensor.io.protocols import CPU, to_dlpack
+from ztensor.io.reading.component import digest_of
+from ztensor.io.source.caching import evict, prefetch
 from ztensor.spec.container.v2.layouts import theirs
 from ztensor.spec.container.v2.object import words_of
 from ztensor.spec.layout import View
@@ -29,7 +29,7 @@ from ztensor.v2.raising import releasing
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ztensor.reading.file import FileObjects
+    from ztensor.io.reading.file import FileObjects
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.v2.source import Source

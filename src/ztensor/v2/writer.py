@@ -20,24 +20,24 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.source.paths import path_text
+from ztensor.io.source.paths import path_text
+from ztensor.io.tensor import Tensor
+from ztensor.io.tensor.arrays import shape_of
+from ztensor.io.writing.writer import Writer as FileWriter
 from ztensor.spec.container.v2.layouts import check_layout, ours
 from ztensor.spec.container.v2.object import DTYPES, TYPES, types_of
 from ztensor.spec.layout.elements import numpy_dtype, typed_array
 from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.spec.model.manifest import Component
-from ztensor.tensor import Tensor
-from ztensor.tensor.arrays import shape_of
 from ztensor.v2.raising import releasing
-from ztensor.writing.writer import Writer as FileWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ztensor.io.writing.stream import ObjectSink
     from ztensor.spec.layout.base import Array
     from ztensor.typing import Path
     from ztensor.v2.source import Source
-    from ztensor.writing.stream import ObjectSink
 
 ZSTD = "zt.zstd-seekable/1"
 CANONICAL_ALIGNMENT = 65536

@@ -10,10 +10,10 @@ import pytest
 
 import ztensor
 from ztensor.cli.exits import ExitCode
+from ztensor.io.source.base import Range
+from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
-from ztensor.source.base import Range
-from ztensor.source.memory import MemorySource
 from ztensor.spec.encoding.zstd.frames import walk_frames
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import ztensor
 from ztensor.cli import changing
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.spelling import as_json
+from ztensor.io.source import locking
 from ztensor.numpy import save_file
-from ztensor.source import locking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

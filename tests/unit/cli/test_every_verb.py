@@ -784,11 +784,11 @@ def test_an_interrupt_ends_every_verb_with_130(
     def interrupted(*_arguments: object, **_options: object) -> None:
         raise KeyboardInterrupt
 
-    place = "ztensor.source.local.FileSource.__init__"
+    place = "ztensor.io.source.local.FileSource.__init__"
     if verb == "completions":
         place = "ztensor.cli.terminal.Terminal.line"
     elif verb in ("rm", "mv", "set", "compact"):
-        place = "ztensor.source.appending.AppendSink.__init__"
+        place = "ztensor.io.source.appending.AppendSink.__init__"
     monkeypatch.setattr(place, interrupted)
     ended = run(*arguments)
     assert ended.code == ExitCode.INTERRUPTED

@@ -20,8 +20,8 @@ from ztensor.errors import (
     NotRepresentableError,
     UnsupportedError,
 )
+from ztensor.io.shards.naming import index_path
 from ztensor.numpy import load_file, save_file
-from ztensor.sharded.naming import index_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable

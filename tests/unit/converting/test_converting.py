@@ -29,9 +29,9 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.formats.table import written_formats
+from ztensor.io.reading.names import keeps
+from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save_file
-from ztensor.reading.names import keeps
-from ztensor.source.sink import FileSink
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.testing.builder import draft
 

@@ -11,9 +11,9 @@ import pytest
 
 import ztensor
 from tests.unit.distributed.saving import save
-from ztensor.contents import open_file
 from ztensor.distributed import PartWriter, commit, read_root, repair
 from ztensor.errors import FormatError, Reason
+from ztensor.io.contents import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path

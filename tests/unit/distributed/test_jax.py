@@ -333,7 +333,7 @@ def test_a_box_of_a_number_is_filled(tmp_path: Path) -> None:
 
 def test_only_the_bytes_of_a_box_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of long rows: half of the bytes."""
-    from ztensor.source.local import FileSource
+    from ztensor.io.source.local import FileSource
 
     wide = np.arange(64 * 65536, dtype=np.float32).reshape(64, 65536)
     save_sharded({"w": wide}, tmp_path)

@@ -100,7 +100,7 @@ def test_objects_of_every_layout_are_kept_with_their_attributes(tmp_path: Path) 
 
 def test_a_reader_of_plain_files_opens_every_file_of_the_folder(tmp_path: Path) -> None:
     save(tmp_path, {"w": TENSORS["f4"]})
-    from ztensor.contents import open_file
+    from ztensor.io.contents import open_file
 
     for path in tmp_path.iterdir():
         with contextlib.closing(open_file(path)) as file:

@@ -12,7 +12,7 @@ from tests.unit.distributed.saving import save
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.place import require_plain
 from ztensor.distributed.root import encode_values, read_root, write_root
-from ztensor.source.sink import FileSink
+from ztensor.io.source.sink import FileSink
 
 
 def table_of(tensors: int, ranks: int) -> ChunkTable:

@@ -174,8 +174,8 @@ def test_a_damaged_root_is_kept_in_a_store_that_refuses_to_copy(refusing: Any) -
 
 @pytest.mark.slow
 def test_an_object_is_written_anew_in_bounded_memory(refusing: Any, tmp_path: Path) -> None:
+    from ztensor.io.source.reference import Remote
     from ztensor.remote.upload import copy
-    from ztensor.source.reference import Remote
 
     del refusing  # which keeps in memory what it is given
     store = pytest.importorskip("obstore.store").LocalStore(tmp_path)
@@ -193,8 +193,8 @@ def test_an_object_is_written_anew_in_bounded_memory(refusing: Any, tmp_path: Pa
 
 
 def test_a_copy_of_nothing_is_an_error(refusing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ztensor.io.source.reference import Remote
     from ztensor.remote.upload import copy
-    from ztensor.source.reference import Remote
 
     with pytest.raises(ztensor.SourceError):
         copy(Remote("memory://none", refusing), Remote("memory://b", refusing))

@@ -33,8 +33,8 @@ from ztensor.errors import (
     UnsupportedError,
 )
 from ztensor.formats.gguf import TYPES, export
+from ztensor.io.source.stream import StreamSink
 from ztensor.limits import Limits
-from ztensor.source.stream import StreamSink
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
 ACCEPT, REJECT = CORPUS / "accept" / "gguf", CORPUS / "reject" / "gguf"

@@ -21,7 +21,7 @@ import ztensor.numpy
 from ztensor.errors import Reason
 from ztensor.formats import hdf5
 from ztensor.formats.hdf5 import filters, lzf
-from ztensor.source.stream import StreamSink
+from ztensor.io.source.stream import StreamSink
 from ztensor.testing.builder import draft
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"

@@ -29,8 +29,8 @@ from ztensor.formats.hdf5.messages import (
 )
 from ztensor.formats.hdf5.trees import walk_tree_1, walk_tree_2
 from ztensor.formats.hdf5.window import Window
+from ztensor.io.source.memory import MemorySource
 from ztensor.limits import Budget, Limits
-from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,7 +8,7 @@ import pytest
 
 from ztensor.formats.lookalikes import LOOKALIKES, lookalike
 from ztensor.formats.parsing import recognised
-from ztensor.source.memory import MemorySource
+from ztensor.io.source.memory import MemorySource
 
 HEADS = {
     "a pointer of Git LFS": b"version https://git-lfs.github.com/spec/v1\n",

@@ -17,8 +17,8 @@ import ztensor
 import ztensor.numpy
 from tests.corpus.foreign import make_npz, make_pt
 from ztensor.formats import npz, zip
-from ztensor.reading.reader import ObjectReader
-from ztensor.source.stream import StreamSink
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.source.stream import StreamSink
 from ztensor.testing.promise import exercise
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"

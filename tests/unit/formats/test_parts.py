@@ -13,7 +13,7 @@ import ztensor.numpy
 from ztensor.formats.parts import Part, parts_of
 
 if TYPE_CHECKING:
-    from ztensor.reading.reader import ObjectReader
+    from ztensor.io.reading.reader import ObjectReader
 
 UNKNOWN = Path(__file__).parents[2] / "corpus" / "spec" / "0.1.0" / "unknown_values.zt"
 CSR = ztensor.Tensor.csr(np.ones(2, np.float32), [1, 3], [0, 1, 2], (2, 4))

@@ -6,8 +6,8 @@ import pytest
 
 from ztensor.errors import FormatError, LimitError, Reason
 from ztensor.formats.onnx.protobuf import BYTES, TEXT_BYTES, Field, Message
+from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.source.memory import MemorySource
 
 
 def message(data: bytes) -> Message:

@@ -21,8 +21,8 @@ from tests.corpus.foreign.make_pt import (
 )
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
 from ztensor.formats.pt.projecting import project
+from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.source.memory import MemorySource
 
 
 def outcome(body: bytes, **storages: bytes) -> object:

@@ -20,10 +20,10 @@ import ztensor.numpy
 from ztensor.errors import Reason
 from ztensor.formats import safetensors
 from ztensor.formats.base import Exporting
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.source.memory import MemorySource
+from ztensor.io.source.stream import StreamSink
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.reading.reader import ObjectReader
-from ztensor.source.memory import MemorySource
-from ztensor.source.stream import StreamSink
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
 

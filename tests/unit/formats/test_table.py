@@ -18,8 +18,8 @@ from ztensor.formats.table import (
     require_ours,
     written_formats,
 )
+from ztensor.io.source.memory import MemorySource
 from ztensor.numpy import save_file
-from ztensor.source.memory import MemorySource
 
 PAGE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (.+?) \| yes \| (.*?) ?\| .*\|$", PAGE, re.MULTILINE)

@@ -12,8 +12,8 @@ import pytest
 from ztensor.errors import ContainerError, Reason, UnsupportedError
 from ztensor.formats.deflate import MOST_RATIO
 from ztensor.formats.zip import Entry, place, read_entries, unread_bytes
+from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.source.memory import MemorySource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -27,12 +27,12 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
+from ztensor.io.tensor import Tensor
 from ztensor.quantization.dequantizing import dequantize, integers
 from ztensor.quantization.namespace import NumpyNamespace
 from ztensor.quantization.quantizing import quantize
 from ztensor.quantization.scheme import GroupScheme, Packing, require_sizes
 from ztensor.spec.model.dtype import STORAGE_TYPES
-from ztensor.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

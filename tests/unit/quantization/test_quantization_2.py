@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ztensor.errors import ArgumentValueError, LayoutError
+from ztensor.io.tensor import Tensor
 from ztensor.quantization.dequantizing import dequantize, integers
 from ztensor.quantization.quantizing import quantize
 from ztensor.quantization.scheme import GroupScheme
-from ztensor.tensor import Tensor
 
 RNG = np.random.default_rng(11)
 

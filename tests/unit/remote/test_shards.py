@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import ztensor
+from ztensor.io.shards.naming import SHARD, WAITING
 from ztensor.numpy import save_file
-from ztensor.sharded.naming import SHARD, WAITING
 
 FILES = 3
 

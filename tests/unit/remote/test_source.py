@@ -16,10 +16,10 @@ import ztensor.numpy as znumpy
 from tests.remote.lying_server import DATE, LyingServer
 from tests.remote.range_server import RangeServer
 from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
+from ztensor.io.source.pieces import PART_BYTES
+from ztensor.io.source.reference import Remote
 from ztensor.remote import source as remote
 from ztensor.remote.source import RemoteSource
-from ztensor.source.pieces import PART_BYTES
-from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,7 +152,7 @@ from obstore.store import MemoryStore
 store = MemoryStore()
 obstore.put(store, "m.zt", bytes(5 << 20))
 from ztensor.remote.source import RemoteSource
-from ztensor.source.reference import Remote
+from ztensor.io.source.reference import Remote
 source = RemoteSource(Remote("memory:///m.zt", store))
 if not os.fork():
     try:

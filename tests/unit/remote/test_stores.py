@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ztensor.io.source.reference import Remote
 from ztensor.remote import stores
 from ztensor.remote.stores import store_of
 from ztensor.remote.urls import place_of
-from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

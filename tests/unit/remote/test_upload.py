@@ -10,12 +10,12 @@ import pytest
 
 import ztensor
 from ztensor.errors import ClosedError, UsageError
+from ztensor.io.source.reference import Remote
+from ztensor.io.source.sink import Place, sink_of
+from ztensor.io.source.targets import Nowhere, require_free
 from ztensor.numpy import load_file, save_file
 from ztensor.remote import upload
 from ztensor.remote.upload import RemoteSink, part_bytes_of
-from ztensor.source.reference import Remote
-from ztensor.source.sink import Place, sink_of
-from ztensor.source.targets import Nowhere, require_free
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,9 @@ import pytest
 
 from tests.remote.upload_server import UploadServer
 from ztensor.errors import SourceError
+from ztensor.io.source.reference import Remote
 from ztensor.remote import upload
 from ztensor.remote.upload import RemoteSink, copy
-from ztensor.source.reference import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

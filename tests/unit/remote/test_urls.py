@@ -18,8 +18,8 @@ from ztensor.errors import (
     MissingDependencyError,
     UsageError,
 )
+from ztensor.io.source.reference import Remote, with_storage
 from ztensor.remote.urls import place_of
-from ztensor.source.reference import Remote, with_storage
 
 pytest.importorskip("obstore")
 

@@ -10,8 +10,8 @@ import pytest
 
 import ztensor
 from ztensor.errors import NotRepresentableError
+from ztensor.io.opening import Reader
 from ztensor.numpy import save_file
-from ztensor.opening import Reader
 from ztensor.spec.model.account import Tally, Unrepresented
 
 if TYPE_CHECKING:

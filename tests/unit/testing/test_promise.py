@@ -9,7 +9,7 @@ import pytest
 
 import ztensor
 from ztensor.errors import FormatError, LimitError, Reason, SourceError
-from ztensor.reading.verify import VerifyReport
+from ztensor.io.reading.verify import VerifyReport
 from ztensor.testing.builder import VALUES, VERSIONS, build
 from ztensor.testing.promise import PromiseBroken, exercise
 

@@ -26,9 +26,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.reading.component import Fetching
-from ztensor.reading.stored_array import Elements, fill
-from ztensor.source.at_once import AtOnce
+from ztensor.io.reading.component import Fetching
+from ztensor.io.reading.stored_array import Elements, fill
+from ztensor.io.source.at_once import AtOnce
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import Encoding, Runs, require_decodable, require_equal_length
 from ztensor.spec.layout.blocks import Blocks
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.chunks.boxes import Overlap
     from ztensor.distributed.chunks.table import Chunk, ChunkTable
+    from ztensor.io.reading.component import Parts
+    from ztensor.io.source.joined import JoinedSource
     from ztensor.limits import Limits
-    from ztensor.reading.component import Parts
-    from ztensor.source.joined import JoinedSource
     from ztensor.spec.encoding import Stored
     from ztensor.spec.layout.base import Array
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.reading.component import digest_of
+from ztensor.io.reading.component import digest_of
 from ztensor.spec.digest import require_match
 from ztensor.spec.model.dtype import element_count
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ztensor.distributed.chunks.assembling import Assembler
     from ztensor.distributed.chunks.boxes import Overlap
     from ztensor.distributed.chunks.table import Chunk
-    from ztensor.reading.component import StoredComponent
+    from ztensor.io.reading.component import StoredComponent
     from ztensor.spec.digest import Hasher
     from ztensor.spec.layout.base import Array
 

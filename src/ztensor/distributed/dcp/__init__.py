@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ztensor.formats.base import Projection
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
 
 
 def project(source: Source, budget: Budget) -> Projection:

@@ -18,16 +18,16 @@ from ztensor.buffers import empty_array, new_bytes
 from ztensor.distributed.chunks.boxes import find_misfit, is_in_order, is_run, overlap, touching
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
 from ztensor.formats.base import InBlocks, gather_stored
+from ztensor.io.source.base import Range
 from ztensor.showing import counted
-from ztensor.source.base import Range
 from ztensor.spec.encoding.base import Encoding, require_equal_length
 from ztensor.spec.layout.blocks import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.source.base import Source
     from ztensor.spec.encoding import Stored
     from ztensor.spec.encoding.base import Runs
     from ztensor.spec.layout.base import Array

@@ -24,7 +24,7 @@ from ztensor.errors import (
 )
 from ztensor.formats.base import RAW, Projection
 from ztensor.formats.pt.encodings import Gathered
-from ztensor.source.joined import join_behind
+from ztensor.io.source.joined import join_behind
 from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.account import Tally
 from ztensor.spec.model.later import LaterObjects
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ztensor.distributed.dcp.records import Record
     from ztensor.distributed.dcp.table import Entry, Place, Table
     from ztensor.formats.pt.values import ElementType
+    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.source.base import Source
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.model.account import Unrepresented
 

@@ -18,7 +18,7 @@ from ztensor.distributed.dcp.vocabulary import Record, items_of, record_of
 from ztensor.errors import FormatError, Reason, describe
 from ztensor.formats.pt.pickled import misfit
 from ztensor.formats.pt.values import counts
-from ztensor.source.beneath import parts_of
+from ztensor.io.source.beneath import parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,7 +6,7 @@ import os
 import re
 
 from ztensor.errors import ArgumentValueError, SourceError, describe
-from ztensor.source.beneath import names_in
+from ztensor.io.source.beneath import names_in
 
 ROOT = ".metadata"
 DATA = ".distcp"

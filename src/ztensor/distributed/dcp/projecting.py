@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from ztensor.collecting import no_collection
 from ztensor.distributed.dcp.beside import InStore, Nowhere, OnDisk
 from ztensor.distributed.dcp.checkpoint import Checkpoint
 from ztensor.distributed.dcp.columns import IrregularError
@@ -16,18 +15,19 @@ from ztensor.distributed.dcp.shards import project_shards
 from ztensor.distributed.dcp.vocabulary import VOCABULARY
 from ztensor.errors import LimitError, Reason
 from ztensor.formats.pt.pickle_reader import read_pickle
+from ztensor.io.collecting import no_collection
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.directory import FolderSource
+from ztensor.io.source.local import FileSource
 from ztensor.limits import Budget
-from ztensor.source.base import read_bytes
-from ztensor.source.directory import FolderSource
-from ztensor.source.local import FileSource
 from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
     from ztensor.distributed.dcp.beside import Beside
     from ztensor.distributed.dcp.table import Table
     from ztensor.formats.base import Projection
+    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.source.base import Source
 
 _LONG_BYTES = 1 << 20  # of a pickle: at 5 MB a third of the time is the collector's
 _BYTES_PER_STEP = 16  # of the checkpoint, for an instruction: chunks take 80, and a kilobyte

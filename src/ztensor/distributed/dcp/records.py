@@ -14,17 +14,17 @@ from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.formats import pt, safetensors
 from ztensor.formats.pt.objects import LONE_TENSOR
 from ztensor.formats.zip import LOCAL_MAGIC, STORED, place, read_entries, sum_of
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.within import Within
 from ztensor.limits import Budget
-from ztensor.source.base import read_bytes
-from ztensor.source.within import Within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor.formats.pt.values import ElementType
     from ztensor.formats.zip import Entry
+    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.source.base import Source
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.model.account import Unrepresented
     from ztensor.spec.model.manifest import Component, TensorObject

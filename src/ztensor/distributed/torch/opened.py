@@ -20,10 +20,10 @@ from ztensor.distributed.place import Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
+from ztensor.io.shards.naming import ROOT
+from ztensor.io.source.base import Range
+from ztensor.io.source.reference import Remote
 from ztensor.remote.upload import is_there
-from ztensor.sharded.naming import ROOT
-from ztensor.source.base import Range
-from ztensor.source.reference import Remote
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.model.dtype import element_count
 from ztensor.training.tree.columns import malformed
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ztensor.distributed import DividedCheckpoint
     from ztensor.distributed.chunks.table import Kind
-    from ztensor.tensor import Tensor
+    from ztensor.io.tensor import Tensor
     from ztensor.typing import Storage
 
     Shape = tuple[int, ...]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ContainerError, LimitError, Reason, describe
 from ztensor.formats.gguf.types import SECTION, broken
-from ztensor.source.base import read_bytes
+from ztensor.io.source.base import read_bytes
 
 if TYPE_CHECKING:
     from typing import Literal
 
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
 
 TEXT_COST = 64  # bytes of memory of a text, beside its characters
 # The header of a model is a few MiB, most of it its vocabulary.

@@ -25,14 +25,14 @@ from ztensor.formats.gguf.types import (
     is_alignment,
 )
 from ztensor.formats.parts import Pouring, lose_attributes
+from ztensor.io.reading.ahead import Ahead
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
-from ztensor.reading.ahead import Ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.source.sink import Sink
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.source.sink import Sink
 
 _MOST_ALIGNMENT = 1 << 16  # that we write; the padding is made in memory
 _MOST_NAME = 63  # bytes, that ggml reads

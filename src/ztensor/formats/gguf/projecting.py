@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
     from ztensor.spec.model.account import Unrepresented
 
 _VERSIONS = (2, 3)

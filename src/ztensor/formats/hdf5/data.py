@@ -11,7 +11,7 @@ import numpy as np
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.formats.base import InBlocks
 from ztensor.formats.hdf5.filters import Chunk, bad_chunk, unfiltered
-from ztensor.source.base import read_bytes
+from ztensor.io.source.base import read_bytes
 from ztensor.spec.encoding.base import require_equal_length
 from ztensor.spec.layout.blocks import Blocks
 from ztensor.spec.model.dtype import element_count
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from ztensor.formats.hdf5.chunks import ChunkTable
     from ztensor.formats.hdf5.elements import Elements
     from ztensor.formats.hdf5.messages import Filter
+    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.source.base import Source
     from ztensor.spec.encoding import Stored
     from ztensor.spec.layout.base import Array
 

@@ -68,8 +68,8 @@ from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
     from ztensor.spec.encoding import Encoding
 
 _UNREAD, _UNREAD_MESSAGE = "hdf5", "this kind of HDF5 data is not read here; read it with h5py"

@@ -6,11 +6,11 @@ import struct
 from typing import TYPE_CHECKING
 
 from ztensor.formats.hdf5.window import Window, malformed
-from ztensor.source.base import read_bytes
+from ztensor.io.source.base import read_bytes
 
 if TYPE_CHECKING:
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MOST_BYTES = 256  # of any version, behind the signature and with it

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
 from ztensor.formats.hdf5.checksum import lookup3
-from ztensor.source.base import read_bytes
+from ztensor.io.source.base import read_bytes
 
 if TYPE_CHECKING:
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
 
 # Structures are small and lie side by side: a page at a time costs fewer calls.
 _PAGE_BYTES = 8192

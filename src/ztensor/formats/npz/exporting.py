@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ztensor.formats.parts import Part
-    from ztensor.reading.ahead import Ahead
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.source.sink import Sink
+    from ztensor.io.reading.ahead import Ahead
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.source.sink import Sink
 
     Lose = Callable[[str | None, str], None]
 

@@ -16,8 +16,8 @@ from ztensor.spec.encoding.base import Encoding, require_equal_length
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget, Limits
-    from ztensor.source.base import Source
     from ztensor.spec.encoding import Stored
 
 SUFFIX = ".npy"

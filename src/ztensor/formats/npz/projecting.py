@@ -27,8 +27,8 @@ from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.model.account import Unrepresented
 

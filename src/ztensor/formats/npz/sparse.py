@@ -23,7 +23,7 @@ import numpy as np
 from ztensor.errors import FormatError
 from ztensor.formats.npz.members import SUFFIX, Whole, header_of
 from ztensor.formats.npz.scipy_layouts import CLASS, PREFIX, ROLES, VALUES_SHAPE, do_fit
-from ztensor.source.base import Range
+from ztensor.io.source.base import Range
 from ztensor.spec.encoding.base import Encoding
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import STORAGE_TYPES, element_count
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from ztensor.formats.npy import Header
     from ztensor.formats.zip import Entry
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget, Limits
-    from ztensor.source.base import Source
     from ztensor.spec.encoding import Encoding, Stored
 
 NAME = "array"

@@ -16,21 +16,21 @@ from ztensor.errors import (
 )
 from ztensor.formats.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
 from ztensor.formats.onnx.tensors import Type
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.beneath import open_beneath
+from ztensor.io.source.reference import Remote
+from ztensor.io.source.table import source_of
 from ztensor.locks import Lock
-from ztensor.source.base import read_bytes
-from ztensor.source.beneath import open_beneath
-from ztensor.source.reference import Remote
-from ztensor.source.table import source_of
 from ztensor.spec.encoding.base import Encoding, Runs, require_equal_length
 from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ztensor.io.source.base import Source
+    from ztensor.io.source.local import FileSource
+    from ztensor.io.source.rights import Rights
     from ztensor.limits import Limits
-    from ztensor.source.base import Source
-    from ztensor.source.local import FileSource
-    from ztensor.source.rights import Rights
     from ztensor.spec.encoding import Encoding, Stored
     from ztensor.spec.layout.base import Array
 

@@ -42,14 +42,14 @@ from ztensor.formats.onnx.tensors import (
     twice,
     unfit,
 )
-from ztensor.source.beneath import parts_of
+from ztensor.io.source.beneath import parts_of
 from ztensor.spec.model.account import Tally
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
     from ztensor.spec.encoding import Encoding
 
 

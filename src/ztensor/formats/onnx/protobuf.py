@@ -10,13 +10,13 @@ from ztensor.errors import (
     LimitError,
     Reason,
 )
-from ztensor.source.base import read_bytes
+from ztensor.io.source.base import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
 
 
 SECTION = "onnx.proto"

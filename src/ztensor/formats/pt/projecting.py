@@ -46,7 +46,7 @@ from ztensor.formats.zip import (
     sum_of,
     unread_bytes,
 )
-from ztensor.source.base import Range, read_bytes
+from ztensor.io.source.base import Range, read_bytes
 from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.account import Tally
 from ztensor.spec.model.later import LaterObjects
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from ztensor.formats.pt.objects import ByteOrder
     from ztensor.formats.pt.values import Storage
     from ztensor.formats.zip import Entry
+    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.source.base import Source
     from ztensor.spec.model.account import Unrepresented
     from ztensor.spec.model.manifest import Component, TensorObject
 

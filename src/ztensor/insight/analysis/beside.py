@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ztensor.insight.analysis.comparing import TensorDiff
     from ztensor.insight.analysis.insight import Kind, ModelInsight
-    from ztensor.reading.reader import ObjectReader
+    from ztensor.io.reading.reader import ObjectReader
     from ztensor.typing import Progress
 
 

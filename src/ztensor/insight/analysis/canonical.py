@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import describe
 from ztensor.insight.analysis.streaming import opened
-from ztensor.source.base import Range
+from ztensor.io.source.base import Range
 from ztensor.spec.container.framing import FOOTER_2_BYTES, Container
 from ztensor.spec.container.v2.emit import FORM_2
 from ztensor.spec.model.rules import align
@@ -15,7 +15,7 @@ from ztensor.spec.model.rules import align
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.reading.file import FileObjects
+    from ztensor.io.reading.file import FileObjects
     from ztensor.spec.container.framing import Frame
     from ztensor.spec.model.manifest import Component
     from ztensor.typing import Readable

@@ -33,8 +33,8 @@ from ztensor.insight.analysis.streaming import (
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
 from ztensor.interactive import Shown
-from ztensor.reading.component import digest_of
-from ztensor.reading.objects import not_found, order_of_bytes
+from ztensor.io.reading.component import digest_of
+from ztensor.io.reading.objects import not_found, order_of_bytes
 from ztensor.showing import counted, short_repr
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ztensor.insight.analysis.streaming import Progress
-    from ztensor.metadata import TensorMetadata
-    from ztensor.reading.reader import ObjectReader
+    from ztensor.io.metadata import TensorMetadata
+    from ztensor.io.reading.reader import ObjectReader
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import TensorObject
 

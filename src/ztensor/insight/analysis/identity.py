@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.insight.analysis.streaming import opened
+from ztensor.io.reading.objects import order_of_bytes
+from ztensor.io.reading.overlaps import Overlaps
+from ztensor.io.reading.portable import portable_chunks, portable_object
 from ztensor.locks import Lock
-from ztensor.reading.objects import order_of_bytes
-from ztensor.reading.overlaps import Overlaps
-from ztensor.reading.portable import portable_chunks, portable_object
 from ztensor.spec.container.v2.content import emit_content
 from ztensor.spec.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
 from ztensor.spec.layout import known_length
@@ -25,8 +25,8 @@ from ztensor.threads.sharing import WINDOWS, thread_count, worth
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ztensor.reading.file import FileObjects
-    from ztensor.reading.reader import ObjectReader
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.reader import ObjectReader
     from ztensor.spec.model.manifest import Component
 
     Progress = Callable[[int, int], None]

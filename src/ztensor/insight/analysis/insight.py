@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from ztensor.errors import FormatError
     from ztensor.insight.analysis.comparing import TensorDiff
-    from ztensor.metadata import TensorMetadata
-    from ztensor.reading.reader import ObjectReader
+    from ztensor.io.metadata import TensorMetadata
+    from ztensor.io.reading.reader import ObjectReader
     from ztensor.typing import Progress
 
 Kind = Literal["equal", "changed", "renamed", "added", "removed", "not compared", "not looked at"]

@@ -12,8 +12,8 @@ from ztensor.spec.model.dtype import BY_LONG_NAME
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.metadata import TensorMetadata
-    from ztensor.reading.reader import ObjectReader
+    from ztensor.io.metadata import TensorMetadata
+    from ztensor.io.reading.reader import ObjectReader
 
 
 def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> int:

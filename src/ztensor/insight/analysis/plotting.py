@@ -16,9 +16,9 @@ from xml.sax.saxutils import escape
 from ztensor.errors import ArgumentValueError, MissingDependencyError, describe
 from ztensor.insight.analysis.spreads import Scale
 from ztensor.insight.analysis.statistics import BINS, TensorStats, stats
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.sink import FileSink
 from ztensor.showing import short_repr
-from ztensor.source.paths import path_text
-from ztensor.source.sink import FileSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

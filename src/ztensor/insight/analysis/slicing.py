@@ -14,14 +14,14 @@ import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
 from ztensor.insight.analysis.channels import Channels, ChannelSums, is_float
-from ztensor.reading.row_slices import slice_of
-from ztensor.reading.slices import DenseSlice
+from ztensor.io.reading.row_slices import slice_of
+from ztensor.io.reading.slices import DenseSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.reading.slices import TensorSlice
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.reading.slices import TensorSlice
     from ztensor.spec.layout.base import Array
 
 _PIECE = 1 << 18  # values that are read at once

@@ -37,9 +37,9 @@ from ztensor.insight.analysis.streaming import (
 )
 from ztensor.insight.analysis.sums import Moments
 from ztensor.interactive import Shown
-from ztensor.metadata import describe_object
-from ztensor.reading.objects import order_of_bytes
-from ztensor.reading.overlaps import Overlaps
+from ztensor.io.metadata import describe_object
+from ztensor.io.reading.objects import order_of_bytes
+from ztensor.io.reading.overlaps import Overlaps
 from ztensor.showing import counted, short_repr
 from ztensor.spec.layout import LAYOUTS, known_length
 from ztensor.spec.layout.elements import result_dtype
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.insight.analysis.streaming import Progress
-    from ztensor.metadata import TensorMetadata
-    from ztensor.reading.file import FileObjects
-    from ztensor.reading.reader import ObjectReader
+    from ztensor.io.metadata import TensorMetadata
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.reader import ObjectReader
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.typing import Readable

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
+from ztensor.io.opening import open as open_reader
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.reading.row_slices import QuantizedSlice, slice_of
 from ztensor.locks import Lock
-from ztensor.opening import open as open_reader
-from ztensor.reading.reader import ObjectReader
-from ztensor.reading.row_slices import QuantizedSlice, slice_of
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import require_known, storage_dtype, typed_array
 from ztensor.spec.model.dtype import element_count
@@ -25,7 +25,7 @@ from ztensor.threads.sharing import WINDOWS, thread_count, worth
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.reading.file import FileObjects
+    from ztensor.io.reading.file import FileObjects
     from ztensor.spec.layout.base import Array
 
     Progress = Callable[[int, int], None]

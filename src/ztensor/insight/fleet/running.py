@@ -16,9 +16,9 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.source.paths import path_text
-from ztensor.source.reference import Remote, with_storage
-from ztensor.source.table import absolute, is_remote
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.reference import Remote, with_storage
+from ztensor.io.source.table import absolute, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

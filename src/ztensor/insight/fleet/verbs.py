@@ -14,11 +14,11 @@ from ztensor.insight.analysis.statistics import BINS, QUANTILES
 from ztensor.insight.analysis.statistics import stats as stats_of
 from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import each, listed
-from ztensor.opening import open as open_reader
+from ztensor.io.opening import open as open_reader
+from ztensor.io.source.paths import make_folder, path_text
+from ztensor.io.source.table import absolute, is_remote
 from ztensor.options import ConvertOptions, FleetOptions, require_options
 from ztensor.showing import counted, short_repr
-from ztensor.source.paths import make_folder, path_text
-from ztensor.source.table import absolute, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ztensor.insight.analysis.spreads import Scale
     from ztensor.insight.analysis.statistics import StatsReport
     from ztensor.insight.fleet.running import OnError
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.reading.verify import VerifyReport
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.reading.verify import VerifyReport
     from ztensor.typing import Path, Progress, Storage
 
 _Source = TypeVar("_Source", bound="Path")

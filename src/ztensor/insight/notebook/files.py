@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.opened import DividedCheckpoint
     from ztensor.handle import HandleSlice, safe_open
-    from ztensor.metadata import TensorMetadata
-    from ztensor.opening import ShardedReader
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.reading.slices import TensorSlice
+    from ztensor.io.metadata import TensorMetadata
+    from ztensor.io.opening import ShardedReader
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.reading.slices import TensorSlice
 
 _ATTRIBUTES = 20
 _TALLIED = 1000  # objects whose types are counted: more would take too long

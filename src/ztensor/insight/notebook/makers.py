@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 # By names, so that nothing has to be loaded that was not. A class below one of these is like it.
 MAKERS: dict[str, Callable[[Any], Sheet]] = {
-    "ztensor.reading.reader.ObjectReader": files.of_reader,
-    "ztensor.opening.ShardedReader": files.of_set,
+    "ztensor.io.reading.reader.ObjectReader": files.of_reader,
+    "ztensor.io.opening.ShardedReader": files.of_set,
     "ztensor.distributed.opened.DividedCheckpoint": files.of_divided,
     "ztensor.handle.safe_open": files.of_handle,
     "ztensor.handle.HandleSlice": files.of_handle_slice,
-    "ztensor.reading.slices.TensorSlice": files.of_slice,
-    "ztensor.metadata.TensorMetadata": files.of_metadata,
-    "ztensor.tensor.value.Tensor": values.of_tensor,
+    "ztensor.io.reading.slices.TensorSlice": files.of_slice,
+    "ztensor.io.metadata.TensorMetadata": files.of_metadata,
+    "ztensor.io.tensor.value.Tensor": values.of_tensor,
     "ztensor.training.states.LazyTree": values.of_tree,
     "ztensor.training.tree.record.Record": values.of_record,
-    "ztensor.reading.verify.VerifyReport": results.of_verify,
+    "ztensor.io.reading.verify.VerifyReport": results.of_verify,
     "ztensor.insight.analysis.statistics.StatsReport": results.of_stats,
     "ztensor.insight.analysis.statistics.TensorStats": results.of_tensor_stats,
     "ztensor.insight.analysis.comparing.DiffReport": results.of_diff,

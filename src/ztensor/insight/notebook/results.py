@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ztensor.insight.analysis.insight import Insight
     from ztensor.insight.analysis.spreads import Histogram
     from ztensor.insight.analysis.statistics import StatsReport, TensorStats
-    from ztensor.reading.verify import VerifyReport
+    from ztensor.io.reading.verify import VerifyReport
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _STATS = ("name", "type", "shape", "min", "max", "mean", "std", "zeros", "NaN", "inf")

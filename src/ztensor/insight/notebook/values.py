@@ -12,7 +12,7 @@ from ztensor.showing import counted, shape_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.tensor import Tensor
+    from ztensor.io.tensor import Tensor
     from ztensor.training.states import LazyTree
     from ztensor.training.tree import Record
 

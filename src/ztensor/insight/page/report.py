@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ztensor.insight.analysis.examining import examine
 from ztensor.insight.analysis.insight import Insight
 from ztensor.insight.page.packing import main_of, packed
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.sink import FileSink
 from ztensor.showing import counted
-from ztensor.source.paths import path_text
-from ztensor.source.sink import FileSink
 from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ztensor.insight.analysis.insight import Insight
-    from ztensor.reading.reader import ObjectReader
-    from ztensor.reading.watching import OpenedFiles
+    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.reading.watching import OpenedFiles
 
     Check = Callable[[], None]
 

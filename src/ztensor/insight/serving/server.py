@@ -12,12 +12,12 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+from ztensor.io.reading.watching import OpenedFiles
 from ztensor.locks import Lock
-from ztensor.reading.watching import OpenedFiles
 
 if TYPE_CHECKING:
     from ztensor.insight.serving.model import Viewed
-    from ztensor.reading.reader import ObjectReader
+    from ztensor.io.reading.reader import ObjectReader
 
 IDLE = 30.0  # seconds after the last page was left
 

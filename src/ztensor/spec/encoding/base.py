@@ -14,8 +14,8 @@ from ztensor.errors import EncodingError, LimitError, Reason, UsageError, descri
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from ztensor.io.source.rights import Rights
     from ztensor.limits import Limits
-    from ztensor.source.rights import Rights
     from ztensor.spec.model.manifest import Component
 
     Bools = np.ndarray[Any, np.dtype[np.bool_]]

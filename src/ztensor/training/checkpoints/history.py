@@ -16,7 +16,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Shown
-from ztensor.opening import open as open_files
+from ztensor.io.opening import open as open_files
 from ztensor.showing import counted
 from ztensor.training.checkpoints.listing import Listing
 from ztensor.training.checkpoints.place import Prefix, file_name, judged

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.distributed.opened import DividedObjects
 from ztensor.errors import FormatError, UnsupportedError, ZTensorError
-from ztensor.opening import open as open_files
+from ztensor.io.opening import open as open_files
 from ztensor.training.checkpoints.place import judged
 from ztensor.training.checkpoints.step import (
     NO_ROOT,
@@ -20,7 +20,7 @@ from ztensor.training.checkpoints.step import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.opening import Reader
+    from ztensor.io.opening import Reader
     from ztensor.training.checkpoints.place import Entry, StepPlace
 
 

@@ -18,7 +18,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Hinted, Shown
-from ztensor.opening import open as open_files
+from ztensor.io.opening import open as open_files
 from ztensor.options import WriteOptions, require_options
 from ztensor.spec.container import LATEST
 from ztensor.threads.background import Background
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
-    from ztensor.source.sink import Durable
+    from ztensor.io.source.sink import Durable
     from ztensor.training.checkpoints.rules import Mode
     from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Path, Storage

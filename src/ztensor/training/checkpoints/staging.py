@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.frameworks import adapter_of
-from ztensor.tensor import Tensor
+from ztensor.io.frameworks import adapter_of
+from ztensor.io.tensor import Tensor
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import thread_count, worth
 from ztensor.training.tree.encode import Encoded

@@ -19,13 +19,13 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Shown
-from ztensor.sharded.naming import STEP_NAME
+from ztensor.io.shards.naming import STEP_NAME
 from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.opening import Reader
+    from ztensor.io.opening import Reader
 
 _VERSION = 1
 SUFFIX = ".zt"

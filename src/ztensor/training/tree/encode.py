@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.collecting import no_collection
 from ztensor.errors import NotRepresentableError, ZTensorError, describe
-from ztensor.frameworks import adapter_of, tree_adapter_beside
+from ztensor.io.collecting import no_collection
+from ztensor.io.frameworks import adapter_of, tree_adapter_beside
+from ztensor.io.tensor import Tensor
 from ztensor.spec.layout.elements import spell
-from ztensor.tensor import Tensor
 from ztensor.training.tree.columns import Columns, Node
 from ztensor.training.tree.keys import KEY_DEPTH, MOST_ALIKE, are_spread
 from ztensor.training.tree.kinds import Leaf, Made, form_of

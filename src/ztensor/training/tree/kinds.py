@@ -30,7 +30,7 @@ class Leaf(NamedTuple):
     Attributes:
         stored: what is written, or what the writer asks an adapter for.
         memory: equal for two leaves over the same elements; None where only the same object is.
-        framework: whose value it is, as `ztensor.frameworks` calls it; "numpy", and "" for a
+        framework: whose value it is, as `ztensor.io.frameworks` calls it; "numpy", and "" for a
             `ztensor.Tensor`.
         name: the object it is already; None names it by the keys on the way to it.
     """

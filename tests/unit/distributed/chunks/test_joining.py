@@ -15,7 +15,7 @@ from tests.unit.distributed.test_root import table_of
 from ztensor.distributed import PartWriter, commit, read_root, repair
 from ztensor.distributed.root import BOXES, encode_values, write_root
 from ztensor.errors import FormatError, Reason, UsageError
-from ztensor.source.sink import FileSink
+from ztensor.io.source.sink import FileSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,13 +9,13 @@ import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
 from ztensor.cli.spelling import parameters_text
 from ztensor.insight.analysis.parameters import parameter_count
+from ztensor.io.shards.naming import index_path
 from ztensor.numpy import save, save_file
-from ztensor.sharded.naming import index_path
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ztensor.opening import Reader
+    from ztensor.io.opening import Reader
 
 
 def count(reader: Reader) -> int:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError
+from ztensor.io.reading.listing import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.reading.listing import check_layouts
 from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
 from ztensor.spec.container.v1.object import parse_object
 from ztensor.spec.container.v1.schema import parse_manifest

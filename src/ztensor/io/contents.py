@@ -1,0 +1,287 @@
+"""What is in one file: a zTensor file of any version, or one of another format.
+
+`open_file` is the one function that goes from what a caller passed to `FileObjects`: which source
+of bytes it is, which format, and the last good state where that is wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ztensor.arguments import require_choice
+from ztensor.errors import (
+    ContainerError,
+    FormatError,
+    NotZTensorError,
+    Reason,
+    SourceError,
+    SourceNotRegularError,
+    UsageError,
+    describe,
+)
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.listing import component_extents, read_manifest
+from ztensor.io.source import locking
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.pieces import extents_of
+from ztensor.io.source.reference import Remote
+from ztensor.io.source.table import source_of
+from ztensor.limits import Limits, caps_of
+from ztensor.spec.container.framing import (
+    FOOTER_2_BYTES,
+    MAGIC_1,
+    MAGIC_2,
+    Container,
+    may_be_damaged,
+)
+from ztensor.spec.model.later import LaterObjects
+
+if TYPE_CHECKING:
+    from ztensor.io.source.ahead import AheadSource
+    from ztensor.io.source.base import Source
+    from ztensor.spec.container.framing import Frame
+    from ztensor.spec.model.manifest import Manifest
+
+_HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
+_TRIES = 20  # to read what is being written; 0.1 s in all
+_RETRY_SECONDS = 0.005
+
+
+def open_file(
+    path: Any,
+    *,
+    verify: bool | None = None,
+    mmap: bool = True,
+    limits: Limits | None = None,
+    recover: bool = False,
+) -> FileObjects:
+    """Return the objects of one file; see `ztensor.Reader` and `FileOptions`."""
+    require_choice("verify", verify, (None, True, False))
+    caps = caps_of(limits)
+    for left in reversed(range(_TRIES)):
+        opened = _source_of(path, mapped=mmap)
+        if opened.prefers_long_reads:  # also what a format keeps and reads later goes through it
+            opened = _ahead(opened)
+        try:
+            frame, manifest, how = _contents(opened, caps)
+            if frame is not None and frame.container is Container.V2:
+                _expect_commits(opened, frame)
+            # The last write of a commit may have come between opening the file and reading what it
+            # says: what was opened is its new state, but looks like one changed since.
+            if not left or not (isinstance(opened, FileSource) and opened.is_touched()):
+                break
+        except FormatError as error:
+            # A commit being written right now is a torn end for a moment.
+            if not left or not _is_being_written(opened):
+                frame, manifest = _recovered(opened, error, caps, recover=recover)
+                how = {}
+                break
+        except SourceError as error:
+            # A change that was given up, or took less room than it had made, was cut off between
+            # looking at the file and reading it.
+            is_cut = error.reason is Reason.SOURCE_CHANGED and isinstance(opened, FileSource)
+            if not left or not is_cut:
+                opened.close()
+                raise
+        except BaseException:
+            opened.close()
+            raise
+        opened.close()
+        time.sleep(_RETRY_SECONDS)
+    reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    source = _joined(how.pop("source", opened), manifest, caps)
+    return FileObjects(
+        source, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
+    )
+
+
+def _joined(source: Source, manifest: Manifest, limits: Limits) -> Source:
+    """Return what all components of a file lie in, and say where, for sources that read ahead."""
+    if manifest.shards:
+        from ztensor.io.reading.shards import join_shards  # few files have any
+
+        source = join_shards(source.exact(), manifest.shards, limits)
+    if not source.prefers_long_reads:
+        return source
+    ahead = _ahead(source)
+    objects = manifest.objects
+    if isinstance(objects, LaterObjects):
+        ahead.expect(lambda: extents_of(*objects.extents()), is_patient=True)
+    else:
+        ahead.expect(functools.partial(component_extents, manifest))
+    return ahead
+
+
+def _source_of(path: Any, *, mapped: bool) -> Source:
+    """Return the source of what a caller passed, or the folder where that is read as one file."""
+    try:
+        return source_of(path, mapped=mapped)
+    except SourceNotRegularError:
+        from ztensor.distributed.dcp.folders import is_checkpoint
+
+        if isinstance(path, (str, os.PathLike)) and is_checkpoint(path_text(path)):
+            from ztensor.io.source.directory import FolderSource
+
+            return FolderSource(path_text(path))
+        raise
+
+
+def _ahead(source: Source) -> AheadSource:
+    """Return a source that brings what is read next, where each request is dear."""
+    from ztensor.io.source.ahead import AheadSource
+
+    return source if isinstance(source, AheadSource) else AheadSource(source)
+
+
+def _expect_commits(source: Source, frame: Frame) -> None:
+    """Say what a commit under this reader does: in 2.x it writes over the copy of a footer."""
+    if isinstance(source, FileSource):
+        end = frame.manifest_offset + frame.manifest_length
+        source.expect_commits(FOOTER_2_BYTES, _is_footer, end)
+
+
+def _is_footer(end: bytes) -> bool:
+    return end.endswith(MAGIC_2)
+
+
+def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:
+    """Return what a file holds, and how the reader has to take it where the format is another."""
+    not_ours: NotZTensorError | None = None
+    if not source.is_folder:
+        try:
+            return *read_manifest(source, limits), {}
+        except NotZTensorError as error:
+            # Only then is another format thought of. Its traceback leads to this frame: a circle.
+            not_ours = error.with_traceback(None)
+    from ztensor.formats.parsing import project
+
+    projection = project(source, limits)
+    if projection is None:
+        if not_ours is None or not_ours.reason is Reason.NOT_ZTENSOR:
+            raise _of_no_format(source) from not_ours
+        raise not_ours
+    how = {
+        "format": projection.format,
+        "encodings": projection.encodings,
+        "account": projection.account,
+        "sums": projection.sums,
+        "faults": projection.faults,
+    }
+    if projection.source is not None:
+        how["source"] = projection.source
+    return None, projection.manifest, how
+
+
+def _of_no_format(source: Source) -> NotZTensorError:
+    """Return the error for a file whose bytes are of no format that is read."""
+    from ztensor.formats.lookalikes import lookalike
+    from ztensor.formats.table import FORMATS
+
+    known = ", ".join(("zTensor", *FORMATS))
+    head = bytes(read_bytes(source, 0, min(512, source.size)))
+    kind = lookalike(head)
+    if kind is not None:
+        error = NotZTensorError(f"this is {kind.name}", file=source.name)
+        error.hint = kind.advice or f"the formats that are read are {known}"
+        return error
+    return NotZTensorError(
+        "of no format that is read here",
+        file=source.name,
+        expected=f"the first bytes of one of {known}",
+        found=describe(head[:16]),
+    )
+
+
+def may_be_of_ours(given: Any) -> bool:
+    """Return whether a file that does not open may be one of ours, damaged or cut.
+
+    A store has objects only as a whole, so no zeros are what is left of one.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    with contextlib.closing(source_of(given, mapped=False)) as source:
+        head = read_bytes(source, 0, min(source.size, _HEAD_BYTES))
+        if isinstance(given, Remote) and not any(head):
+            return False
+        end = min(source.size, len(MAGIC_1))
+        return may_be_damaged(bytes(head), bytes(read_bytes(source, source.size - end, end)))
+
+
+def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
+    """Raise what tells a caller who would change a file that it is none of ours.
+
+    Args:
+        source: the file.
+        error: what reading it as one of ours raised; raised again where there is no more to say.
+
+    Raises:
+        UsageError: it is a file of another format.
+        FormatError: it is of none that is known.
+        SourceError: it cannot be read.
+    """
+    from ztensor.formats.parsing import recognised
+
+    other = recognised(source)
+    if other is not None:
+        raise only_ours_change(source.name, other) from error
+    head = bytes(read_bytes(source, 0, min(4, source.size)))
+    if head and head not in (MAGIC_1[:4], MAGIC_2[:4]):
+        raise _of_no_format(source) from error
+    raise error
+
+
+def only_ours_change(name: str, kind: str) -> UsageError:
+    """Return the error of a caller who would change a file of another format, or a set of files."""
+    error = UsageError("only a zTensor file can be changed", file=name, found=kind)
+    error.hint = f"`ztensor convert {describe(name, 200)} OUT.zt` makes one of it"
+    return error
+
+
+def _is_being_written(source: Source) -> bool:
+    """Return whether a writer is at work on the file, or was since it was opened."""
+    if source.path is None:
+        return False
+    return locking.is_locked(source.path) or (isinstance(source, FileSource) and source.is_stale())
+
+
+def _recovered(
+    source: Source, error: FormatError, limits: Limits, *, recover: bool
+) -> tuple[Frame, Manifest]:
+    """Return the last committed state where that is wanted and there is one; else raise `error`."""
+    import traceback
+
+    from ztensor.io.reading.recovery import describe_torn, search  # seldom needed
+
+    # What the error's frames hold is all that was read; now it is read a second time.
+    traceback.clear_frames(error.__traceback__)
+    state = None
+    try:
+        if recover:
+            with contextlib.suppress(ContainerError):  # of a kind whose states cannot be found
+                state, _ = search(source, limits=limits)
+        else:
+            error.hint = describe_torn(source, error, limits) or error.hint
+    finally:
+        if state is None:
+            source.close()
+    if state is None:
+        try:
+            raise error
+        finally:
+            del error  # whose traceback leads to this frame: a circle
+    import logging
+
+    logging.getLogger("ztensor").warning(
+        "%s is damaged behind byte %d; the last committed state, %d objects, was opened",
+        describe(source.name, 200),
+        state.end,
+        len(state.manifest.objects),
+    )
+    return state.frame, state.manifest

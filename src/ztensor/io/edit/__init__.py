@@ -1,0 +1,39 @@
+"""Change a finished file without risking it: append, replace, remove, rename, set, compact, repair.
+
+Read `editor.py` first: several changes as one commit, appended behind the old state or, on
+demand, as a new file put in its place. `operations.py` has each change as a function,
+`rewrite.py` what makes new files out of old ones (compact, merge, split), `repairing.py` finds the
+last committed state of a torn file.
+"""
+
+from ztensor.io.edit.editor import Editor
+from ztensor.io.edit.operations import (
+    remove_tensors,
+    rename_tensors,
+    replace_tensor,
+    set_attributes,
+)
+from ztensor.io.edit.repairing import RepairReport, find, repair
+from ztensor.io.edit.rewrite import Shard, compact, merge, names_in, plan_split, split
+
+__all__ = [
+    "Editor",
+    "RepairReport",
+    "Shard",
+    "compact",
+    "find",
+    "merge",
+    "names_in",
+    "plan_split",
+    "remove_tensors",
+    "rename_tensors",
+    "repair",
+    "replace_tensor",
+    "set_attributes",
+    "split",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

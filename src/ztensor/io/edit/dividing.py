@@ -1,0 +1,166 @@
+"""A file as shards of the format itself: a root that names them, and files of blobs beside it.
+
+| file | what it has |
+| --- | --- |
+| `model.zt` | the manifest: every object, and the size and digest of each shard |
+| `model-00001-of-00003.zt` | blobs, and a footer that says that there is no manifest |
+
+The root comes last, so an interrupted split leaves no file that opens and lacks something.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.converting.losses import require_lossless
+from ztensor.converting.versions import sayable, sayable_objects
+from ztensor.errors import UsageError
+from ztensor.io.shards.naming import shard_paths
+from ztensor.io.source.base import Range
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.removal import Made
+from ztensor.io.source.sink import FileSink
+from ztensor.io.source.stream import StreamSink
+from ztensor.io.source.targets import Nowhere
+from ztensor.io.writing.output import Output
+from ztensor.io.writing.writer import Writer
+from ztensor.spec.container.v2.emit import DataShardEmitter, Emitter
+from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.model.manifest import Manifest, Shard, TensorObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ztensor.io.opening import Reader
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.source.sink import Durable
+
+    Progress = Callable[[int, int], None]
+
+_DIGEST = ALGORITHMS["xxh3"]
+
+
+def divided_paths(root: str, count: int) -> list[str]:
+    """Return where the shards of a root lie, and last the root itself."""
+    return [*shard_paths(root, count), root]
+
+
+def require_new(paths: Sequence[str]) -> None:
+    """Raise where one of the files is there: a root and its shards are replaced by nobody.
+
+    Raises:
+        UsageError: so it is.
+    """
+    for path in paths:
+        if os.path.lexists(path):
+            raise UsageError(
+                "a root and its shards are written as new files only; name another folder "
+                "(`--into`, in Python folder=)",
+                file=path,
+            )
+
+
+def write_divided(
+    reader: Reader,
+    root: str,
+    groups: Sequence[tuple[Sequence[str], int]],
+    *,
+    durable: Durable,
+    dry_run: bool,
+    progress: Progress | None,
+) -> list[str]:
+    """Write a reader's objects as a root of 2.1 and its shards; return the paths, the root last.
+
+    Args:
+        reader: an open reader.
+        root: the root's path; no file is there, nor at those of the shards.
+        groups: the names in each shard, and their bytes.
+        durable: as for `Writer`.
+        dry_run: True takes every step but writing.
+        progress: called with the stored bytes copied so far and those to copy in all.
+
+    Raises:
+        NotRepresentableError: 2.1 cannot say something; nothing is written.
+        SourceError: a file cannot be read or written; then none of these is left.
+    """
+    paths = divided_paths(root, len(groups))
+    require_new(paths)
+    emitter = Emitter()
+    attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
+    chosen, lost = sayable_objects(reader, emitter)
+    require_lossless([*unsaid, *lost], root)
+    total, done = sum(nbytes for _, nbytes in groups), 0
+    made = Made()
+    objects: dict[str, TensorObject] = {}
+    shards: dict[str, Shard] = {}
+    stem = len(os.path.splitext(root)[0]) + 1
+    try:
+        for (names, nbytes), path in zip(groups, paths, strict=False):
+            label = os.path.splitext(path)[0][stem:]
+            written, size = _write_shard(
+                {name: chosen[name] for name in names}, path, durable, made, dry_run=dry_run
+            )
+            digest = _DIGEST.spell("0" * _DIGEST.digits) if dry_run else _digest_of(path)
+            shards[label] = Shard(label, size, digest, start=0)
+            for name, found in written.items():
+                parts = {
+                    role: dataclasses.replace(part, shard=shards[label])
+                    for role, part in found.components.items()
+                }
+                objects[name] = dataclasses.replace(found, components=parts)
+            done += nbytes
+            if progress is not None:
+                progress(done, total)
+        manifest = Manifest("2", objects, attributes or None, shards=shards)
+        sink = _sink(root, durable, made, dry_run=dry_run)
+        try:
+            sink.write(emitter.magic)
+            sink.write(emitter.emit(manifest, sink.barrier()))
+            _narrow(sink, chosen)
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
+    except BaseException:
+        made.take_back()
+        raise
+    return paths
+
+
+class _DataShard(Writer):
+    """Writes a file of blobs whose objects are in the root's manifest."""
+
+    def __init__(self, sink: FileSink | StreamSink) -> None:
+        Output.__init__(self, DataShardEmitter())
+        self._begin(sink)
+
+
+def _write_shard(
+    chosen: Mapping[str, FileObjects], path: str, durable: Durable, made: Made, *, dry_run: bool
+) -> tuple[Mapping[str, TensorObject], int]:
+    with _DataShard(_sink(path, durable, made, dry_run=dry_run)) as writer:
+        for name, file in chosen.items():
+            writer.copy(name, file)
+        return writer.draft.objects, writer.finish()
+
+
+def _sink(path: str, durable: Durable, made: Made, *, dry_run: bool) -> FileSink | StreamSink:
+    if dry_run:
+        return StreamSink(Nowhere(path, makes_folder=True))
+    return FileSink(path, durable=durable, is_new=True, made=made)
+
+
+def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:
+    """Grant nobody more of the root than of what it tells of."""
+    if isinstance(sink, FileSink):
+        for file in set(chosen.values()):
+            for rights in file.rights():
+                sink.narrow(rights)
+
+
+def _digest_of(path: str) -> str:
+    with contextlib.closing(FileSource(path)) as source:
+        return digest_of(_DIGEST, Range(source, 0, source.size).pieces(8 << 20))

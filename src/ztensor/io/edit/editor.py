@@ -1,0 +1,482 @@
+"""Several changes to a finished file as one commit.
+
+The new state is appended behind the old one (`io/source/guards.py` has the protocols), so a change
+costs what is new, and a crash at any moment leaves the old state or the new one. With
+`atomic=True` the same is done to a copy, which then takes the old file's place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ztensor.arguments import require_kind
+from ztensor.converting.versions import emitter_for
+from ztensor.distributed.root import says_root
+from ztensor.errors import (
+    FormatError,
+    NotRepresentableError,
+    ObjectNotFoundError,
+    Reason,
+    UsageError,
+    ZTensorError,
+    describe,
+)
+from ztensor.io.contents import only_ours_change, refuse_not_ours
+from ztensor.io.metadata import TensorMetadata, describe_object
+from ztensor.io.opening import Reader
+from ztensor.io.reading.listing import read_manifest
+from ztensor.io.shards.naming import ROOT
+from ztensor.io.source.appending import AppendSink, TrialSink
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.sink import Durable, FileSink
+from ztensor.io.source.stream import StreamSink
+from ztensor.io.source.targets import Nowhere
+from ztensor.io.writing.output import Output
+from ztensor.io.writing.writer import Writer
+from ztensor.limits import DEFAULT_LIMITS, Budget
+from ztensor.options import EditOptions, ObjectOptions, require_options
+from ztensor.spec.container import LATEST, emitter_of
+from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
+from ztensor.spec.digest import writable
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.model.manifest import Manifest, TensorObject, WrittenObjects
+from ztensor.spec.model.rules import alignment_of
+from ztensor.spec.wire.cbor import with_dicts
+from ztensor.training.tree.stored import ATTRIBUTE as TREE
+from ztensor.training.tree.stored import with_leaves_renamed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Unpack
+
+    from ztensor.io.writing.stream import ObjectSink
+    from ztensor.spec.container import Emitter
+    from ztensor.spec.container.framing import Frame
+    from ztensor.typing import ElementType, Path, Progress, TensorLike
+
+_LOG = logging.getLogger("ztensor")
+
+
+class Editor(Writer):
+    """Changes a finished file; all changes until `finish` are one commit.
+
+    A `Writer` whose file already holds objects: `write`, `add`, `stream` and `copy` add some;
+    `replace`, `remove`, `rename` and `set_attributes` change those there are. Leaving a `with`
+    block commits, an exception leaves the file as it was.
+
+    Args:
+        path: the file.
+        options: see `ztensor.typing.EditOptions`.
+
+    Attributes:
+        old_nbytes: the file's length when it was opened.
+        rewritten_from: the version of a file whose container cannot be extended in place (0.1.0,
+            and that of releases 1.0.0 and 1.0.1) and which becomes a 1.2.0 file; None otherwise.
+
+    Raises:
+        FormatError: the file is damaged; the message says how to repair it.
+        UsageError: it is a file of another format, or a data shard of 2.x.
+        SourceError: it cannot be opened for writing, or another process is writing it.
+    """
+
+    def __init__(self, path: Path, **options: Unpack[EditOptions]) -> None:
+        require_options("Editor", options, EditOptions)
+        self._open(path_text(path), **options)
+
+    def _open(
+        self,
+        name: str,
+        *,
+        atomic: bool = False,
+        compression: bool | int | str = False,
+        checksum: str | bool | None = True,
+        chunk_rows: int | None = None,
+        durable: Durable = "auto",
+        lock: bool = True,
+        timeout: float = 0.0,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """Open the file for what is changed; see `EditOptions`."""
+        self.rewritten_from: str | None = None
+        self._has_changed = False
+        # Held to the end whatever is written to: it keeps other writers out.
+        end = TrialSink if dry_run else AppendSink
+        self._locked = end(name, durable=durable, lock=lock, timeout=timeout)
+        self.old_nbytes: int = self._locked.size
+        try:
+            frame, manifest = _read_committed(self._locked)
+            require_manifest(frame, name)
+            is_kept = frame.container in (Container.V1, Container.V2)
+            emitter = emitter_for(manifest) if is_kept else emitter_of(LATEST)
+            alignment = kept_alignment(emitter, frame, manifest) if is_kept else None
+            Output.__init__(
+                self,
+                emitter,
+                compression=compression,
+                checksum=_digest_of_all(manifest, emitter) if checksum is True else checksum,
+                chunk_rows=chunk_rows,
+                alignment=alignment,
+            )
+            self.draft.attributes = dict(manifest.attributes or {}) or None
+            self.draft.extra = manifest.extra
+            if not is_kept:
+                self.rewritten_from = manifest.version
+                self._rewrite(name, durable, progress, dry_run=dry_run)
+            else:
+                self.draft.version = manifest.version
+                self.draft.objects = WrittenObjects(manifest.objects)
+                self.draft.shards = manifest.shards
+                if atomic and dry_run:
+                    self._extend(_trial_file(name, _blobs_end(frame, manifest)), 0)
+                elif atomic:
+                    self._copy_blobs(name, _blobs_end(frame, manifest), durable, progress)
+                else:
+                    self._append(frame)
+        except BaseException:
+            self._locked.close()
+            raise
+        self._old_count = len(self.draft.objects)
+
+    def _append(self, frame: Frame) -> None:
+        end = self._locked.size
+        if frame.manifest_hash is None:
+            length = end - frame.manifest_offset
+            guard = read_bytes(self._locked, frame.manifest_offset, length)
+            self._locked.commit_behind(bytes(guard))
+        else:
+            footer = read_bytes(self._locked, end - FOOTER_2_BYTES, FOOTER_2_BYTES)
+            self._locked.commit_over(bytes(footer))
+        self._extend(self._locked, self._locked.size)
+
+    def _copy_blobs(
+        self,
+        name: str,
+        blobs_end: int,
+        durable: Durable,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        sink = FileSink(name, durable=durable)
+        self._extend(sink, 0)
+        try:
+            sink.start_with(self._locked, blobs_end, progress=progress)
+        except BaseException:
+            sink.abort()
+            raise
+
+    def _rewrite(
+        self,
+        name: str,
+        durable: Durable,
+        progress: Callable[[int, int], None] | None,
+        *,
+        dry_run: bool,
+    ) -> None:
+        _LOG.warning(
+            "%s: files of version %s cannot be extended; it becomes a %s file",
+            describe(name),
+            self.rewritten_from,
+            LATEST,
+        )
+        self._begin(_trial_file(name) if dry_run else FileSink(name, durable=durable))
+        try:
+            with Reader(name) as old:
+                self.copier.expect((old.objects, key) for key in old)
+                for key in old:
+                    self.copy(key, old)
+                    if progress is not None:
+                        progress(self._sink.position, old.nbytes)
+        except BaseException:
+            self._sink.abort()
+            raise
+        self._has_changed = True
+
+    # --- Changes ----------------------------------------------------------------------------
+
+    def keys(self) -> list[str]:
+        """Return the names the file will hold."""
+        return list(self.draft.objects)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Return the key-value pairs the file will have."""
+        return dict(with_dicts(self.draft.attributes or {}))
+
+    def metadata(self, name: str) -> TensorMetadata:
+        """Return what the file will hold under a name.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+        """
+        return describe_object(name, self._require_object(name))
+
+    def replace(self, name: str, data: TensorLike, **options: Unpack[ObjectOptions]) -> None:
+        """Put other data under a name, of any shape, element type and layout.
+
+        Args:
+            name: an object of the file.
+            data: as for `write`.
+            options: see `ztensor.typing.ObjectOptions`; by default a plain array keeps the old
+                object's attributes.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+        """
+        require_options("replace", options, ObjectOptions)
+        old = self._require_object(name)
+        if "attributes" not in options and not hasattr(data, "attributes"):
+            options["attributes"] = old.attributes
+        del self.draft.objects[name]
+        try:
+            self.write(name, data, **options)
+        except BaseException:
+            self.draft.objects[name] = old
+            raise
+        self._has_changed = True
+
+    def replace_stream(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: ElementType,
+        **options: Unpack[ObjectOptions],
+    ) -> ObjectSink:
+        """Return a sink that takes in pieces what comes under a name, as `stream` does.
+
+        Args:
+            name: an object of the file.
+            shape: the new shape.
+            dtype: the new element type.
+            options: see `ztensor.typing.ObjectOptions`; by default the old object's attributes are
+                kept.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            NotRepresentableError: the version cannot hold it.
+        """
+        require_options("replace_stream", options, ObjectOptions)
+        old = self._require_object(name)
+        options.setdefault("attributes", old.attributes)
+        del self.draft.objects[name]
+        try:
+            sink = self.stream(name, shape, dtype, **options)
+        except BaseException:
+            self.draft.objects[name] = old
+            raise
+        self._has_changed = True
+        return sink
+
+    def remove(self, names: str | Iterable[str]) -> None:
+        """Take objects out of the file; their bytes stay until it is compacted.
+
+        Raises:
+            ObjectNotFoundError: a name is not in the file; then nothing is removed.
+        """
+        wanted = dict.fromkeys([names] if isinstance(names, str) else names)
+        for name in wanted:
+            self._require_object(name)
+        for name in wanted:
+            del self.draft.objects[name]
+            self._has_changed = True
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Give objects other names, all at once: two can be swapped.
+
+        A tree in the file (see `ztensor.save_tree`) stays what it is: it has its tensors under
+        their new names, in the places they had.
+
+        Args:
+            names: old names to new ones.
+
+        Raises:
+            ObjectNotFoundError: an old name is not in the file; then nothing is renamed.
+            UsageError: a new name is taken.
+            FormatError: the file holds a tree that is damaged.
+            UnsupportedError: it holds a tree of a newer release.
+        """
+        require_kind("names", names, Mapping, "a mapping from old names to new ones")
+        for old, new in names.items():
+            self._require_object(old)
+            self._require_name(new)
+        entries = self.draft.objects.entries
+        renamed = {names.get(name, name): entry for name, entry in entries.items()}
+        if len(renamed) != len(self.draft.objects):
+            targets = list(names.values())
+            staying = self.draft.objects.keys() - names.keys()
+            taken = next(new for new in targets if new in staying or targets.count(new) > 1)
+            raise UsageError(
+                "the new name is taken",
+                reason=Reason.DUPLICATE_WRITE,
+                file=self._sink.name,
+                object_name=taken,
+            )
+        attributes = self.draft.attributes or {}
+        if TREE in attributes:
+            budget = Budget(DEFAULT_LIMITS, self.old_nbytes)
+            try:
+                tree = with_leaves_renamed(with_dicts(attributes[TREE]), names, budget)
+            except ZTensorError as error:
+                raise error.locate(file=self._sink.name) from error.__cause__
+            self.draft.attributes = {**attributes, TREE: tree}
+        self.draft.objects.entries = renamed
+        self._has_changed = self._has_changed or any(old != new for old, new in names.items())
+
+    def set_attributes(
+        self, attributes: Mapping[str, object], *, name: str | None = None, replace: bool = False
+    ) -> None:
+        """Set key-value pairs of the file, or of one object.
+
+        Args:
+            attributes: what to set; a value of None takes the key away.
+            name: the object; None for the file.
+            replace: True drops all keys that are not given.
+
+        Raises:
+            NotRepresentableError: a value cannot be stored, or the object's layout needs another.
+            ObjectNotFoundError: no object of that name.
+        """
+        self._require_open()
+        tensor_object = None if name is None else self._require_object(name)
+        old = self.draft.attributes if tensor_object is None else tensor_object.attributes
+        merged = {} if replace else dict(old or {})
+        merged.update(attributes)
+        merged = {key: value for key, value in merged.items() if value is not None}
+        if tensor_object is None or name is None:
+            self.draft.emitter.require_attributes(merged)
+            self.draft.attributes = merged or None
+        else:
+            changed = dataclasses.replace(tensor_object, attributes=merged or None)
+            try:
+                self.draft.emitter.require_object(changed)
+                _require_layout(changed)
+            except NotRepresentableError as error:
+                error.locate(file=self._sink.name, object_name=name)
+                raise
+            self.draft.objects[name] = changed
+        self._has_changed = True
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def finish(self) -> int:
+        """Commit all changes at once, and return the file's length in bytes.
+
+        Where nothing changed, nothing is written.
+
+        Raises:
+            ClosedError: the editor was finished or aborted before.
+            SourceError: the commit failed; the file holds its old state unless the message says
+                that only the last flush failed.
+        """
+        self._require_open()
+        if self._stream is None:
+            # Whatever else than adding objects changes the file says so.
+            if not self._has_changed and len(self.draft.objects) == self._old_count:
+                size = self._locked.size
+                self.abort()
+                self.state = "finished"
+                return size
+            try:
+                self._locked.require_in_place()
+            except BaseException:
+                self.abort()
+                raise
+        return super().finish()
+
+    def _release(self) -> None:
+        self._locked.close()
+
+    def _require_object(self, name: str) -> TensorObject:
+        self._require_open()
+        found = self.draft.objects.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise ObjectNotFoundError.named(str(name), self.draft.objects, self._sink.name)
+        return found
+
+
+def _read_committed(source: AppendSink) -> tuple[Frame, Manifest]:
+    try:
+        frame, manifest = read_manifest(source, DEFAULT_LIMITS)
+    except FormatError as error:
+        if error.reason is Reason.NOT_ZTENSOR:
+            refuse_not_ours(source, error)
+        error.hint = (
+            "a damaged file is not changed: "
+            f"`ztensor repair {describe(source.name, 200)}` shows what can be saved"
+        )
+        raise
+    if os.path.basename(source.name) == ROOT and says_root(manifest):
+        raise only_ours_change(source.name, "the root of a divided checkpoint")
+    return frame, manifest
+
+
+def _trial_file(name: str, position: int = 0) -> StreamSink:
+    """Return what takes the place of a new file in a dry run."""
+    sink = StreamSink(Nowhere(name))
+    sink.position = position
+    return sink
+
+
+def require_manifest(frame: Frame | None, name: str) -> None:
+    """Raise where a file has no manifest, as a data shard of 2.x: there is nothing to change.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if frame is None or frame.manifest_length:
+        return
+    error = UsageError(
+        "a data shard of 2.x has no manifest: only another file says what lies in it", file=name
+    )
+    error.hint = "change the file that names it"
+    raise error
+
+
+def kept_alignment(emitter: Emitter, frame: Frame, manifest: Manifest) -> int:
+    """Return what the blobs of a file begin at multiples of, as new ones of it should."""
+    parts = (part for one in manifest.objects.values() for part in one.components.values())
+    here = [part.offset for part in parts if part.shard is None and part.length]
+    return alignment_of(here or [frame.manifest_offset], emitter.form.alignments)
+
+
+def _digest_of_all(manifest: Manifest, emitter: Emitter) -> str | bool:
+    """Return the kind of digest that a file has, or True, for the usual, where it is not one."""
+    kinds = set()
+    for tensor_object in manifest.objects.values():
+        for component in tensor_object.components.values():
+            if component.digest is not None:
+                kinds.add(component.digest.partition(":")[0].lower())
+                if len(kinds) > 1:
+                    return True
+    return kinds.pop() if kinds and kinds <= {*(emitter.form.checksums or writable())} else True
+
+
+def _blobs_end(frame: Frame, manifest: Manifest) -> int:
+    """Return how much of a file its blobs need; in 2.x they may lie behind the manifest."""
+    if frame.manifest_hash is None:
+        return frame.manifest_offset
+    parts = (part for one in manifest.objects.values() for part in one.components.values())
+    return max((p.offset + p.length for p in parts if p.shard is None), default=HEAD_BYTES)
+
+
+def _require_layout(tensor_object: TensorObject) -> None:
+    """Raise where an object breaks a rule of its layout: then nobody would open the file.
+
+    Raises:
+        NotRepresentableError: so it does.
+    """
+    layout = LAYOUTS.get(tensor_object.format)
+    problems = [] if layout is None else layout.check_object(tensor_object)
+    if problems:
+        raise NotRepresentableError(
+            f"the layout {tensor_object.format} would be broken: {problems[0].message}",
+            component=problems[0].component,
+            section=problems[0].section,
+        )
+
+
+__all__ = ["Editor"]

@@ -1,0 +1,133 @@
+"""Each change as a function: open the editor, make one change, commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Unpack, cast
+
+from ztensor.errors import ArgumentValueError
+from ztensor.io.edit.editor import Editor
+from ztensor.io.opening import Reader
+from ztensor.io.source.paths import path_text
+from ztensor.io.writing.writer import Writer
+from ztensor.options import EditOptions, RemoveOptions, require_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ztensor.typing import Path, TensorLike
+
+
+def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[EditOptions]) -> int:
+    """Put other data under a name, and return the file's new length in bytes.
+
+    Unlike writing in place, this takes any shape, element type and layout, and leaves the old
+    data readable until the change is committed.
+
+    Args:
+        path: the file.
+        name: an object of the file.
+        data: a `Tensor` or an array.
+        options: see `ztensor.typing.EditOptions`.
+
+    Raises:
+        ObjectNotFoundError: no object of that name.
+        FormatError: the file is damaged; the message says how to repair it.
+        SourceError: it cannot be written; it holds its old state.
+    """
+    require_options("replace_tensor", options, EditOptions)
+    with Editor(path, **options) as editor:
+        editor.replace(name, data)
+        return editor.finish()
+
+
+def remove_tensors(
+    input: Path,  # the 1.2 API's name
+    output: Path | None = None,
+    names: str | Iterable[str] = (),
+    **options: Unpack[RemoveOptions],
+) -> int:
+    """Remove objects, and return the length of the resulting file in bytes.
+
+    Args:
+        input: the file.
+        output: where the rest is written as a new file; None changes `input` itself, writing only
+            a manifest, and leaves the removed bytes to `compact`.
+        names: the objects to remove.
+        options: see `ztensor.typing.RemoveOptions`: of `Editor` without `output`, of `Writer` with
+            it.
+
+    Raises:
+        ObjectNotFoundError: a name is not in the file; then nothing is changed.
+        ArgumentValueError: neither `output` nor names were given.
+        FormatError: the file is damaged.
+        SourceError: it cannot be read or written.
+    """
+    require_options("remove_tensors", options, RemoveOptions)
+    wanted = [names] if isinstance(names, str) else list(names)
+    if output is None:
+        if not wanted:
+            raise ArgumentValueError("no names to remove", file=path_text(input))
+        with Editor(input, **cast("EditOptions", options)) as editor:
+            editor.remove(wanted)
+            return editor.finish()
+    with Reader(input) as reader:
+        reader.metadata(wanted)  # raises where one is missing
+        attributes = reader.attributes or None
+        others = cast("dict[str, Any]", options)  # an option of Editor alone is refused
+        with Writer(output, attributes=attributes, **others) as writer:
+            kept = [name for name in reader if name not in wanted]
+            writer.copier.expect((reader.objects, name) for name in kept)
+            for name in kept:
+                writer.copy(name, reader)
+            return writer.finish()
+
+
+def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditOptions]) -> int:
+    """Give objects other names, and return the file's new length in bytes.
+
+    Only a manifest is written.
+
+    Args:
+        path: the file.
+        names: old names to new ones; two can be swapped.
+        options: see `ztensor.typing.EditOptions`.
+
+    Raises:
+        ObjectNotFoundError: an old name is not in the file; then nothing is changed.
+        UsageError: a new name is taken.
+        FormatError: the file is damaged; the message says how to repair it.
+        SourceError: it cannot be written; it holds its old state.
+    """
+    require_options("rename_tensors", options, EditOptions)
+    with Editor(path, **options) as editor:
+        editor.rename(names)
+        return editor.finish()
+
+
+def set_attributes(
+    path: Path,
+    attributes: Mapping[str, object],
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    **options: Unpack[EditOptions],
+) -> int:
+    """Set key-value pairs of a file or one object, and return the file's new length in bytes.
+
+    Args:
+        path: the file.
+        attributes: what to set; a value of None takes the key away.
+        name: the object; None for the file.
+        replace: True drops all keys that are not given.
+        options: see `ztensor.typing.EditOptions`.
+
+    Raises:
+        NotRepresentableError: a value cannot be stored.
+        ObjectNotFoundError: no object of that name.
+        FormatError: the file is damaged; the message says how to repair it.
+        SourceError: it cannot be written; it holds its old state.
+    """
+    require_options("set_attributes", options, EditOptions)
+    with Editor(path, **options) as editor:
+        editor.set_attributes(attributes, name=name, replace=replace)
+        return editor.finish()

@@ -1,0 +1,270 @@
+"""Report the last committed state of a torn file, and cut the file back to it on demand."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import (
+    ArgumentValueError,
+    ContainerError,
+    Reason,
+    describe,
+)
+from ztensor.io.contents import refuse_not_ours
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.recovery import Candidate, State, search
+from ztensor.io.reading.verify import verify_file
+from ztensor.io.source.appending import AppendSink, TrialSink
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.sink import FileSink
+from ztensor.io.source.stream import StreamSink
+from ztensor.io.source.targets import Nowhere, require_free
+from ztensor.limits import Limits
+from ztensor.remote.upload import require_changed_in_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.io.source.base import Source
+    from ztensor.io.source.sink import Durable, Sink
+
+    Path = str | os.PathLike[str]
+    Progress = Callable[[int, int], None]
+
+_WINDOW = 8 << 20
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RepairReport:
+    """What `find` or `repair` found.
+
+    Attributes:
+        path: the file.
+        size: its length in bytes.
+        end: where the last committed state ends; None where none was found.
+        is_clean: the file ends there: nothing has to be repaired.
+        objects: how many objects that state holds.
+        tail: bytes behind it.
+        digests_ok: components of that state whose digest matches.
+        damaged: names of objects of that state whose stored bytes do not verify; of those whose
+            bytes lie in other files, none.
+        candidates: places that were looked at, the last first, with the reason each failed.
+        written: the file the state was written to, or None.
+        tail_path: where the bytes behind it were kept, or None.
+    """
+
+    path: str
+    size: int
+    end: int | None
+    is_clean: bool
+    objects: int
+    tail: int
+    digests_ok: int
+    damaged: tuple[str, ...]
+    candidates: tuple[Candidate, ...]
+    written: str | None = None
+    tail_path: str | None = None
+
+
+def find(
+    path: Path,
+    *,
+    within: int | None = None,
+    accept: int | None = None,
+    limits: Limits | None = None,
+) -> RepairReport:
+    """Return where the last committed state of a file ends; the file is only read.
+
+    Args:
+        path: the file.
+        within: how many bytes from the end to search; all by default.
+        accept: take the state that ends at this offset although its position proves nothing.
+        limits: safety caps.
+
+    Raises:
+        ContainerError: the file is not of the container whose states can be found (0.1).
+        UsageError: it is a file of another format.
+        SourceError: it cannot be read.
+    """
+    name = path_text(path)
+    source = FileSource(name)
+    try:
+        found, candidates = _search(source, within=within, accept=accept, limits=limits)
+        return _report(source, found, candidates)
+    finally:
+        source.close()
+
+
+def repair(
+    path: Path,
+    *,
+    write: Path | None = None,
+    in_place: bool = False,
+    drop_tail: bool = False,
+    accept: int | None = None,
+    durable: Durable = "auto",
+    lock: bool = True,
+    timeout: float = 0.0,
+    dry_run: bool = False,
+    overwrite: bool = True,
+    progress: Progress | None = None,
+) -> RepairReport:
+    """Report, and on demand mend, a torn file.
+
+    Without `write` and `in_place` nothing is changed.
+
+    Args:
+        path: the file.
+        write: a new file that takes the last committed state; the torn one stays as it is.
+        in_place: cut the file itself back to that state. The bytes behind it are first kept
+            beside it as `PATH.tail-1` (or the next free number).
+        drop_tail: with `in_place`, do not keep them.
+        accept: take the state that ends at this offset although its position proves nothing.
+        durable: as for `Writer`.
+        lock: with `in_place`, False where the file system has no locks and the caller knows that
+            he is alone.
+        timeout: with `in_place`, seconds to wait for another writer.
+        dry_run: True takes every step but writing; the report says what would be written.
+        overwrite: with `write`, False refuses to replace a file that is there.
+        progress: called with the bytes done so far and those to do: of the check of the state,
+            then of the copy.
+
+    Raises:
+        ArgumentValueError: both or contradicting ways to mend were asked for.
+        ContainerError: no committed state was found; the message says what was.
+        UsageError: it is a file of another format; or there is one at `write` and `overwrite` is
+            False.
+        SourceError: a file cannot be read or written, or another process is writing it.
+    """
+    if write is not None and in_place:
+        raise ArgumentValueError("repair writes a new file or mends in place, not both")
+    if drop_tail and not in_place:
+        raise ArgumentValueError("drop_tail goes with in_place")
+    name = path_text(path)
+    require_changed_in_place(name)
+    if in_place:
+        end = TrialSink if dry_run else AppendSink
+        locked = end(name, durable=durable, lock=lock, timeout=timeout)
+        with contextlib.closing(locked):
+            return _repair_in_place(locked, accept, progress, dry_run=dry_run, drop_tail=drop_tail)
+    with contextlib.closing(FileSource(name)) as source:
+        found, candidates = _search(source, accept=accept)
+        report = _report(source, found, candidates, progress)
+        if write is None:
+            return report
+        if found is None:
+            raise _nothing_found(report)
+        target = path_text(write)
+        require_changed_in_place(target)
+        if os.path.exists(target) and os.path.samefile(target, name):
+            raise ArgumentValueError(
+                "repair writes to another file; in_place=True mends this one", file=name
+            )
+        require_free(target, overwrite=overwrite)
+        sink: FileSink | StreamSink
+        sink = StreamSink(Nowhere(target)) if dry_run else FileSink(target, durable=durable)
+        if isinstance(sink, FileSink):
+            sink.narrow(source.rights())
+        _copy(source, 0, found.end, sink, progress)
+    return dataclasses.replace(report, written=target)
+
+
+def _search(source: Source, **options: Any) -> tuple[State | None, list[Candidate]]:
+    try:
+        return search(source, **options)
+    except ContainerError as error:
+        refuse_not_ours(source, error)
+
+
+def _copy(source: Source, start: int, stop: int, sink: Sink, progress: Progress | None) -> None:
+    """Make a range of a file the whole of another."""
+    try:
+        for offset in range(start, stop, _WINDOW):
+            count = min(_WINDOW, stop - offset)
+            sink.write(read_bytes(source, offset, count))
+            if progress is not None:
+                progress(offset + count - start, stop - start)
+        sink.commit()
+    except BaseException:
+        sink.abort()
+        raise
+
+
+def _repair_in_place(
+    locked: AppendSink,
+    accept: int | None,
+    progress: Progress | None,
+    *,
+    dry_run: bool,
+    drop_tail: bool,
+) -> RepairReport:
+    found, candidates = _search(locked, accept=accept)
+    report = _report(locked, found, candidates, progress)
+    if found is None:
+        raise _nothing_found(report)
+    if report.is_clean:
+        return report
+    tail_path = None
+    if not drop_tail:
+        tail_path = _free_tail_path(locked.name)
+        sink = StreamSink(Nowhere(tail_path)) if dry_run else _tail(tail_path, locked)
+        _copy(locked, found.end, locked.size, sink, progress)
+    locked.cut(found.end)
+    return dataclasses.replace(report, written=locked.name, tail_path=tail_path)
+
+
+def _tail(path: str, locked: AppendSink) -> FileSink:
+    return FileSink(path, durable=True, is_new=True, like=locked.rights())
+
+
+def _free_tail_path(name: str) -> str:
+    number = 1
+    while os.path.lexists(f"{name}.tail-{number}"):
+        number += 1
+    return f"{name}.tail-{number}"
+
+
+def _report(
+    source: Source,
+    state: State | None,
+    candidates: list[Candidate],
+    progress: Progress | None = None,
+) -> RepairReport:
+    digests_ok = 0
+    damaged: tuple[str, ...] = ()
+    if state is not None:
+        objects = state.manifest.objects
+        here = [
+            name
+            for name in objects
+            if all(part.shard is None for part in objects[name].components.values())
+        ]
+        checked = verify_file(FileObjects(source, state.manifest), here, progress=progress)
+        digests_ok = checked.checked
+        damaged = tuple(dict.fromkeys(p.object_name or "" for p in checked.problems))
+    return RepairReport(
+        path=source.name,
+        size=source.size,
+        end=None if state is None else state.end,
+        is_clean=state is not None and state.end == source.size,
+        objects=0 if state is None else len(state.manifest.objects),
+        tail=0 if state is None else source.size - state.end,
+        digests_ok=digests_ok,
+        damaged=damaged,
+        candidates=tuple(candidates),
+    )
+
+
+def _nothing_found(report: RepairReport) -> ContainerError:
+    seen = "; ".join(f"at {c.end}: {c.fault}" for c in report.candidates[:5])
+    return ContainerError(
+        "no committed state was found",
+        reason=Reason.FOOTER_MAGIC,
+        file=report.path,
+        found=describe(seen, 300) if seen else "no footer anywhere",
+    )

@@ -1,0 +1,442 @@
+"""New files out of finished ones: compact, merge, split. Stored bytes are copied, not decoded."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+from ztensor.arguments import require_choice
+from ztensor.converting.asking import require_divided
+from ztensor.converting.files import write_set
+from ztensor.converting.target import How
+from ztensor.converting.versions import version_of
+from ztensor.errors import (
+    ArgumentValueError,
+    Reason,
+    SourceError,
+    UsageError,
+    describe,
+    without_secrets,
+)
+from ztensor.formats.table import written_formats
+from ztensor.io.contents import only_ours_change
+from ztensor.io.edit.dividing import write_divided
+from ztensor.io.edit.editor import kept_alignment, require_manifest
+from ztensor.io.opening import Reader
+from ztensor.io.opening import open as open_files
+from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
+from ztensor.io.shards.planning import plan_objects
+from ztensor.io.source.appending import AppendSink
+from ztensor.io.source.paths import is_path, path_text
+from ztensor.io.source.reference import Remote
+from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
+from ztensor.io.source.table import absolute, is_remote, remote_of, require_on_disk
+from ztensor.io.source.targets import Nowhere, require_free
+from ztensor.io.writing.writer import Writer
+from ztensor.options import WriteOptions, require_options
+from ztensor.spec.container import LATEST, emitter_of
+from ztensor.training.tree.stored import merged_attributes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Unpack
+
+    from ztensor.io.source.sink import Durable
+    from ztensor.typing import Path, Progress
+
+
+def compact(
+    path: Path,
+    *,
+    canonical: bool = False,
+    durable: Durable = "auto",
+    lock: bool = True,
+    timeout: float = 0.0,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Rewrite a file without the bytes nothing refers to, and return how many that saved.
+
+    The new file replaces the old one as a whole; version, alignment, attributes, encodings,
+    digests and unknown fields stay, and of a 2.x file what lies in other files. Containers that
+    are only read become 1.2.0.
+
+    Args:
+        path: the file.
+        canonical: of 2.x: True gives it the form in which the same tensors are always the same
+            bytes; what lies in other files is taken in.
+        durable: see `ztensor.typing.EditOptions`, like the next two.
+        lock: likewise.
+        timeout: likewise.
+        dry_run: True takes every step but writing.
+        progress: called with the stored bytes copied so far and those to copy in all.
+
+    Raises:
+        ArgumentValueError: of a file of 1.x or 0.1, a canonical form was asked for.
+        NotRepresentableError: a name is not in NFC, as a canonical file asks.
+        FormatError: the file is damaged; it is left as it is.
+        UsageError: it is a file of another format, or a data shard of 2.x.
+        SourceError: it cannot be read or written, or another process is writing it; it is left as
+            it is.
+    """
+    name = path_text(path)
+    locked = AppendSink(name, lock=lock, timeout=timeout)  # keeps other writers out
+    with (
+        contextlib.closing(locked),
+        _own(name) as reader,
+        Writer(
+            Nowhere(name) if dry_run else name,
+            version=version_of(reader),
+            attributes=reader.attributes or None,
+            durable=durable,
+            format="zt",
+            alignment=None if canonical else _alignment(reader),
+            canonical=canonical,
+        ) as writer,
+    ):
+        manifest = reader.objects.parts()[0].manifest
+        writer.draft.extra = manifest.extra
+        names = sorted(reader) if canonical else reader
+        if not canonical:
+            writer.draft.shards = manifest.shards
+        _copy_all(writer, [(one, reader, one) for one in names], progress)
+        locked.require_in_place()
+        after = writer.finish()
+    return locked.size - after
+
+
+def merge(
+    inputs: Path | Iterable[Path],
+    output: Path,
+    *,
+    on_conflict: Literal["error", "first", "last"] = "error",
+    keep: Callable[[str], bool] | None = None,
+    attributes: Mapping[str, object] | None = None,
+    durable: Durable = "auto",
+    dry_run: bool = False,
+    overwrite: bool = True,
+    progress: Progress | None = None,
+    **options: Unpack[WriteOptions],
+) -> int:
+    """Write the objects of several files into one, and return its length in bytes.
+
+    Stored bytes are copied as they are, checked against their digests, with bounded memory.
+
+    Args:
+        inputs: the files, or one of them, of any format; also indexes and folders of shards. The
+            array of a `.npy`, or of a file of SciPy's, has no name of its own, and is called as
+            its file.
+        output: the new file; it may be one of the inputs.
+        on_conflict: what happens to a name two files have: an error, the first or the last wins.
+        keep: says of a name whether the object is written; all are by default.
+        attributes: its attributes; by default those of all inputs, later ones winning. Of trees
+            (see `ztensor.save_tree`) that is refused where they differ.
+        durable: see `ztensor.typing.SaveOptions`.
+        dry_run: True takes every step but writing.
+        overwrite: False refuses to replace a file that is there.
+        progress: called with the stored bytes copied so far and those to copy in all.
+        options: see `ztensor.typing.WriteOptions`.
+
+    Raises:
+        UsageError: there is a file and `overwrite` is False, or a name is in two files, and
+            `on_conflict` is "error"; or two hold different trees. No file appears.
+        NotRepresentableError: the version cannot hold an object. No file appears.
+        FormatError: an input is damaged. No file appears.
+        SourceError: a file cannot be read or written. No file appears.
+    """
+    require_options("merge", options, WriteOptions)
+    require_choice("on_conflict", on_conflict, ("error", "first", "last"))
+    require_free(output, overwrite=overwrite)
+    with contextlib.ExitStack() as stack:
+        several: Any = [inputs] if is_path(inputs) else inputs
+        readers = [stack.enter_context(open_files(path)) for path in several]
+        chosen: dict[str, tuple[Reader, str]] = {}
+        for reader in readers:
+            for name, own in names_in(reader).items():
+                if keep is not None and not keep(name):
+                    continue
+                if name in chosen and on_conflict == "error":
+                    raise UsageError(
+                        "two files hold an object of that name; pass on_conflict='first' or 'last'",
+                        reason=Reason.DUPLICATE_WRITE,
+                        file=reader.name,
+                        object_name=name,
+                        found=f"also in {chosen[name][0].name}",
+                    )
+                if name not in chosen or on_conflict == "last":
+                    chosen[name] = reader, own
+        if attributes is None:
+            attributes = _merged(readers) or None
+        target: Any = Nowhere(output) if dry_run else output
+        with Writer(target, attributes=attributes, durable=durable, **options) as writer:
+            ordered = sorted(chosen.items()) if options.get("canonical") else chosen.items()
+            _copy_all(writer, [(name, *where) for name, where in ordered], progress)
+            return writer.finish()
+
+
+def _merged(readers: Sequence[Reader]) -> dict[str, object]:
+    """Return the attributes of all files.
+
+    Raises:
+        UsageError: two hold different trees.
+    """
+    merged, differing = merged_attributes(reader.attributes for reader in readers)
+    if differing is not None:
+        one, other = (readers[number].name for number in differing)
+        error = UsageError(
+            "two files hold a tree, and one file holds only one; convert each to a file without "
+            "a tree (version 1.1.0 has none) and merge these",
+            file=other,
+            found=f"also in {one}",
+        )
+        error.in_python = (
+            "ztensor.save_tree({'a': load_tree(one), 'b': load_tree(other)}, path) makes one tree "
+            "of both; attributes={} merges the tensors alone"
+        )
+        raise error
+    return merged
+
+
+def names_in(reader: Reader) -> dict[str, str]:
+    """Return what the objects of one of several sources are called, and their names there.
+
+    The array of a `.npy` has no name, and gets that of its file; so does a sparse one of SciPy's.
+    """
+    is_nameless = reader.format == "npy" or (
+        reader.format == "npz" and any(reader.metadata(name).format != "dense" for name in reader)
+    )
+    is_named = os.path.isfile(reader.name) or is_remote(reader.name)
+    if is_nameless and len(reader) == 1 and is_named:
+        return {os.path.splitext(os.path.basename(reader.name))[0]: next(iter(reader))}
+    return {name: name for name in reader}
+
+
+def split(
+    path: Path,
+    folder: Path | None = None,
+    *,
+    to: str = "zt",
+    max_shard_size: int | str = "5GB",
+    keep: Callable[[str], bool] | None = None,
+    durable: Durable = "auto",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    root: bool = False,
+) -> list[str]:
+    """Split a file into shards and an index, and return the paths written, the index last.
+
+    Shards are called `model-00001-of-00003.zt` after a file `model.zt`, the index
+    `model.zt.index.json`; it has `metadata.total_size` and `weight_map`, as the Hugging Face hub
+    has it for safetensors, and under `metadata.digests` the sha256 of every shard. An object is
+    never divided, and objects that share their bytes stay together. Shards appear first, the index
+    last: an interrupted split leaves no index, or that of an earlier split with all its shards.
+
+    Args:
+        path: the file, or the index of a set to be split anew; of any format.
+        folder: where the shards go, also a URL such as `s3://bucket/folder`; it is made where it
+            is missing, and gone again where nothing was written. The file's own folder by default.
+        to: the format of the shards: `"zt"` or `"safetensors"`.
+        max_shard_size: most stored bytes in a shard, a number or text such as "500MB" or "5GiB".
+        keep: says of a name whether the object is written; all are by default.
+        durable: see `ztensor.typing.SaveOptions`.
+        dry_run: True takes every step but writing.
+        progress: called with the stored bytes copied so far and those to copy in all.
+        root: True writes shards as 2.1 itself has them, in the place of an index: `model.zt`, which
+            has the whole list, with the size and the xxh3 of each shard, and beside it files of
+            blobs. All are new files, so the folder is another one.
+
+    Raises:
+        ArgumentValueError: the size is no size, or shards of that format are not written.
+        NotRepresentableError: the version cannot say something; nothing is written.
+        UsageError: with `root`, one of the files is there.
+        FormatError: the file is damaged.
+        SourceError: a file cannot be read or written.
+    """
+    limit = parse_size(max_shard_size)
+    require_divided(to)
+    if root:
+        _require_root(to, folder)
+    with open_files(path) as reader:
+        name, planned = _plan(reader, path, folder, limit, keep, to)
+        if root:
+            with _folder_of(name, is_made=not dry_run):
+                return write_divided(
+                    reader, name, planned, durable=durable, dry_run=dry_run, progress=progress
+                )
+        remote = None if folder is None else remote_of(folder)
+        with _folder_of(name, is_made=not dry_run and remote is None):
+            how = How(
+                version_of(reader) if to == "zt" else LATEST,
+                durable=durable,
+                dry_run=dry_run,
+                progress=progress,
+                makes_folder=True,
+                keeps_all=to == "zt",
+            )
+            inputs = reader.objects.paths
+            target = name if remote is None else Remote(name, remote.storage)
+            report = write_set(reader, target, to, planned, inputs, how, replaces_file=False)
+            return list(report.files)
+
+
+def _require_root(to: str, folder: Path | None) -> None:
+    """Raise where shards as 2.1 has them cannot be written.
+
+    Raises:
+        ArgumentValueError: they are of another format, or not on disk.
+    """
+    if to != "zt" or (folder is not None and is_remote(path_text(folder))):
+        raise ArgumentValueError(
+            "a root and its shards are zTensor files, written to disk",
+            expected="to='zt' and a folder on disk",
+            found=f"{describe(to)} and {describe(folder)}",
+        )
+
+
+@contextlib.contextmanager
+def _folder_of(name: str, *, is_made: bool) -> Iterator[None]:
+    """Make the folder a file is to lie in, and remove what was made where the work fails."""
+    missing: list[str] = []
+    folder = os.path.dirname(name)
+    while is_made and folder and not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    made: dict[str, Stamp] = {}
+    try:
+        for folder in reversed(missing):
+            try:
+                os.mkdir(folder)
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot make the folder", folder) from error
+            made[folder] = stamp_of(folder)
+        yield
+    except BaseException:
+        for folder, stamp in reversed(made.items()):
+            with contextlib.suppress(OSError):  # another program may have put something there
+                remove_folder(folder, stamp)
+        raise
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shard:
+    """One file of a split.
+
+    Attributes:
+        path: where it goes.
+        names: its objects.
+        stored_nbytes: bytes of their components on disk.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    stored_nbytes: int
+
+
+def plan_split(
+    path: Path,
+    folder: Path | None = None,
+    *,
+    to: str = "zt",
+    max_shard_size: int | str = "5GB",
+    keep: Callable[[str], bool] | None = None,
+) -> tuple[list[Shard], str]:
+    """Return the shards `split` would write, and the path of the index.
+
+    Objects come in the order of the file; a shard is over the size only where one object is.
+
+    Args:
+        path: as for `split`.
+        folder: as for `split`.
+        to: as for `split`.
+        max_shard_size: as for `split`.
+        keep: as for `split`.
+
+    Raises:
+        ArgumentValueError: the size is no size.
+        FormatError: the file is damaged.
+        SourceError: it cannot be read.
+    """
+    limit = parse_size(max_shard_size)
+    require_divided(to)
+    with open_files(path) as reader:
+        name, planned = _plan(reader, path, folder, limit, keep, to)
+    places = shard_paths(name, len(planned))
+    shards = [
+        Shard(place, tuple(names), stored)
+        for place, (names, stored) in zip(places, planned, strict=True)
+    ]
+    return shards, index_path(name)
+
+
+def _plan(
+    reader: Reader,
+    path: Path,
+    folder: Path | None,
+    limit: int,
+    keep: Callable[[str], bool] | None,
+    kind: str,
+) -> tuple[str, list[tuple[list[str], int]]]:
+    """Return the path shards are named after, and the names and the bytes of each."""
+    given = reader.name if reader.name.endswith(INDEX_SUFFIX) else without_secrets(path_text(path))
+    if folder is None:
+        require_on_disk(given, "say in which folder (`--into`, in Python folder=)")
+    name = absolute(given).removesuffix(INDEX_SUFFIX)
+    suffix, *_ = written_formats()[kind]
+    if os.path.isdir(name):
+        name += suffix
+    elif reader.format != kind:  # what is written must not take the source's place
+        name = os.path.splitext(name)[0] + suffix
+    if folder is not None:
+        name = os.path.join(path_text(folder), os.path.basename(name))
+
+    return name, plan_objects(reader, filter(keep, reader) if keep else reader, limit, kind)
+
+
+def _own(name: str) -> Reader:
+    reader = Reader(name)
+    if reader.format != "zt":
+        reader.close()
+        raise only_ours_change(name, reader.format)
+    try:
+        for file in reader.objects.parts():
+            require_manifest(file.frame, name)
+    except UsageError:
+        reader.close()
+        raise
+    return reader
+
+
+def _alignment(reader: Reader) -> int | None:
+    """Return what the blobs of a file begin at multiples of; None where its version has no say."""
+    (file,) = reader.objects.parts()
+    if file.frame is None:
+        return None
+    return kept_alignment(emitter_of(version_of(reader)), file.frame, file.manifest)
+
+
+def _stored(reader: Reader, name: str) -> int:
+    return reader.metadata(name).stored_nbytes
+
+
+class _Progress:
+    def __init__(self, report: Progress | None, total: int) -> None:
+        self._report = report
+        self._total = total
+        self._done = 0
+
+    def add(self, count: int) -> None:
+        self._done += count
+        if self._report is not None:
+            self._report(min(self._done, self._total), self._total)
+
+
+def _copy_all(
+    writer: Writer, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
+) -> None:
+    copied = _Progress(progress, sum(_stored(reader, name) for _, reader, name in objects))
+    writer.copier.expect((reader.objects, name) for _, reader, name in objects)
+    for new, reader, name in objects:
+        writer.copy(new, reader, name)
+        copied.add(_stored(reader, name))

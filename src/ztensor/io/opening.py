@@ -1,0 +1,489 @@
+"""Path, bytes or file object to Reader; the one file that knows every table."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    SourceNotFoundError,
+    SourcePermissionError,
+    describe,
+)
+from ztensor.io.contents import open_file
+from ztensor.io.frameworks import read_values
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.shards.naming import DIVIDED, ROOT, is_set
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.reference import Remote, path_of_file_url, with_storage
+from ztensor.io.source.table import is_remote
+from ztensor.options import OpenOptions, require_options
+from ztensor.showing import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Unpack
+
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.objects import Objects
+    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.shards.objects import ShardedObjects
+    from ztensor.options import FileOptions
+    from ztensor.typing import (
+        Bytes,
+        JaxArray,
+        JaxDevice,
+        JaxSharding,
+        Openable,
+        Path,
+        Progress,
+        Storage,
+        TorchDevice,
+        TorchTensor,
+    )
+
+
+class Reader(ObjectReader):
+    """A zTensor file, or one of a known other format: a mapping from object names to arrays.
+
+    Opening reads only the manifest; data is mapped or read when it is used. Several threads may
+    use a reader, and it can be pickled if its source can be opened again. Arrays stay valid after
+    the reader is closed.
+
+    Args:
+        path: a path, a URL (`s3://`, `gs://`, `az://`, `https://`), a bytes-like object, or a
+            seekable binary file object.
+        options: see `ztensor.typing.OpenOptions`.
+
+    Raises:
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedVersionError: it is of a version this release does not read.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
+        ArgumentTypeError: `path` is nothing that can be opened.
+    """
+
+    def __init__(self, path: Openable, **options: Unpack[OpenOptions]) -> None:
+        require_options("Reader", options, OpenOptions)
+        super().__init__(_one_file(path, **options))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by path, or by value for bytes, so that workers open the file themselves.
+
+        Raises:
+            ClosedError: the reader is closed.
+            UsageError: the source is an open file object, which another process cannot have.
+        """
+        self.objects.require_open()
+        return reader_over, (self.objects,)
+
+    def reader_of(self, name: str) -> Reader:
+        """Return the reader of the file an object is in: this one."""
+        return self
+
+    def verify(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        deep: bool = False,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Check every stored byte and return what is wrong; damage does not raise.
+
+        Args:
+            names: objects to check; all of them by default.
+            deep: True reads the shards of a 2.x file once more, for the digests of whole files.
+            threads: how many to use; as many as there are cores, four at most, by default.
+            progress: called with the stored bytes read so far and the bytes to read in all.
+
+        Raises:
+            ObjectNotFoundError: a name is not in the file.
+            SourceError: the bytes could not be read.
+        """
+        from ztensor.io.reading.verify import verify_file
+
+        self.objects.require_open()
+        found: FileObjects = self.objects.parts()[0]
+        if found.format == DIVIDED:
+            from ztensor.distributed.opened import DividedObjects
+            from ztensor.distributed.verifying import verify_divided
+
+            if isinstance(found, DividedObjects):
+                return verify_divided(found, names, threads=threads, progress=progress)
+        report = verify_file(found, names, threads=threads, progress=progress)
+        if deep and found.manifest.shards:
+            from ztensor.io.reading.shards import with_shards
+
+            report = with_shards(report, found, progress)
+        return report
+
+    @overload
+    def read_jax(
+        self,
+        name: str,
+        *,
+        device: JaxDevice | None = None,
+        sharding: JaxSharding | None = None,
+    ) -> JaxArray | Any: ...
+    @overload
+    def read_jax(
+        self,
+        name: Iterable[str],
+        *,
+        device: JaxDevice | None = None,
+        sharding: JaxSharding | None = None,
+    ) -> dict[str, JaxArray | Any]: ...
+    def read_jax(
+        self,
+        name: str | Iterable[str],
+        *,
+        device: JaxDevice | None = None,
+        sharding: JaxSharding | None = None,
+    ) -> JaxArray | Any | dict[str, JaxArray | Any]:
+        """Return objects as JAX values: a `jax.Array`, or `BCOO` or `BCSR` where they are sparse.
+
+        In the CPU's memory they share that of the arrays this reader gives where they can,
+        unchecked: write to neither. What JAX copies whole is checked against its digest.
+
+        Args:
+            name: one name, or several for a dict.
+            device: a `jax.Device` or a name such as `"cpu"`; JAX's default by default.
+            sharding: a `Sharding`, a mapping from names to them, or a function of a name and its
+                `jax.ShapeDtypeStruct`; each device then reads only its part of a dense object.
+
+        Raises:
+            NotRepresentableError: JAX cannot hold an object as it is; see `ztensor.jax.load_file`.
+            UsageError: JAX has no value for the layout; the message says what to call.
+            MissingDependencyError: JAX is not installed.
+            ObjectNotFoundError: no object of that name.
+            ArgumentValueError: no such device, or the sharding does not fit an object's shape.
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: a type or encoding is unknown here.
+            LimitError: a safety cap is exceeded.
+            SourceError: the bytes could not be read.
+        """
+        return read_values("jax", self, name, device=device, sharding=sharding)
+
+    @overload
+    def read_torch(
+        self, name: str, *, device: TorchDevice = "cpu", copy: bool = False
+    ) -> TorchTensor: ...
+    @overload
+    def read_torch(
+        self, name: Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
+    ) -> dict[str, TorchTensor]: ...
+    def read_torch(
+        self, name: str | Iterable[str], *, device: TorchDevice = "cpu", copy: bool = False
+    ) -> TorchTensor | dict[str, TorchTensor]:
+        """Return objects as torch tensors: dense ones of their shape, sparse ones sparse.
+
+        On the CPU, raw data is a view of the file, unchecked, as with `read_numpy`. For other
+        devices it is read, and checked against its digest, while what was read before is on its
+        way. What torch cannot have as a view is copied and checked, too.
+
+        Args:
+            name: one name, or several for a dict.
+            device: a name such as `"cuda"`, a number, or a `torch.device`. On `"meta"` tensors have
+                shape and type, and nothing is read.
+            copy: True always gives new memory, checked against its digest.
+
+        Raises:
+            UsageError: torch has no such layout; the message says what to call.
+            MissingDependencyError: PyTorch is not installed.
+            ObjectNotFoundError: no object of that name.
+            ArgumentValueError: torch knows no device of that name.
+            FormatError: the stored bytes are damaged.
+            UnsupportedError: a type or encoding is unknown here or to torch, or there is no such
+                device.
+            LimitError: a safety cap is exceeded, or the device's memory.
+            SourceError: the bytes could not be read.
+        """
+        return read_values("torch", self, name, device=device, copy=copy)
+
+
+class ShardedReader(Reader):
+    """Several files, open for reading as one mapping; `ztensor.open` gives it for a set.
+
+    With an index, a file is opened when the first of its objects is read, and only objects that the
+    index names can be read. Without an index all files are opened at once. Several threads may use
+    the reader, and it can be pickled.
+
+    Args:
+        source: an index, a folder, or a list of paths; see `find_set`.
+        options: see `ztensor.typing.OpenOptions`; for the index and each file.
+
+    Attributes:
+        objects: what it reads through; see `ztensor.Reader`.
+
+    Raises:
+        FormatError: the index is damaged, a file without an index is, or two have one name.
+        LimitError: a safety cap is exceeded.
+        SourceError: something cannot be read, or a shard is missing.
+        ArgumentTypeError: `source` is nothing that can be opened.
+    """
+
+    objects: ShardedObjects
+
+    def __init__(self, source: Openable, **options: Unpack[OpenOptions]) -> None:
+        require_options("ShardedReader", options, OpenOptions)
+        ObjectReader.__init__(self, _several_files(source, **options))
+
+    @property
+    def files(self) -> list[str]:
+        """Return the paths of the files, in order."""
+        return list(self.objects.set.files)
+
+    @property
+    def index_metadata(self) -> dict[str, Any]:
+        """Return the `metadata` of the index, such as `total_size`; empty without an index."""
+        return dict(self.objects.set.metadata)
+
+    def __repr__(self) -> str:
+        """Return which set it is, and how many objects and files it has."""
+        objects = self.objects
+        state = " (closed)" if objects.is_closed else ""
+        return (
+            f"<ztensor.ShardedReader {describe(objects.name)}, "
+            f"{counted(len(objects.names), 'object')} in "
+            f"{counted(len(objects.set.files), 'file')}{state}>"
+        )
+
+    def reader_of(self, name: str) -> Reader:
+        """Return the reader of the file an object is in; it is closed with this one.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            FormatError: the file is damaged, or has no such object though the index says so.
+            SourceError: it cannot be read, or the set was saved anew since it was opened.
+        """
+        return reader_over(self.objects.part(name))
+
+    def shard(self, file: str) -> Reader:
+        """Return the reader of one of `files`; it is closed with this one.
+
+        Raises:
+            ObjectNotFoundError: it is none of them.
+            FormatError: the file is damaged, or lacks objects the index says it has.
+            SourceError: it cannot be read, or the set was saved anew since it was opened.
+        """
+        return reader_over(self.objects.file(file))
+
+    def verify(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        deep: bool = False,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Check every stored byte of all files and return what is wrong; damage does not raise.
+
+        The path of a problem begins with the file. Where the index has digests of whole files,
+        as `split` writes them, those are checked as well, unless `names` are given.
+
+        Args:
+            names: objects to check; all of them by default.
+            deep: True reads the shards of a 2.x file once more, for the digests of whole files.
+            threads: how many to use; see `Reader.verify`.
+            progress: called with the stored bytes read so far and the bytes to read in all.
+
+        Raises:
+            ObjectNotFoundError: a name is not in the set.
+            SourceError: the bytes could not be read.
+        """
+        from ztensor.io.shards.verifying import verify_set
+
+        return verify_set(self.objects, names, deep=deep, threads=threads, progress=progress)
+
+
+def reader_of_bytes(data: Bytes, *, verify: bool | None) -> Reader:
+    """Return a reader of the bytes of one file.
+
+    Raises:
+        ArgumentTypeError: it is a path, which `load` does not take.
+    """
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
+    return Reader(data, verify=verify)
+
+
+def load_whole(
+    filename: Openable,
+    load: Callable[..., dict[str, Any]],
+    how: Mapping[str, object],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[OpenOptions],
+) -> dict[str, Any]:
+    """Open a file or a set and load all of its objects; see `load_files` and `LoadOptions`."""
+    from ztensor.io.reading.loading import load_files  # not for a program that takes single tensors
+
+    with open(filename, **options) as reader:
+        return load_files(reader.objects, load, progress, threads=threads, **how)
+
+
+def reader_over(objects: Objects) -> Reader:
+    """Return a reader of objects that were opened before, or chosen from others; it closes them."""
+    kind = ShardedReader if objects.is_set else Reader
+    reader = kind.__new__(kind)
+    reader.objects = objects
+    return reader
+
+
+def open(  # the name released libraries and users know
+    path: Openable, mode: Literal["r"] = "r", **options: Unpack[OpenOptions]
+) -> Reader:
+    """Open a zTensor file of any version; see `Reader` for arguments and errors.
+
+    A divided checkpoint, its folder or the root `checkpoint.zt` in it, is opened as one file that
+    has the whole tensors: see `ztensor.distributed`.
+
+    An index (`model.zt.index.json`), another folder, a list of paths, the path of a file that is
+    there only as shards beside its index, and the first shard of a GGUF model
+    (`model-00001-of-00003.gguf`) are opened as one, on disk or by their URLs (`s3://bucket/model/`,
+    `hf://org/repo`): see `ztensor.ShardedReader`.
+
+    `mode` can only be `"r"`, for those who write it out; `ztensor.Writer` writes files.
+    """
+    require_options("open", options, OpenOptions)
+    if mode not in ("r", "rb"):
+        _refuse_mode(mode)
+    return reader_over(_whatever(path, **options))
+
+
+def _whatever(
+    path: Any,
+    *,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+    **how: Unpack[FileOptions],
+) -> Objects:
+    """Return the objects of a file, a set of files or a divided checkpoint; see `open`."""
+    path = with_storage(path, storage, cache)
+    found = _divided_if_meant(path, **how)
+    if found is not None:
+        return found
+    if is_set(path):
+        return _several_files(path, **how)
+    try:
+        return open_file(path, **how)
+    except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
+        from ztensor.io.shards.finding import set_instead
+
+        found = _divided_instead(path, **how)
+        if found is not None:
+            return found
+        several = set_instead(path)
+        if several is None:
+            raise
+    return _several_files(several, **how)
+
+
+def _one_file(
+    path: Any,
+    *,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+    **how: Unpack[FileOptions],
+) -> FileObjects:
+    """Return the objects of a file, or of a divided checkpoint; see `Reader`."""
+    path = with_storage(path, storage, cache)
+    found = _divided_if_meant(path, **how)
+    return open_file(path, **how) if found is None else found
+
+
+def _several_files(
+    source: Any,
+    *,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+    **how: Unpack[FileOptions],
+) -> ShardedObjects:
+    """Return the objects of a set of files; see `ShardedReader`."""
+    from ztensor.io.shards.objects import ShardedObjects
+
+    return ShardedObjects(with_storage(source, storage, cache), **how)
+
+
+def _divided_if_meant(given: Any, **how: Unpack[FileOptions]) -> FileObjects | None:
+    """Return the tensors of a divided checkpoint where a caller means one, else None.
+
+    That is a folder that has a root, or the root; in a store the root, or a URL that ends with "/".
+
+    Raises:
+        SourceError: it is a folder with files of processes, and its root is missing.
+        ZTensorError: what `open_divided` raises.
+    """
+    if not isinstance(given, (str, os.PathLike)):
+        return None
+    path = path_text(given)
+    if not isinstance(given, Remote):
+        if path.lower().startswith("file://"):
+            path = path_of_file_url(path)
+        if not is_remote(path):
+            return _divided_in_folder(path, **how)
+    whole = path.partition("?")[0]
+    is_signed = whole != path  # which is good for one object
+    if (whole.endswith("/") and not is_signed) or whole.rpartition("/")[2] == ROOT:
+        return _divided_beneath(given, **how)
+    return None
+
+
+def _divided_instead(given: Any, **how: Unpack[FileOptions]) -> FileObjects | None:
+    """Return the tensors of a divided checkpoint beneath a URL of which no object is there.
+
+    Raises:
+        ZTensorError: what `open_divided` raises.
+    """
+    path = path_text(given) if isinstance(given, (str, os.PathLike)) else ""
+    if "?" in path or (not isinstance(given, Remote) and not is_remote(path)):
+        return None
+    return _divided_beneath(given, **how)
+
+
+def _divided_beneath(url: Any, **how: Unpack[FileOptions]) -> FileObjects | None:
+    from ztensor.distributed.opened import divided_of
+    from ztensor.distributed.place import Place
+
+    with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
+        return divided_of(Place(url), **how)
+    return None
+
+
+def _divided_in_folder(path: str, **how: Unpack[FileOptions]) -> FileObjects | None:
+    is_folder = os.path.isdir(path)
+    if not is_folder and os.path.basename(path) != ROOT:
+        return None
+    from ztensor.distributed.cleaning import has_parts  # not loaded for every file
+    from ztensor.distributed.opened import divided_of
+    from ztensor.distributed.place import Place
+
+    place = Place(path)
+    folder = place.folder or path
+    if os.path.isfile(os.path.join(folder, ROOT)):
+        return divided_of(place, **how)
+    if is_folder and has_parts(folder):
+        error = SourceNotFoundError(
+            "the root of the divided checkpoint is missing", file=os.path.join(folder, ROOT)
+        )
+        error.hint = f"`ztensor repair {describe(folder, 200)}` makes it of the other files"
+        raise error
+    return None
+
+
+def _refuse_mode(mode: object) -> None:
+    """Raise the error of a mode that does not read, which says what writes."""
+    if not isinstance(mode, str):
+        raise ArgumentTypeError("open takes a mode", expected="'r'", found=describe(mode, 40))
+    error = ArgumentValueError("open only reads", expected="mode 'r'", found=describe(mode, 40))
+    error.hint = (
+        "ztensor.Writer(path) writes a file object by object, save_file of ztensor.numpy, "
+        "ztensor.torch and ztensor.jax a whole dict; ztensor.Writer.append(path) adds objects to "
+        "a file, ztensor.Editor(path) also replaces and removes them"
+    )
+    raise error

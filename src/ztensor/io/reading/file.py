@@ -1,0 +1,426 @@
+"""The objects of one file: found by name, every check done, given as arrays, tensors or pieces.
+
+For every object: are its types known, is each component what it should be (`component.py` decides
+in which order that is looked at), do the parts make the layout. What the manifest alone shows was
+checked when the file was opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    LayoutError,
+    LimitError,
+    ObjectNotFoundError,
+    Reason,
+    UnsupportedError,
+    describe,
+)
+from ztensor.guard import foreign_bytes
+from ztensor.io.reading.component import Fetching
+from ztensor.io.reading.objects import Located, not_found
+from ztensor.io.reading.opened import OpenedFile
+from ztensor.io.reading.places import Places
+from ztensor.io.source.joined import JoinedSource
+from ztensor.io.tensor import Tensor, tensor_of
+from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
+from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.wire.cbor import with_dicts
+from ztensor.threads.sharing import thread_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from ztensor.io.reading.component import StoredComponent
+    from ztensor.spec.encoding import Encoding
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component, TensorObject
+
+
+class Location(NamedTuple):
+    """Where a component's stored bytes lie, for other I/O engines.
+
+    Attributes:
+        path: the file, or None where it is only in memory.
+        offset: first byte in the file.
+        length: how many bytes.
+    """
+
+    path: str | None
+    offset: int
+    length: int
+
+
+class FileObjects(OpenedFile):
+    """The objects of one file; see `Objects` for what it has in common with several files'."""
+
+    _places: Places | None = None
+
+    def close(self) -> None:
+        """Give back the file; arrays that are views of it stay valid. May be called again."""
+        self._places = None
+        super().close()
+
+    def token(self, name: str) -> tuple[object, ...]:
+        """Return what tells an object from others, in any file.
+
+        Digests do where they are strong. A crc32c is not: one replacement in four thousand million
+        has the same.
+        """
+        tensor_object = self.object(name)
+        components = sorted(tensor_object.components.items())
+        parts: list[object] = []
+        for role, one in components:
+            how = one.dtype, one.type, one.encoding, one.byte_order, one.nonzero_is_true
+            parts.append((role, *how, one.digest))
+        if not all((one.digest or "").startswith("sha256:") for _, one in components):
+            parts += [(one.offset, one.length) for _, one in components]
+            parts.append(self.identity())
+            for _, one in components:  # those of ONNX may be in files of their own
+                beside = getattr(self.encodings.get(one.encoding), "identity", None)
+                parts += [] if beside is None else [beside()]
+        meaning = tensor_object.shape, tensor_object.format, repr(tensor_object.attributes)
+        return *meaning, *parts
+
+    # --- Parts of it ------------------------------------------------------------------------
+
+    def parts(self) -> Sequence[FileObjects]:
+        """Return itself, where there is one file."""
+        return (self,)
+
+    def part(self, name: str) -> FileObjects:
+        """Return itself: the file an object is in."""
+        del name
+        return self
+
+    def is_known(self, name: str) -> bool:
+        """Return whether what an object is can be told without asking a network."""
+        is_later = isinstance(self.manifest.objects, LaterObjects)
+        return not (is_later and self.source.prefers_long_reads)
+
+    def select(self, names: Iterable[str]) -> Self:
+        """Return some of the objects, over the same open file."""
+        return self.with_objects({name: self.object(name) for name in names})
+
+    def mapped(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> FileObjects:
+        """Return the objects changed, over the same open file."""
+        return change(self, list(self.names))
+
+    def with_objects(
+        self,
+        objects: Mapping[str, TensorObject],
+        encodings: Mapping[str, Encoding] | None = None,
+    ) -> Self:
+        """Return other objects over the same open file.
+
+        Args:
+            objects: what is there by name.
+            encodings: how their components are stored; as those of this by default.
+        """
+        part = self._with(objects=objects)
+        part._places = None
+        if encodings is not None:
+            part.fetching = Fetching(self.source, encodings, self.limits, verify=self.verify)
+        return part
+
+    def with_attributes(self, attributes: Mapping[str, object]) -> Self:
+        """Return the same objects with other attributes of the file, over the same open file."""
+        return self._with(attributes=attributes)
+
+    def _with(self, **changes: Any) -> Self:
+        part = object.__new__(type(self))
+        vars(part).update(vars(self))
+        part.manifest = dataclasses.replace(self.manifest, **changes)
+        return part
+
+    # --- Objects ----------------------------------------------------------------------------
+
+    def object(self, name: str) -> TensorObject:
+        """Return what the manifest, or another format where the object lies, says of it.
+
+        Raises:
+            ClosedError: the file was given back.
+            ObjectNotFoundError: no object of that name.
+            ArgumentTypeError: a name is text.
+            FormatError: it is damaged there.
+            SourceError: it could not be read there.
+        """
+        self.require_open()
+        with foreign_bytes("the object", self.name):
+            found = self.manifest.objects.get(name) if isinstance(name, str) else None
+        if found is None:
+            raise not_found(name, self.names, self.name)
+        return found
+
+    def located(self, name: str | None, role: str | None = None) -> Located:
+        """Return a context in which an error of ours is told file, object and component."""
+        return Located(self, name, role)
+
+    def arrays_at_once(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return those of some objects that are read together by fewer requests: none here."""
+        del names
+        return {}
+
+    def thread_count(self, threads: int | None) -> int:
+        """Return how many threads to use to go through objects; see `threads.sharing.thread_count`.
+
+        One where bytes come over a network, which brings them in order by threads of its own.
+        """
+        count = thread_count(threads)
+        return 1 if self.source.prefers_long_reads else count
+
+    def in_file_order(self, names: Iterable[str]) -> list[str]:
+        """Return names in the order of their bytes, where going through them so costs less."""
+        objects = self.manifest.objects
+        if not self.source.prefers_long_reads:
+            return list(names)
+        if isinstance(objects, LaterObjects):
+            return sorted(names, key=objects.where)
+
+        def place(name: str) -> int:
+            found = self.object(name).components.values()
+            return min((component.offset for component in found), default=0)
+
+        return sorted(names, key=place)
+
+    def stored(self, component: Component) -> StoredComponent:
+        """Return the way to a component's bytes: all that reads them goes through it."""
+        return self.fetching.of(component)
+
+    def location(self, name: str, role: str = "data") -> Location:
+        """Return where a component's stored bytes lie.
+
+        Raises:
+            ObjectNotFoundError: no object of that name, or no such component.
+        """
+        tensor_object = self.object(name)
+        found = tensor_object.components.get(role)
+        if found is None:
+            error = ObjectNotFoundError.named(
+                role, tensor_object.components, self.name, "component"
+            )
+            error.object_name = name
+            error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
+            raise error
+        whole = self.source.exact()
+        if found.shard is not None and isinstance(whole, JoinedSource):
+            source, offset = whole.place(found.offset)
+            return Location(source.path, offset, found.length)
+        return Location(self.source.path, found.offset, found.length)
+
+    def require_dense(self, name: str) -> TensorObject:
+        """Return a dense object that NumPy can hold.
+
+        Raises:
+            ArgumentTypeError: it is of another layout.
+            LimitError: it has more dimensions than the caps allow.
+            ObjectNotFoundError: no object of that name.
+        """
+        tensor_object = self.object(name)
+        if tensor_object.format != "dense":
+            raise ArgumentTypeError(
+                "the object is not dense; read(name) gives its components, "
+                "read(name).to_dense() the array where the layout has one",
+                file=self.name,
+                object_name=name,
+                found=f"format {describe(tensor_object.format)}",
+            )
+        if len(tensor_object.shape) > self.limits.rank:
+            raise LimitError(
+                "the object has more dimensions than Limits.rank; read(name) gives its components",
+                reason=Reason.LIMIT_RANK,
+                file=self.name,
+                object_name=name,
+                expected=f"at most {self.limits.rank}",
+                found=str(len(tensor_object.shape)),
+            )
+        return tensor_object
+
+    def require_meaning(self, name: str) -> TensorObject:
+        """Return an object; raise where only the format it is from can tell what its bytes are.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            UnsupportedError: layout, type or encoding is unknown.
+        """
+        tensor_object = self.object(name)
+        self._require_transparent(name, tensor_object)
+        if self.format != "zt":  # our own words are kept, also those of later releases
+            for role, component in tensor_object.components.items():
+                with self.located(name, role):
+                    require_known(component)
+                    self.stored(component).encoding()
+        return tensor_object
+
+    def _require_transparent(self, name: str, tensor_object: TensorObject) -> None:
+        if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
+            raise UnsupportedError(
+                "the layout is unknown, and only it tells what the stored bytes are",
+                reason=Reason.UNKNOWN_LAYOUT,
+                file=self.name,
+                object_name=name,
+                expected=f"one of {', '.join(LAYOUTS)}",
+                found=describe(tensor_object.format),
+            )
+
+    # --- Their elements ---------------------------------------------------------------------
+
+    def places(self) -> Places:
+        """Return where the plain tensors are.
+
+        Raises:
+            ClosedError: the file was given back.
+        """
+        places = self._places
+        if places is None:
+            self.require_open()
+            places = self._places = Places(self)
+        return places
+
+    def value(self, name: str, *, copy: bool) -> Any:
+        """Return a dense object as an array, one of another layout as a `Tensor`."""
+        places = self._places or self.places()
+        array = places.copied(name) if copy else places.view(name)
+        if array is not None:
+            return array
+        if self.object(name).format == "dense":
+            return self._array(name, copy=copy)
+        return self.tensor(name, copy=copy)
+
+    def array(self, name: str, *, copy: bool) -> Array:
+        """Return a dense object as an array of its shape; see `Reader.read_numpy`."""
+        plain = self.plain(name, copy=copy)
+        return self._array(name, copy=copy) if plain is None else plain
+
+    def _array(self, name: str, *, copy: bool) -> Array:
+        """Return a dense object that is not plain, or may not be, with every step it takes."""
+        tensor_object = self.require_dense(name)
+        with self.located(name):
+            array = self.component(name, tensor_object, "data", copy=copy)
+            if array.shape == tensor_object.shape:
+                return array
+            return self.as_tensor(tensor_object, {"data": array}).numpy()
+
+    def plain(self, name: str, *, copy: bool = False) -> Array | None:
+        """Return a plain tensor; None for others, and where it takes more than a few steps.
+
+        Raises:
+            ClosedError: the file was given back.
+            SourceError: the file is not what it was.
+        """
+        places = self._places or self.places()
+        return places.copied(name) if copy else places.view(name)
+
+    def tensor(self, name: str, *, copy: bool) -> Tensor:
+        """Return an object of any layout with all its components; see `Reader.read`."""
+        tensor_object = self.object(name)
+        self._require_transparent(name, tensor_object)
+        layout = LAYOUTS.get(tensor_object.format)
+        arrays: dict[str, Array] = {}
+        entries = known_entries(tensor_object)
+        with self.located(name):
+            for role in roles_in_order(tensor_object):
+                array = self.component(name, tensor_object, role, entries, copy=copy)
+                arrays[role] = array
+                if layout is not None and entries is None:
+                    last = int(array[-1]) if array.size and array.dtype.kind in "iu" else 0
+                    entries = layout.entries_told(role, array.size, last)
+            if layout is not None and tensor_object.format == "dense":
+                with suppress(LayoutError, LimitError):  # flat where NumPy has no such shape
+                    arrays["data"] = layout.to_dense(View(tensor_object.shape, arrays, {}))
+            tensor = self.as_tensor(
+                tensor_object, {role: arrays[role] for role in tensor_object.components}
+            )
+            tensor.require_valid()
+            if tensor_object.entries_once:
+                from ztensor.spec.layout.sparse_once import require_entries_once
+
+                require_entries_once(tensor_object.format, View(tensor.shape, arrays, {}))
+        return tensor
+
+    def as_tensor(self, tensor_object: TensorObject, arrays: dict[str, Array]) -> Tensor:
+        """Return an object as a `Tensor` over components that were read and checked."""
+        layout = LAYOUTS.get(tensor_object.format)
+        main = None if layout is None else tensor_object.components.get(layout.main_role)
+        declared = main.type if main is not None and main.logical is None else None
+        view = View(tensor_object.shape, arrays, with_dicts(tensor_object.attributes or {}))
+        return tensor_of(view, tensor_object.format, declared)
+
+    def component(
+        self,
+        name: str,
+        tensor_object: TensorObject,
+        role: str,
+        entries: int | None = None,
+        *,
+        copy: bool,
+    ) -> Array:
+        """Return a component as a flat array of its elements, every check done.
+
+        Args:
+            name: the object's name.
+            tensor_object: the object, or one made of it.
+            role: the component's.
+            entries: how many values a sparse object has, as far as other components told.
+            copy: True gives no view of the file.
+        """
+        component = tensor_object.components[role]
+        with self.located(name, role):
+            layout = LAYOUTS.get(tensor_object.format)
+            is_unknown = component.is_exact and component.type is not None
+            if is_unknown and component.logical is None and layout is None:
+                component = dataclasses.replace(component, dtype="u8", type=None)  # plain bytes
+            require_known(component)
+            stored = self.stored(component)
+            stored.encoding()  # known?
+            data: memoryview | Array
+            if component.encoding == "raw":
+                data = stored.raw(copy=copy)
+            else:
+                expected = component.known_decoded_length
+                if layout is not None:
+                    expected = layout.expected_length(tensor_object, role, entries)
+                data = stored.decoded(expected)
+            array = typed_array(component, data)
+            if isinstance(data, memoryview) and self.verify is None and is_copy(array, data):
+                stored.check(once=True)
+            packed = component.logical
+            is_main = layout is not None and role == layout.main_role
+            if not is_main or packed is None or packed.elements_per_storage == 1:
+                return array
+            if tensor_object.format == "dense":
+                entries = element_count(tensor_object.shape)
+            return array[:entries]  # the rest is padding
+
+    # --- Their bytes ------------------------------------------------------------------------
+
+    def decoded_length(self, name: str, role: str) -> int:
+        """Return how many bytes a component decodes to; decodes where nothing tells."""
+        tensor_object = self.object(name)
+        known = known_length(tensor_object, role)
+        if known is None:
+            with self.located(name, role):
+                known = self.stored(tensor_object.components[role]).decoded_length()
+        return known
+
+    def decoded_chunks(self, name: str, role: str = "data") -> Iterator[memoryview]:
+        """Yield a component's decoded bytes in order; see `Reader.decoded_chunks`."""
+        self.location(name, role)
+        tensor_object = self.object(name)
+        self._require_transparent(name, tensor_object)
+        component = tensor_object.components[role]
+        expected = self.decoded_length(name, role)
+        is_looked_at = component.has_free_bools or component.has_checked_bools
+        with self.located(name, role):
+            chunks = self.stored(component).checked_pieces(expected)
+            if component.byte_order == "little" and not is_looked_at:
+                yield from chunks
+                return
+            for piece in whole_elements(component, chunks):
+                yield from blocks(typed_array(component, piece))

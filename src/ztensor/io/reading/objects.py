@@ -1,0 +1,196 @@
+"""What a reader reads from: one file, a set of files, or a part of either.
+
+`FileObjects` is one file; a set of files is `ztensor.io.shards.objects.ShardedObjects`. Readers,
+loads, slices, `verify`, conversions and exports work on these and never ask which it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from ztensor.errors import ArgumentTypeError, ObjectNotFoundError, describe
+from ztensor.guard import foreign_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from ztensor.errors import ZTensorError
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.source.rights import Rights
+    from ztensor.spec.model.account import Unrepresented
+
+
+class Objects(Protocol):
+    """Named objects in one file or several.
+
+    Attributes:
+        name: the path, or what messages say in its place.
+        names: the names of all objects, in order, without what they are.
+        paths: those of all that is read, the index of a set first; none of memory.
+        is_set: whether it was opened as a set of files, be it of one.
+        is_closed: whether the files were given back.
+    """
+
+    is_set: bool
+
+    @property
+    def name(self) -> str:
+        """Return the path, or what messages say in its place."""
+        ...
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the paths of all that is read, the index of a set first; none of memory."""
+        ...
+
+    @property
+    def names(self) -> Collection[str]:
+        """Return the names of all objects, in order; what is in it is found at once."""
+        ...
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the files were given back."""
+        ...
+
+    @property
+    def format(self) -> str:
+        """Return the name of the container format, of several files that of the first."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Return the version text, of several files that of the first."""
+        ...
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Return the key-value pairs of all files."""
+        ...
+
+    @property
+    def unrepresented(self) -> tuple[Unrepresented, ...]:
+        """Return what the files say that neither objects nor attributes do."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all files."""
+        ...
+
+    def parts(self) -> Sequence[FileObjects]:
+        """Return the objects of each file, which this opens."""
+        ...
+
+    def part(self, name: str) -> FileObjects:
+        """Return the objects of the file that one of them is in.
+
+        Raises:
+            ClosedError: the files were given back.
+            ObjectNotFoundError: no object of that name.
+            ZTensorError: what opening that file raises.
+        """
+        ...
+
+    def is_known(self, name: str) -> bool:
+        """Return whether what an object is can be told without asking a network.
+
+        Args:
+            name: of one of the objects.
+        """
+        ...
+
+    def select(self, names: Iterable[str]) -> Self:
+        """Return some of the objects, over the same open files.
+
+        Raises:
+            ObjectNotFoundError: no object of one of the names.
+        """
+        ...
+
+    def mapped(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> Self:
+        """Return the same objects with each file's changed.
+
+        Args:
+            change: takes the objects of a file and the names of those that are used.
+        """
+        ...
+
+    def rights(self) -> set[Rights]:
+        """Return the rights of the files whose bytes this reads; none of bytes in memory.
+
+        Raises:
+            ClosedError: the files were given back.
+            SourceError: the system does not tell.
+            UnsupportedError: a file that another one names is behind a link that leads away.
+        """
+        ...
+
+    def identity(self) -> object:
+        """Return what tells these bytes from others: of a file its place and times.
+
+        Raises:
+            SourceError: the bytes are in no file of the system, and cannot be read.
+        """
+        ...
+
+    def require_open(self) -> None:
+        """Raise where the files were given back.
+
+        Raises:
+            ClosedError: they were.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the files back; arrays that are views of them stay valid. May be called again."""
+        ...
+
+
+def several(names: Iterable[str], file: str) -> Iterable[str]:
+    """Return the names a caller asks for.
+
+    Raises:
+        ArgumentTypeError: it is nothing that has names in it.
+    """
+    if not hasattr(names, "__iter__"):
+        raise ArgumentTypeError("expected a name, or several", file=file, found=describe(names, 40))
+    return names
+
+
+def not_found(
+    name: object, names: Iterable[str], file: str
+) -> ArgumentTypeError | ObjectNotFoundError:
+    """Return the error for a name that no object has, with those that are like it."""
+    if not isinstance(name, str):
+        return ArgumentTypeError("an object's name is text", file=file, found=describe(name))
+    return ObjectNotFoundError.named(name, names, file)
+
+
+def order_of_bytes(objects: Objects, names: Iterable[str]) -> list[str] | None:
+    """Return names in the order of their bytes, where a network brings these; else None."""
+    parts = {name: objects.part(name) for name in names}
+    if not any(file.source.prefers_long_reads for file in parts.values()):
+        return None
+    by_file: dict[FileObjects, list[str]] = {}
+    for name, file in parts.items():
+        by_file.setdefault(file, []).append(name)
+    return [name for file, some in by_file.items() for name in file.in_file_order(some)]
+
+
+class Located(foreign_bytes):
+    """Tells errors file, object and component; many times faster than a generator's context."""
+
+    __slots__ = ("_name", "_objects", "_role")
+
+    def __init__(self, file: FileObjects, name: str | None, role: str | None) -> None:
+        super().__init__("the object")
+        self._objects = file
+        self._name = name
+        self._role = role
+
+    def locate(self, error: ZTensorError) -> None:
+        """Fill in where an error comes from."""
+        error.locate(file=self._objects.name, object_name=self._name, component=self._role)
+        if self._objects.format != "zt":
+            error.forget_sections()

@@ -1,0 +1,231 @@
+"""Where the plain tensors of a file are: all that NumPy needs to give one.
+
+Plain is a dense object whose decoded bytes are its elements as NumPy has them. If it is raw, too, a
+view is an array over the map, a copy the same over memory that was read, a row an offset more.
+Every other object is fetched, checked and decoded; `file.py` does that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztensor.buffers import empty_array
+from ztensor.errors import ClosedError, ZTensorError
+from ztensor.io.reading.component import COMPLEX_ALIGNMENT
+from ztensor.spec.layout.elements import is_native, result_dtype
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.table import TableObjects
+
+if TYPE_CHECKING:
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.spec.model.table import Table
+
+# Places that are remembered: more are looked up anew.
+_MOST_KNOWN = 1 << 16
+# All places are found together once so many were asked for, and this part of all.
+_FEW, _SHARE = 16, 64
+
+
+class Place(NamedTuple):
+    """A plain tensor.
+
+    Attributes:
+        shape: its shape.
+        dtype: the type of its elements.
+        offset: its first byte in the file.
+        length: its bytes on disk, at least one.
+        digest: its digest as the file spells it, or None.
+        encoding: how the bytes are stored, such as `raw`.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    length: int
+    digest: str | None
+    encoding: str
+
+    @property
+    def is_viewable(self) -> bool:
+        """Return whether the array may be a view of the file."""
+        # By its letter: NumPy takes a microsecond to make the name of a type.
+        is_wide = self.dtype.char == "D"
+        return self.encoding == "raw" and not (is_wide and self.offset % COMPLEX_ALIGNMENT)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the array."""
+        return element_count(self.shape) * self.dtype.itemsize
+
+    def array(self, memory: memoryview, start: int) -> Array | None:
+        """Return the array whose bytes begin there in memory; None where NumPy has none such."""
+        try:
+            return np.ndarray(self.shape, self.dtype, memory, start)
+        except (ValueError, TypeError):
+            return None
+
+
+def _raw(place: Place | None) -> Place | None:
+    return place if place is not None and place.encoding == "raw" else None
+
+
+class Places:
+    """The plain tensors of one file.
+
+    Args:
+        file: the file.
+    """
+
+    def __init__(self, file: FileObjects) -> None:
+        self._file = file
+        self._objects = file.manifest.objects
+        self._source = file.source
+        self._most_rank = file.limits.rank
+        self._dtypes: dict[tuple[object, ...], np.dtype[Any] | None] = {}
+        self._known: dict[str, Place | None] = {}
+        self._is_whole = False  # whether all are known
+
+    # --- Where they are ---------------------------------------------------------------------
+
+    def of(self, name: str) -> Place | None:
+        """Return the place of a raw plain tensor; None for other objects, and for other names."""
+        try:
+            return self._known[name]
+        except KeyError:
+            pass
+        except TypeError:  # not even a name
+            return None
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        if not self._is_whole and _FEW <= len(self._known) >= len(self._objects) // _SHARE:
+            self._learn_all()
+            return self.of(name)
+        self._known[name] = found = _raw(self._of_object(self._objects.get(name)))
+        return found
+
+    def _learn_all(self) -> None:
+        """Find all places, once some were asked for one by one: it takes a fifth of the time."""
+        self._is_whole = True
+        if isinstance(self._objects, TableObjects) and len(self._objects) <= _MOST_KNOWN:
+            self._known |= {name: _raw(place) for name, place in self.every().items()}
+
+    def every(self) -> dict[str, Place | None]:
+        """Return the places of all objects by name, in the order of the file, encoded ones too."""
+        objects = self._objects
+        if not isinstance(objects, TableObjects):
+            return {name: self._of_object(one) for name, one in objects.items()}
+        found = dict(zip(objects.table.names, self._of_table(objects.table), strict=True))
+        if not objects.others:
+            return found
+        found |= {name: self._of_object(one) for name, one in objects.others.items()}
+        return {name: found[name] for name in objects}
+
+    def _of_object(self, found: TensorObject | None) -> Place | None:
+        kind = None if found is None else self._kind(found)
+        if found is None or kind is None:
+            return None
+        component = found.components["data"]
+        if not component.length:  # there may be no map of it
+            return None
+        return Place(
+            *kind, component.offset, component.length, component.digest, component.encoding
+        )
+
+    def _of_table(self, table: Table) -> list[Place | None]:
+        """Return the places of all rows of a table."""
+        kinds: dict[int, tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, int, str]] = {}
+        text = table.text
+        found: list[Place | None] = []
+        for code, offset, length, start in zip(
+            table.kind_of.tolist(),
+            table.offsets.tolist(),
+            table.lengths.tolist(),
+            table.digests.tolist(),
+            strict=True,
+        ):
+            if code not in kinds:
+                like = table.kinds[code].components["data"]
+                kind = self._kind(table.kinds[code])
+                kinds[code] = kind, len(like.digest or ""), like.encoding
+            kind, digits, encoding = kinds[code]
+            if kind is None or not length:
+                found.append(None)
+                continue
+            digest = text[start : start + digits].decode("ascii") if digits else None
+            found.append(Place(kind[0], kind[1], offset, length, digest, encoding))
+        return found
+
+    def _kind(self, found: TensorObject) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
+        """Return shape and element type of an object that may be plain; None for others."""
+        if found.format != "dense" or len(found.shape) > self._most_rank:
+            return None
+        component = found.components["data"]
+        key = (
+            component.dtype,
+            component.type,
+            component.byte_order,
+            component.nonzero_is_true,
+            component.is_exact,
+        )
+        if key not in self._dtypes:
+            self._dtypes[key] = native_dtype(component)
+        dtype = self._dtypes[key]
+        return None if dtype is None else (found.shape, dtype)
+
+    # --- One of them ------------------------------------------------------------------------
+
+    def view(self, name: str) -> Array | None:
+        """Return a plain tensor as a view of the map; None where that takes more.
+
+        With `verify=True` its digest is checked, once.
+
+        Raises:
+            DigestMismatchError: it does not match.
+            SourceError: the file is not what it was.
+        """
+        place = self.of(name)
+        whole = self._source.view()  # None once it is closed
+        if place is None or whole is None or not place.is_viewable:
+            return None
+        try:
+            self._source.require_unchanged()
+            if self._file.verify is True:
+                component = self._objects[name].components["data"]
+                with self._file.located(name, "data"):
+                    self._file.stored(component).check(once=True)
+        except ZTensorError as error:
+            if not isinstance(error, ClosedError):  # which is so whatever is asked for
+                error.locate(file=self._file.name, object_name=name)
+            raise
+        return place.array(whole, place.offset)
+
+    def copied(self, name: str) -> Array | None:
+        """Return a plain tensor as new memory, its digest checked; None for others.
+
+        Raises:
+            DigestMismatchError: the bytes do not match their digest.
+            SourceError: they could not be read.
+        """
+        place = self.of(name)
+        if place is None:
+            return None
+        with self._file.located(name, "data"):
+            memory = empty_array((place.length,), np.dtype(np.uint8)).data
+            self._file.stored(self._objects[name].components["data"]).fill(memory)
+        return place.array(memory, 0)
+
+
+def native_dtype(component: Component) -> np.dtype[Any] | None:
+    """Return the type of elements that decoded bytes are as they are; None where they are not."""
+    if component.type is not None and component.logical is None:
+        return None
+    if not is_native(component):
+        return None
+    try:
+        return result_dtype(component)
+    except ZTensorError:
+        return None  # reading it says why

@@ -1,0 +1,191 @@
+"""The other files that a file of 2.x names: found, checked, and read as one with it.
+
+Where they lie is no matter of the format, and names are no paths. Shard `n` of `<stem>.zt` is
+`<stem>-<n>.zt` beside it, or `blobs/<algorithm>/<hex>` by its digest, in the same folder. Only
+those that a part lies in are opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+from ztensor.errors import (
+    ContainerError,
+    DigestMismatchError,
+    FormatError,
+    LimitError,
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    UnsupportedError,
+    ZTensorError,
+    describe,
+)
+from ztensor.io.reading.listing import find_manifest
+from ztensor.io.source.base import Range
+from ztensor.io.source.beneath import open_beneath
+from ztensor.io.source.joined import JoinedSource
+from ztensor.remote.source import RemoteSource
+from ztensor.spec.container.framing import Container
+from ztensor.spec.digest import parse_strict_digest, require_match
+from ztensor.spec.model.problem import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.source.base import Source
+    from ztensor.limits import Limits
+    from ztensor.spec.model.manifest import Shard
+
+SECTION = "2.1 section 7.3"
+
+
+def join_shards(root: Source, shards: Mapping[str, Shard], limits: Limits) -> Source:
+    """Return the source that the objects of a file lie in: the file, and the shards they need.
+
+    Args:
+        root: the file; closed where this raises.
+        shards: those it names.
+        limits: the caps in force.
+
+    Raises:
+        ContainerError: a shard is not there, has another size, or is no file of 2.x.
+        UnsupportedError: the file was opened without a path, or a link leads out of its folder.
+        SourceError: a shard cannot be read.
+    """
+    parts: list[tuple[int, Source]] = [(0, root)]
+    needed = sorted((s.start, s.name, s) for s in shards.values() if s.start is not None)
+    try:
+        for start, _, shard in needed:
+            parts.append((start, _open(root, shard, limits)))
+    except BaseException:
+        for _, source in parts:
+            source.close()
+        raise
+    return JoinedSource(parts) if needed else root
+
+
+def _places(path: str, shard: Shard) -> Iterator[tuple[str, ...]]:
+    name = os.path.basename(path)
+    stem = name.removesuffix(".zt")
+    yield (f"{stem}-{shard.name}.zt",)
+    digest = parse_strict_digest(shard.digest)
+    yield ("blobs", digest.algorithm, digest.expected)
+
+
+def _open(root: Source, shard: Shard, limits: Limits) -> Source:
+    path = root.name if isinstance(root, RemoteSource) else root.path
+    if path is None:
+        raise UnsupportedError(
+            "parts of it lie in other files, which only a path leads to: open it by its path",
+            reason=Reason.SHARD_FILE,
+            file=root.name,
+            found=f"the shard {describe(shard.name)}",
+        )
+    wrong: ZTensorError | None = None
+    for parts in _places(path, shard):
+        if len(os.fsencode(parts[-1])) > 255:  # no file is called so: digests may be of any length
+            continue
+        try:
+            source = _beside(root, path, parts)
+        except SourceNotFoundError:
+            continue
+        try:
+            _require_shard(source, shard, limits)
+        except ZTensorError as error:
+            source.close()
+            wrong = wrong or error.locate(file=source.name)
+            continue
+        except BaseException:
+            source.close()
+            raise
+        return source
+    if wrong is not None:
+        raise wrong
+    expected = os.path.basename(path).removesuffix(".zt") + f"-{shard.name}.zt"
+    raise ContainerError(
+        "a shard of the file is not beside it",
+        reason=Reason.SHARD_FILE,
+        file=path,
+        expected=f"{describe(expected)}, or a file of `blobs` called by its digest",
+        found="none",
+        section=SECTION,
+    )
+
+
+def _beside(root: Source, path: str, parts: tuple[str, ...]) -> Source:
+    """Open a file in the folder of another one, or beneath the same prefix of a store."""
+    if isinstance(root, RemoteSource):
+        return RemoteSource(root.remote.beside("/".join(parts)))
+    return open_beneath(path, parts)
+
+
+def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:
+    if source.size != shard.size:
+        raise ContainerError(
+            "the shard is of another size",
+            reason=Reason.SHARD_FILE,
+            expected=f"{shard.size} bytes",
+            found=f"{source.size}",
+            section=SECTION,
+        )
+    if find_manifest(source, limits).container is not Container.V2:
+        raise ContainerError(
+            "the shard is a file of another version",
+            reason=Reason.SHARD_FILE,
+            expected="2.x",
+            section=SECTION,
+        )
+
+
+def with_shards(
+    report: VerifyReport,
+    file: FileObjects,
+    progress: Callable[[int, int], None] | None = None,
+) -> VerifyReport:
+    """Return a report with what the digests of whole shards say, each read once more.
+
+    Args:
+        report: what the objects' own digests said.
+        file: whose shards they are; only those that were opened are looked at.
+        progress: called with the bytes read so far and the bytes to read in all.
+    """
+    problems, unsupported = list(report.problems), list(report.unsupported)
+    source = file.source
+    needed = [shard for shard in file.manifest.shards.values() if shard.start is not None]
+    total, done = sum(shard.size for shard in needed), 0
+    for shard in needed:
+        digest = parse_strict_digest(shard.digest)
+        path = ("shards", shard.name)
+        if digest.known is None:
+            message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
+            unsupported.append(Problem(Reason.UNKNOWN_ENCODING, message, path, SECTION))
+            continue
+        try:
+            hasher = digest.known.hasher()
+            for piece in Range(source, shard.start or 0, shard.size).pieces():
+                hasher.update(piece)
+                done += piece.nbytes
+                if progress is not None:
+                    progress(done, total)
+            require_match(digest, hasher.hexdigest())
+        except DigestMismatchError as error:
+            message = f"expected {error.expected}, found {error.found}"
+            problems.append(Problem(Reason.DIGEST_MISMATCH, message, path, SECTION))
+        except (FormatError, UnsupportedError, LimitError) as error:
+            message = error.message
+            unsupported.append(
+                Problem(error.reason or Reason.UNKNOWN_ENCODING, message, path, SECTION)
+            )
+        except SourceError as error:
+            raise error.locate(file=source.name)  # noqa: B904  # the same error
+    return dataclasses.replace(
+        report,
+        problems=tuple(problems),
+        unsupported=tuple(unsupported),
+        nbytes=report.nbytes + done,
+    )

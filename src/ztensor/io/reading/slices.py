@@ -1,0 +1,263 @@
+"""`TensorSlice`: an object that is read only where it is indexed.
+
+`DenseSlice` gives arrays for any index NumPy knows. `RowSlice` is what the other layouts share:
+`row_slices.py` has a class for each, and `slice_of`.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    BufferExportError,
+    LimitError,
+    Reason,
+    describe,
+)
+from ztensor.interactive import Shown
+from ztensor.io.protocols import DLPackExporter, require_buffer_type, to_buffer
+from ztensor.io.reading.selection import select, select_rows
+from ztensor.io.reading.stored_array import StoredArray, gives_view
+from ztensor.locks import cached_property
+from ztensor.spec.layout.base import View
+from ztensor.spec.layout.elements import as_type, result_dtype
+from ztensor.spec.layout.sparse_once import require_entries_once
+from ztensor.spec.model.dtype import element_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.places import Place
+    from ztensor.io.reading.selection import Indices
+    from ztensor.io.tensor import Tensor
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.typing import Index
+
+
+class TensorSlice(DLPackExporter, Shown, abc.ABC):
+    """An object of a reader that is read only where it is indexed; safe to share among threads.
+
+    Dense objects give arrays, sparse and quantized ones a `Tensor` of the rows selected.
+
+    Attributes:
+        name: the object's name.
+        shape: the object's shape.
+        dtype: the element type of the main component: `data`, `values` or `packed_weight`.
+    """
+
+    dtype: np.dtype[Any]
+
+    def __init__(self, file: FileObjects, name: str, shape: tuple[int, ...], *, copy: bool) -> None:
+        self._file = file
+        self._copy = copy
+        self.name = name
+        self.shape = shape
+
+    @overload
+    def __getitem__(self, key: SupportsIndex | tuple[SupportsIndex, ...]) -> Any: ...
+    @overload
+    def __getitem__(self, key: Index) -> Array | Any: ...
+    @abc.abstractmethod
+    def __getitem__(self, key: Index) -> Array | Any:
+        """Return the part that an index selects.
+
+        Of a dense object, what NumPy returns for the same index of the whole array: integers,
+        slices, `...`, None, arrays of integers or bools. Raw data that is mapped gives views of
+        the file where NumPy gives views; everything else is new memory, for which only the byte
+        ranges and zstd frames that are needed are read.
+
+        Of a sparse or quantized object, a `Tensor` of the same layout with the rows that the
+        index selects; an integer selects a matrix of one row. Rows of a
+        `quantized_group` must be whole groups.
+
+        A part is not checked against a digest, which covers the whole component, unless the
+        reader was opened with `verify=True`.
+
+        Raises:
+            ClosedError: the reader is closed.
+            ArgumentTypeError: it is no index.
+            ArgumentValueError: it does not fit the shape, or cuts a group of a quantized object.
+            FormatError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded, or the result does not fit into memory.
+            SourceError: the bytes could not be read.
+        """
+
+    @abc.abstractmethod
+    def _exported(self) -> Array:
+        """Return the whole array, for protocols of other libraries."""
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements, zeros that are not stored among them."""
+        return element_count(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of an array of `shape` and `dtype`."""
+        return self.size * self.dtype.itemsize
+
+    def get_shape(self) -> list[int]:
+        """Return the shape as a list."""
+        return list(self.shape)
+
+    def get_dtype(self) -> str:
+        """Return the element type's long name."""
+        return self.dtype.name
+
+    def __len__(self) -> int:
+        """Return the length of the first axis."""
+        if not self.shape:
+            raise ArgumentTypeError("a scalar has no length", object_name=self.name)
+        if self.shape[0] > sys.maxsize:
+            raise LimitError(
+                "the first axis is longer than Python can count",
+                reason=Reason.LIMIT_DECODED,
+                object_name=self.name,
+                found=describe(self.shape[0]),
+            )
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the first axis: `self[0]`, `self[1]`, and so on."""
+        return map(self.__getitem__, range(len(self)))
+
+    def __repr__(self) -> str:
+        """Return name, shape and element type."""
+        kind = type(self).__name__
+        return f"<{kind} {describe(self.name)} shape={self.shape} dtype={self.dtype.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by the file and the name: what was decoded stays here."""
+        return type(self), (self._file, self.name)
+
+    def __dask_tokenize__(self) -> tuple[object, ...]:
+        """Return what Dask names a graph by: it changes when the file is replaced.
+
+        Raises:
+            ClosedError: the reader is closed.
+            SourceError: the file's bytes are in memory or behind a file object, and cannot be read.
+        """
+        return ("ztensor.TensorSlice", *self._file.token(self.name))
+
+    def __array__(  # NumPy calls it with these, by position
+        self,
+        dtype: Any = None,
+        copy: bool | None = None,  # noqa: FBT001
+    ) -> Array:
+        """Return the whole array for `np.asarray`; sparse and quantized ones are not expanded."""
+        array = self._exported()
+        return as_type(array, dtype, copy=bool(copy))
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """Return the whole array for `memoryview(...)`, from Python 3.12 on."""
+        del flags  # the interpreter checks them against the view
+        require_buffer_type(self.dtype)  # before anything is read
+        return to_buffer(self._exported())
+
+
+class DenseSlice(TensorSlice):
+    """A dense object: any index NumPy knows gives what NumPy would."""
+
+    def __init__(
+        self, file: FileObjects, name: str, *, plain: Place | None = None, copy: bool = False
+    ) -> None:
+        if plain is not None:  # one tensor after the other is sliced: no call more than it takes
+            self._file, self._copy, self.name = file, copy, name
+            self.shape, self.dtype = plain[0], plain[1]
+            return
+        super().__init__(file, name, file.require_dense(name).shape, copy=copy)
+        self.dtype = self._data.dtype
+
+    @cached_property
+    def _data(self) -> StoredArray:
+        with self._file.located(self.name, "data"):
+            found = self._file.object(self.name)
+            return StoredArray(self._file, self.name, found, "data", self.shape)
+
+    def __getitem__(self, key: Index) -> Any:
+        if not self._copy and gives_view(key, len(self.shape)):
+            whole = self._file.plain(self.name)
+            if whole is not None:
+                try:
+                    return whole[cast("Any", key)]
+                except (IndexError, TypeError, ValueError, OverflowError):
+                    pass  # the way below says what is wrong with the key
+        return self._data.owned(key)
+
+    def _exported(self) -> Array:
+        array: Array = self[...]
+        return array
+
+
+class RowSlice(TensorSlice):
+    """An object of several components; an index selects rows and gives a `Tensor` of them."""
+
+    _main_role: str
+
+    def __init__(
+        self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool = False
+    ) -> None:
+        super().__init__(file, name, tensor_object.shape, copy=copy)
+        self._object = tensor_object
+        with file.located(name, self._main_role):
+            self.dtype = result_dtype(tensor_object.components[self._main_role])
+
+    def __getitem__(self, key: Index) -> Tensor:
+        file, shape = self._file, self.shape
+        with file.located(self.name):
+            file.require_open()
+            rows = select_rows(key, shape) if shape else None
+            if rows is None:
+                select(key, shape)  # a scalar has no rows; the index must fit nevertheless
+            if rows is None or (isinstance(rows, range) and rows == range(shape[0])):
+                return file.tensor(self.name, copy=self._copy)
+            arrays = self._cut(rows)
+            cut = dataclasses.replace(self._object, shape=(row_count(rows), *shape[1:]))
+            if cut.entries_once:
+                require_entries_once(cut.format, View(cut.shape, arrays, {}))
+            return file.as_tensor(cut, arrays)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by the file and the name, whose object is looked up again."""
+        return _opened_again, (type(self), self._file, self.name)
+
+    @abc.abstractmethod
+    def _cut(self, rows: Indices) -> dict[str, Array]:
+        """Return the components of a tensor of some rows."""
+
+    def _part(self, role: str, shape: tuple[int, ...], entries: int | None = None) -> StoredArray:
+        return StoredArray(
+            self._file, self.name, self._object, role, shape, entries, copy=self._copy
+        )
+
+    def _exported(self) -> Array:
+        raise BufferExportError(
+            f"a {describe(self._object.format)} object is no plain array; index it and use "
+            + ("to_dense()" if "sparse" in self._object.format else "dequantize()"),
+            file=self._file.name,
+            object_name=self.name,
+        )
+
+
+def _opened_again(kind: type[RowSlice], file: FileObjects, name: str) -> RowSlice:
+    return kind(file, name, file.object(name))
+
+
+def row_count(rows: Indices) -> int:
+    """Return how many rows an index selects."""
+    if isinstance(rows, range):  # it may be longer than len() can say
+        return (rows[-1] - rows[0]) // rows.step + 1 if rows else 0
+    return rows.size

@@ -1,0 +1,403 @@
+"""`StoredArray`: one component as an array that is read only where it is indexed.
+
+Every layout's lazy slices are made of these: a dense object is one, a sparse one three.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ztensor.buffers import empty_array
+from ztensor.errors import (
+    ArgumentValueError,
+    LayoutError,
+    LimitError,
+    Reason,
+    ZTensorError,
+    describe,
+)
+from ztensor.io.reading.runs import WHOLE_BYTES, RunReader, StreamReader
+from ztensor.io.reading.selection import PIECE_BYTES, gathered, plan, select
+from ztensor.io.source.at_once import AtOnce
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.layout.elements import is_native, result_dtype, storage_dtype, typed_array
+from ztensor.spec.model.dtype import element_count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ztensor.io.reading.component import Parts
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.selection import Indices, Piece
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component, TensorObject
+
+_MOST_PIECES = 1 << 12  # that are read together
+
+
+class Elements(NamedTuple):
+    """How a component's elements lie in its decoded bytes: `per_unit` of them in `width` bytes.
+
+    Attributes:
+        component: the component.
+        dtype: the type of its elements as an array has them.
+        width: bytes of a unit.
+        per_unit: elements that share a unit; 1 for most types.
+        is_native: whether they lie there as NumPy has them.
+    """
+
+    component: Component
+    dtype: np.dtype[Any]
+    width: int
+    per_unit: int
+    is_native: bool
+
+    @classmethod
+    def of(cls, component: Component) -> Elements:
+        """Return how the elements of a component lie.
+
+        Raises:
+            UnsupportedError: the storage type is unknown.
+            LayoutError: the logical type is defined on another storage type.
+        """
+        dtype, logical = result_dtype(component), component.logical
+        per_unit = 1 if logical is None else logical.elements_per_storage
+        width = dtype.itemsize if per_unit == 1 else storage_dtype(component).itemsize
+        return cls(component, dtype, width, per_unit, is_native(component))
+
+    def nbytes(self, count: int) -> int:
+        """Return the decoded bytes of so many elements from the first on."""
+        return -(-count // self.per_unit) * self.width
+
+    def place(self, start: int, stop: int) -> tuple[int, int]:
+        """Return where the decoded bytes of some elements begin and end, in whole units."""
+        return start // self.per_unit * self.width, self.nbytes(stop)
+
+    def put(self, piece: Piece, data: Array, target: Array) -> None:
+        """Fill the part of the result that a piece holds.
+
+        Args:
+            piece: what was read.
+            data: its bytes, of whole units.
+            target: flat.
+        """
+        if self.is_native:
+            elements = data.view(self.dtype)
+        else:
+            lead = piece.start % self.per_unit
+            whole = typed_array(self.component, data)
+            elements = whole[lead : lead + piece.stop - piece.start]
+        part = target[piece.target]
+        part[...] = elements if piece.runs is None else gathered(elements, piece.runs, part.size)
+
+
+def fill(
+    reading: Parts,
+    elements: Elements,
+    shape: tuple[int, ...],
+    wanted: Sequence[Indices],
+    target: Array,
+    at_once: AtOnce,
+) -> None:
+    """Fill an array with what is wanted of a component; it is full when `at_once` has ended.
+
+    Args:
+        reading: reads any of the component's decoded bytes.
+        elements: what these are.
+        shape: the shape they are seen in.
+        wanted: the indices along each axis, rising; none of them empty.
+        target: contiguous, of the elements' type.
+        at_once: what reads the file.
+
+    Raises:
+        FormatError: the stored bytes are damaged.
+        LimitError: a safety cap is exceeded, or memory is.
+        SourceError: the bytes could not be read.
+    """
+    flat = target.reshape(-1)
+    parts: list[tuple[int, memoryview]] = []
+    puts: list[Callable[[], None]] = []
+    nbytes = 0
+    for piece in plan(shape, wanted, elements.dtype.itemsize):
+        start, stop = elements.place(piece.start, piece.stop)
+        if elements.is_native and piece.runs is None:
+            data = flat[piece.target].view(np.uint8)
+        else:
+            data = empty_array((stop - start,), np.dtype(np.uint8))
+            puts.append(functools.partial(elements.put, piece, data, flat))
+        parts.append((start, data.data))
+        nbytes += data.nbytes
+        if nbytes >= PIECE_BYTES or len(parts) == _MOST_PIECES:
+            _read(reading, parts, puts, at_once)
+            parts, puts, nbytes = [], [], 0
+    _read(reading, parts, puts, at_once)
+
+
+def _read(
+    reading: Parts,
+    parts: list[tuple[int, memoryview]],
+    puts: list[Callable[[], None]],
+    at_once: AtOnce,
+) -> None:
+    reading.read(parts, at_once)
+    for put in puts:
+        at_once.later(put)
+
+
+class StoredArray:
+    """One component as an array of a shape; indexing it reads what the index needs.
+
+    Args:
+        file: where it lies; indexing takes it to be open.
+        name: the object's name.
+        tensor_object: the object.
+        role: the component's.
+        shape: the shape its elements are seen in.
+        entries: as `Layout.expected_length` takes it.
+        copy: True gives no views of the file.
+
+    Attributes:
+        dtype: the element type of what indexing gives.
+        shape: as given.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+        LayoutError: the logical type is defined on another storage type.
+    """
+
+    __slots__ = (
+        "_component",
+        "_copy",
+        "_decoded",
+        "_elements",
+        "_entries",
+        "_file",
+        "_name",
+        "_object",
+        "_role",
+        "_stored",
+        "dtype",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        file: FileObjects,
+        name: str,
+        tensor_object: TensorObject,
+        role: str,
+        shape: tuple[int, ...],
+        entries: int | None = None,
+        *,
+        copy: bool = False,
+    ) -> None:
+        self._file = file
+        self._name = name
+        self._object = tensor_object
+        self._role = role
+        self._entries = entries
+        self._copy = copy
+        self._component = component = tensor_object.components[role]
+        self._stored = file.stored(component)
+        self._elements = Elements.of(component)
+        self.dtype = self._elements.dtype
+        self.shape = shape
+        # What had to be decoded as a whole, for the next index. Threads may do it twice.
+        self._decoded: Array | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return what NumPy returns for this index of the array.
+
+        Raw data that is mapped gives views where NumPy does; everything else is read into new
+        memory, and no map is touched.
+
+        Raises:
+            ClosedError: the file is closed.
+            ArgumentTypeError: it is no index.
+            ArgumentValueError: it does not fit the shape.
+            FormatError: the stored bytes are damaged.
+            LimitError: a safety cap is exceeded, or the result does not fit into memory.
+            SourceError: the bytes could not be read.
+        """
+        mapped = None
+        if self._elements.is_native and not self._copy and gives_view(key, len(self.shape)):
+            mapped = self._mapped()
+        return self.owned(key) if mapped is None else mapped[key]
+
+    def owned(self, key: Any) -> Any:
+        """Return what indexing gives, as memory of its own.
+
+        Raises:
+            ZTensorError: what indexing raises.
+        """
+        return self._attempt(functools.partial(self._alone, key), key)
+
+    def _alone(self, key: Any) -> Any:
+        at_once, found = AtOnce(self._file.source.exact()), list[Any]()
+        self.ask(key, at_once, found.append)
+        at_once.end()
+        return found[0]
+
+    def ask(self, key: Any, at_once: AtOnce, put: Callable[[Any], None]) -> None:
+        """Ask for what indexing gives, as memory of its own, which `put` gets later.
+
+        Where it is not known which stored bytes are needed, they are read at once.
+
+        Args:
+            key: the index.
+            at_once: what reads the file.
+            put: called with the part.
+
+        Raises:
+            ZTensorError: what indexing raises; here, or when `at_once` reads.
+        """
+        take = self._attempt(functools.partial(self._asked, key, at_once), key)
+        at_once.later(lambda: put(self._attempt(take, key)))
+
+    def _attempt(self, work: Callable[[], Any], key: Any) -> Any:
+        """Return what `work` does for an index; what it raises is an error of ours."""
+        with self._file.located(self._name, self._role):
+            self._file.require_open()
+            try:
+                return work()
+            except ZTensorError:
+                raise
+            except (MemoryError, OverflowError) as error:
+                raise LimitError(
+                    "the result is larger than this machine or NumPy can hold; index a part of it",
+                    reason=Reason.LIMIT_DECODED,
+                    expected=f"less of shape {describe(self.shape, 60)} of {self.dtype.name}",
+                    found=describe(key, 60),
+                ) from error
+            except (IndexError, ValueError) as error:
+                raise ArgumentValueError(
+                    f"the index does not fit: {error}",
+                    expected=f"an index into shape {describe(self.shape, 60)}",
+                    found=describe(key, 60),
+                ) from error
+
+    def _mapped(self) -> Array | None:
+        """Return the whole as a view of the file, or None where it cannot be one."""
+        self._file.require_open()
+        try:
+            whole = self._stored.view()
+        except ZTensorError as error:
+            error.locate(file=self._file.name, object_name=self._name, component=self._role)
+            raise
+        if whole is None:
+            return None
+        try:
+            array: Array = np.ndarray(self.shape, self.dtype, whole, self._component.offset)
+        except (ValueError, TypeError):  # NumPy cannot hold the shape, or the sizes differ
+            return None
+        return array if array.nbytes == self._component.length else None
+
+    def _asked(self, key: Any, at_once: AtOnce) -> Callable[[], Any]:
+        """Ask for the bytes that an index needs, and return what makes the part of them."""
+        selection = select(key, self.shape)
+        if selection.is_whole:  # it alone can be held to its digest
+            return self._asked_whole(key, at_once)
+        block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
+        part = functools.partial(block.__getitem__, selection.key)
+        if block.size and self._decoded is None and self._stored.read_box(selection.wanted, block):
+            return part
+        reading = self._reading()
+        if reading is None:
+            whole = self._whole(is_kept=True)
+            found = whole[key]
+            # What is kept for the next index must not change with what the caller writes.
+            return found.copy if whole is self._decoded else lambda: found
+        if not block.size:
+            return part
+
+        def work(reading: Parts) -> None:
+            fill(reading, self._elements, self.shape, selection.wanted, block, at_once)
+
+        if isinstance(reading, RunReader):
+            fetched = reading.fetch(self._places(selection.wanted), at_once)
+            if fetched is not None:
+                at_once.later(functools.partial(work, fetched))
+                return part
+        work(reading)
+        if isinstance(reading, StreamReader):
+            reading.finish()
+        return part
+
+    def _asked_whole(self, key: Any, at_once: AtOnce) -> Callable[[], Any]:
+        plain = self._file.places().of(self._name) if self._role == "data" else None
+        nbytes = element_count(self.shape) * self.dtype.itemsize
+        if plain is None or plain.length != nbytes or not self._file.source.prefers_long_reads:
+            whole = self._whole(is_kept=False)
+            found = whole[key]
+            return found.copy if whole is self._decoded else lambda: found
+        array = empty_array(self.shape, self.dtype)
+        memory = array.reshape(-1).view(np.uint8).data
+        at_once.add(plain.offset, memory)
+
+        def checked() -> Any:
+            self._stored.require_filled(memory)
+            return array[key]
+
+        return checked
+
+    def _places(self, wanted: Sequence[Indices]) -> Iterator[tuple[int, int]]:
+        """Yield where the decoded bytes that are wanted begin and end."""
+        for piece in plan(self.shape, wanted, self.dtype.itemsize):
+            yield self._elements.place(piece.start, piece.stop)
+
+    def _whole(self, *, is_kept: bool) -> Array:
+        """Return all of it, read and checked as a whole."""
+        array = self._decoded
+        if array is not None:
+            return array
+        if self._object.format == "dense" and self._role == "data":
+            array = self._file.array(self._name, copy=True)
+        else:
+            array = self._file.component(
+                self._name, self._object, self._role, self._entries, copy=True
+            )
+            if array.size != element_count(self.shape):
+                raise LayoutError(
+                    "the component has another number of elements than the object needs",
+                    reason=Reason.LAYOUT_COUNT,
+                    expected=f"shape {describe(self.shape, 60)}",
+                    found=f"{array.size} elements",
+                )
+            array = array.reshape(self.shape)
+        if is_kept and self._component.encoding != "raw":
+            self._decoded = array
+        return array
+
+    def _reading(self) -> Parts | None:
+        """Return what reads any of the decoded bytes; None where only the whole can be read."""
+        component = self._component
+        count = 0 if self._decoded is not None else element_count(self.shape)
+        needed, known = self._elements.nbytes(count), component.known_decoded_length
+        is_guess = known is None and component.type is not None and component.logical is None
+        if not count or not self.shape or is_guess or known not in (None, needed):
+            return None  # nothing to gain; or the sizes differ, and the reader says so
+        stored = self._stored
+        found = stored.reading(needed, (self._name, self._role))
+        # Of another format's long component a part is taken from the stream, and nothing is kept.
+        is_long = found is None and needed > WHOLE_BYTES and component.encoding not in ENCODINGS
+        if is_long and stored.encoding().is_streamed(stored.stored()):
+            return StreamReader(stored.checked_pieces(needed))
+        return found
+
+
+def gives_view(key: Any, rank: int) -> bool:
+    """Return whether NumPy gives a view for an index of an array, and not elements of it."""
+    if type(key) is slice:
+        return rank > 0
+    integers, is_array = 0, False
+    for part in key if isinstance(key, tuple) else (key,):
+        if part is Ellipsis:
+            is_array = True
+        elif type(part) is int or isinstance(part, np.integer):
+            integers += 1
+        elif part is not None and type(part) is not slice:
+            return False
+    return is_array or integers < rank

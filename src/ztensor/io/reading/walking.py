@@ -1,0 +1,194 @@
+"""One component, decoded piece by piece and seen by every check; nothing of it is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError, describe
+from ztensor.io.reading.component import digest_of
+from ztensor.spec.digest import Hasher, require_match
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.layout.elements import require_known, storage_dtype, typed_array, whole_elements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.errors import ZTensorError
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.overlaps import Overlaps
+    from ztensor.spec.layout.base import Watch
+    from ztensor.spec.model.manifest import Component
+
+
+class ComponentWalk:
+    """Decodes one component piece by piece and lets every check see the elements.
+
+    Attributes:
+        unknown: why its elements have no type here: then the bytes alone were checked.
+    """
+
+    def __init__(
+        self,
+        file: FileObjects,
+        component: Component,
+        expected: int | None,
+        watch: Watch | None,
+        *,
+        is_opaque: bool,
+        overlaps: Overlaps | None = None,
+    ) -> None:
+        self._is_opaque = is_opaque
+        self._overlaps = overlaps
+        self._file = file
+        self._component = self.component = component
+        self._expected = expected
+        self.watch = watch
+        self.count = 0
+        self.last = 0
+        self.last_bits = 0  # of elements that share bytes
+        self.bool_problem: FormatError | None = None
+        self.unknown: ZTensorError | None = None
+
+    def run(self, *, digest_of_decoded: bool) -> None:
+        """Decode everything and let the watch see it.
+
+        Raises:
+            FormatError: the stored bytes are damaged or break a rule.
+            UnsupportedError: the encoding is unknown, or the type and the encoding are.
+            LimitError: a safety cap is exceeded.
+        """
+        if not self._is_opaque:
+            try:
+                require_known(self._component)
+            except (UnsupportedError, LayoutError) as error:
+                self.unknown, self._is_opaque = error, True
+        try:
+            self._run(digest_of_decoded=digest_of_decoded)
+        except UnsupportedError:
+            if self.unknown is not None:
+                raise self.unknown from None
+            raise
+
+    def _run(self, *, digest_of_decoded: bool) -> None:
+        component = self._component
+        hasher: Hasher | None = None
+        digest = digest_of(component) if digest_of_decoded else None
+        if digest is not None and digest.known is not None:
+            hasher = digest.known.hasher()
+        if hasher is None and self._is_only_counted:
+            self._count()
+            return
+        for block in self._whole_elements(hasher):
+            self._look(block)
+        if digest is not None and hasher is not None:
+            require_match(digest, hasher.hexdigest())
+
+    @property
+    def _is_only_counted(self) -> bool:
+        """Return whether any bytes are good elements: then they are not read a second time."""
+        component = self._component
+        return (
+            component.encoding == "raw"
+            and self._expected is None
+            and self.watch is None
+            and (component.dtype != "bool" or component.has_free_bools or self._is_opaque)
+            and not (component.is_exact and component.type == "f4_e2m1")  # its padding is 0
+            and self._file.stored(component).encoding() is ENCODINGS["raw"]
+        )
+
+    def _count(self) -> None:
+        component = self._component
+        stored = self._file.stored(component).stored()
+        if self._is_opaque or not stored.length:
+            return
+        logical = component.logical
+        width = storage_dtype(component).itemsize
+        width *= 1 if logical is None else logical.storage_per_element
+        # Of elements that end within the bytes, or of what is left over, which is refused.
+        tail = stored.length % width or width
+        for block in whole_elements(component, [stored.read(stored.length - tail, tail)]):
+            elements = typed_array(component, block)
+            self.count = stored.length // width * elements.size
+            self.last = int(elements[-1]) if elements.dtype.kind in "iu" else 0
+
+    def _whole_elements(self, hasher: Hasher | None) -> Iterator[memoryview]:
+        """Return decoded pieces cut at element borders."""
+        component, file = self._component, self._file
+        chunks = file.stored(component).pieces(self._expected)
+        if self._overlaps is not None:
+            chunks = self._overlaps.metered(file, component, chunks, "elements")
+        if hasher is not None:
+            chunks = _hashed(chunks, hasher)
+        return chunks if self._is_opaque else whole_elements(component, chunks)
+
+    def _look(self, block: memoryview) -> None:
+        component = self._component
+        if self._is_opaque:
+            return
+        if (
+            component.dtype == "bool"
+            and not component.nonzero_is_true
+            and (self.bool_problem is None)
+        ):
+            stored = np.frombuffer(block, np.uint8)
+            if stored.size and stored.max() > 1:
+                at = int(np.flatnonzero(stored > 1)[0])
+                self.bool_problem = FormatError(
+                    "a bool is neither 0x00 nor 0x01",
+                    reason=Reason.BOOL_VALUE,
+                    found=f"{stored[at]:#04x} at position {self.count + at}",
+                    section="1.2 section 2, Storage types",
+                )
+        elements = typed_array(component, block)
+        if self.watch is not None:
+            self.watch.feed(elements)
+        self.count += elements.size
+        if elements.size and elements.dtype.kind in "iu":
+            self.last = int(elements[-1])
+        elif elements.size and elements.itemsize == 1:
+            self.last_bits = int(elements[-1:].view(np.uint8)[0])
+
+
+def _hashed(chunks: Iterator[memoryview], hasher: Hasher) -> Iterator[memoryview]:
+    for chunk in chunks:
+        hasher.update(chunk)
+        yield chunk
+
+
+def require_listed(file: FileObjects, component: Component, expected: int | None) -> None:
+    """Raise where the manifest lists runs that are not there.
+
+    A reader over a network enters the stored bytes by that list alone.
+
+    Args:
+        file: the file.
+        component: one of its components.
+        expected: how many bytes it decodes to; None where nothing but decoding tells.
+
+    Raises:
+        FormatError: so it is.
+    """
+    encoding = file.encodings.get(component.encoding)
+    if component.encoding != "zstd" or expected is None:
+        return
+    from ztensor.spec.encoding.zstd.listing import FRAME_FIELD, runs_of_field
+
+    listed = (component.extra or {}).get(FRAME_FIELD)
+    if listed is None or encoding is None:
+        return
+    stored = file.stored(component).stored()
+    told = runs_of_field(listed, stored.length, expected)
+    found = encoding.find_runs(stored, expected, file.limits)
+    if told is not None and found is not None:
+        places = dict(zip(found.stored, found.decoded, strict=True))
+        pairs = zip(told.stored, told.decoded, strict=True)
+        if all(places.get(at) == decoded for at, decoded in pairs):
+            return
+    raise FormatError(
+        f"the field {FRAME_FIELD!r} does not list the frames that are there",
+        reason=Reason.FIELD_VALUE,
+        expected="every frame's length",
+        found=describe(listed),
+    )

@@ -1,0 +1,202 @@
+"""Which files of a folder are its model: one rule for folders on disk, in stores and on hubs."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NoReturn
+
+from ztensor.errors import (
+    ArgumentValueError,
+    SourceNotFoundError,
+    SourceNotRegularError,
+    ZTensorError,
+    describe,
+)
+from ztensor.formats.table import is_read_suffix
+from ztensor.io.shards.folders import OTHERS, SAFETENSORS
+from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.table import source_of
+from ztensor.showing import counted
+from ztensor.spec.container.framing import MAGIC_1, MAGIC_2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ztensor.io.shards.folders import Folder
+    from ztensor.io.source.beneath import Beneath
+    from ztensor.io.source.reference import Remote
+
+# What lies in the folder of a pipeline of diffusers, whose models are in folders of their own.
+PIPELINE = "model_index.json"
+_MOST_NAMED = 8  # files or folders that a message names
+
+
+def chosen(folder: Folder) -> list[str] | str:
+    """Return the files of a folder that are its model, or the index that tells them.
+
+    Raises:
+        ArgumentValueError: it has several models; the message names them.
+        SourceNotRegularError: it has none.
+        SourceError: a file in it could not be looked into.
+    """
+    names = folder.names
+    ours = _finished(names, ".zt")
+    if len(ours) > 1 and all(map(STEP_NAME.fullmatch, ours)):
+        _refuse_steps(folder, ours)
+    if ours or any(name.endswith(f".zt{INDEX_SUFFIX}") for name in names):
+        return _by_index(folder, ".zt") or ours
+    if PIPELINE in names:
+        _refuse_pipeline(folder)
+    by_index = _by_index(folder, ".safetensors")
+    if by_index:
+        return by_index
+    for name in SAFETENSORS:
+        if name in names and any(map(is_index, names)):
+            return [name]  # the index is about the same model as pickles
+    by_index = _by_index(folder, ".bin") or _by_index(folder, "")
+    if by_index:
+        return by_index
+    shards = [name for name in names if SHARD.fullmatch(name)]
+    files = _finished(names, ".safetensors") or [n for n in shards if n.endswith(".gguf")]
+    files = files or next(([name] for name in OTHERS if name in names), [])
+    return files or [n for n in shards if n.endswith(".bin")] or [_only_one(folder)]
+
+
+def _finished(names: Sequence[str], suffix: str) -> list[str]:
+    """Return the files of a suffix but for shards of a model that is there as one file, too.
+
+    A finished save in one file is newer than the shards it replaces; in between both exist. So do
+    they while shards are written that will replace a file.
+    """
+    files = [name for name in names if name.endswith(suffix) and not WAITING.fullmatch(name)]
+    return [
+        name
+        for name in files
+        if not (match := SHARD.fullmatch(name)) or match["stem"] + match["extension"] not in files
+    ]
+
+
+def _by_index(folder: Folder, suffix: str) -> list[str] | str | None:
+    """Return the index of files of a suffix, or the file that replaces them; None without one."""
+    names = folder.names
+    indexes = [name for name in names if is_index(name) and name != PIPELINE]
+    if suffix:
+        indexes = [name for name in indexes if f"{suffix}.index." in name]
+    else:  # those of formats that are not read are no help
+        indexes = [
+            name for name in indexes if is_read_suffix(name.partition(".index.")[0])
+        ] or indexes
+    # Others are of a variant, such as model.safetensors.index.fp16.json.
+    indexes = [name for name in indexes if name.endswith(INDEX_SUFFIX)] or indexes
+    if len(indexes) > 1:
+        _refuse_several(folder, indexes, "the folder has several indexes")
+    if not indexes:
+        return None
+    whole = indexes[0].removesuffix(INDEX_SUFFIX)
+    return [whole] if whole != indexes[0] and whole in names else indexes[0]
+
+
+def _only_one(folder: Folder) -> str:
+    """Return the only file of a folder that can be read."""
+    visible = [name for name in folder.names if not name.startswith(".")]
+    found: list[str] = []
+    for some in (
+        [name for name in visible if is_read_suffix(name)],
+        [name for name in visible if not is_read_suffix(name)],
+    ):
+        looked_into = some[: folder.most_looked_into]
+        found = [name for name in looked_into if _is_model(folder.place(name))]
+        if found:
+            break
+    if len(found) > 1:
+        _refuse_several(folder, found, "the folder has several files that can be read")
+    if not found:
+        beneath = list(folder.models_beneath())
+        if beneath and all(map(STEP_NAME.fullmatch, beneath)):
+            _refuse_steps(folder, beneath)
+        error = SourceNotRegularError(
+            "the folder has no file that can be read",
+            file=folder.name,
+            expected="an index of shards, or files of a format such as .zt, .safetensors or .bin",
+        )
+        error.hint = _hint_at([], beneath, folder)
+        raise error
+    return found[0]
+
+
+def _is_model(place: Beneath | Remote) -> bool:
+    """Return whether a file's first bytes are those of a format that is read."""
+    from ztensor.formats.parsing import recognised
+
+    try:
+        with contextlib.closing(source_of(place, mapped=False)) as source:
+            head = bytes(read_bytes(source, 0, min(4, source.size)))
+            return head in (MAGIC_1[:4], MAGIC_2[:4]) or recognised(source) is not None
+    except ZTensorError:
+        return False
+
+
+def _refuse_several(folder: Folder, files: list[str], message: str) -> NoReturn:
+    error = ArgumentValueError(message, file=folder.name)
+    error.hint = _hint_at(files, [], folder)
+    raise error
+
+
+def _refuse_steps(folder: Folder, steps: Sequence[str]) -> NoReturn:
+    error = ArgumentValueError(
+        "the folder has the steps of a training run, each with a state of its own",
+        file=folder.name,
+        found=counted(len(steps), "step"),
+    )
+    newest = max(steps, key=lambda name: int(name[5:].removesuffix(".zt")))
+    error.hint = f"`ztensor ckpt ls` lists them; the newest is {describe(folder.path(newest), 200)}"
+    error.in_python = "ztensor.CheckpointManager(folder).restore() gives the newest that is right"
+    raise error
+
+
+def _refuse_pipeline(folder: Folder) -> NoReturn:
+    error = ArgumentValueError(
+        f"the folder is a pipeline of several models, as its {PIPELINE} says", file=folder.name
+    )
+    files = [name for name in folder.names if is_read_suffix(name)]
+    error.hint = _hint_at(files, folder.models_beneath(), folder)
+    raise error
+
+
+def _hint_at(files: Iterable[str], folders: Iterable[str], folder: Folder) -> str | None:
+    """Return the sentence that says what a caller may name."""
+    named = [describe(folder.path(name), 200) for name in (*folders, *files)]
+    if not named:
+        return None
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    return f"name the one that is meant: {', '.join(named[:_MOST_NAMED])}{more}"
+
+
+def require_complete(folder: str, names: Iterable[str]) -> None:
+    """Raise where some of the files are shards of a set that is not there as a whole.
+
+    Args:
+        folder: what messages call it.
+        names: of the files that were chosen.
+
+    Raises:
+        SourceNotFoundError: so it is.
+    """
+    numbers: dict[tuple[str, int, str], set[int]] = {}
+    for name in names:
+        if match := SHARD.fullmatch(name):
+            key = match["stem"], int(match["count"]), match["extension"]
+            numbers.setdefault(key, set()).add(int(match["number"]))
+    for (stem, count, extension), found in numbers.items():
+        missing = [number for number in range(1, count + 1) if number not in found]
+        if missing:
+            error = SourceNotFoundError(
+                "the folder has some shards of a set, and no index; a save or a download was "
+                "interrupted: repeat it, or name one of those that are there",
+                file=folder,
+                expected=f"{describe(stem)}, {count} shards {describe(extension)}",
+                found=f"{len(missing)} missing, the first is {missing[0]}",
+            )
+            error.in_python = "a list of their paths opens those that are there"
+            raise error

@@ -1,0 +1,176 @@
+"""A folder as the choice of its model sees it: names of files, and what opens one of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from ztensor.errors import SourceError, SourceNotFoundError, SourcePermissionError
+from ztensor.formats.table import is_read_suffix
+from ztensor.io.shards.naming import INDEX_SUFFIX
+from ztensor.io.source.beneath import Beneath, cache_of
+from ztensor.io.source.folders import folder_of, has_lists, listed, there
+from ztensor.remote.hub import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ztensor.io.source.reference import Remote
+
+# Names under which model hubs keep the one model of a folder, whatever else is beside it.
+SAFETENSORS = ("model.safetensors", "diffusion_pytorch_model.safetensors")
+OTHERS = ("pytorch_model.bin", "diffusion_pytorch_model.bin", "adapter_model.bin", "tf_model.h5")
+# What is looked for where a server does not say what it has.
+_USUAL = ("model.zt", *SAFETENSORS, "adapter_model.safetensors", *OTHERS)
+_SHARDED = ("model.zt", *SAFETENSORS, *OTHERS[:2])
+
+
+class Folder(Protocol):
+    """A folder on disk or in a store.
+
+    Attributes:
+        name: what messages call it.
+        names: of the files directly in it, in their order.
+        most_looked_into: of how many files at most the first bytes are read.
+    """
+
+    name: str
+    names: Sequence[str]
+    most_looked_into: int
+
+    def place(self, name: str) -> Beneath | Remote:
+        """Return what opens one of its files."""
+        ...
+
+    def path(self, name: str) -> str:
+        """Return what a caller calls a file or folder in it."""
+        ...
+
+    def models_beneath(self) -> Iterable[str]:
+        """Return the folders beneath it that have files of formats that are read."""
+        ...
+
+
+class LocalFolder:
+    """A folder on disk; see `Folder`.
+
+    Args:
+        path: the folder.
+
+    Attributes:
+        roots: where its files may lie, links followed.
+
+    Raises:
+        SourceError: it cannot be listed.
+    """
+
+    most_looked_into = 100
+    _most_deep = 3
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self.roots = frozenset(filter(None, (os.path.realpath(path), cache_of(path))))
+        try:
+            with os.scandir(path) as entries:
+                self.names: Sequence[str] = sorted(
+                    entry.name for entry in entries if entry.is_file()
+                )
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot list the folder", path) from error
+
+    def place(self, name: str) -> Beneath:
+        """Return what opens one of its files."""
+        return Beneath(self.path(name), self.roots)
+
+    def path(self, name: str) -> str:
+        """Return the path of a file or folder in it."""
+        return os.path.join(self.name, name)
+
+    def models_beneath(self) -> list[str]:
+        """Return the folders beneath it that have files of formats that are read."""
+        found: list[str] = []
+        waiting = [("", 0)]
+        visited = 0
+        while waiting and visited < self.most_looked_into:
+            within, depth = waiting.pop(0)
+            visited += 1
+            with contextlib.suppress(OSError), os.scandir(self.path(within)) as entries:
+                here = sorted(entries, key=lambda entry: entry.name)
+                if within and any(is_read_suffix(one.name) and one.is_file() for one in here):
+                    found.append(within)
+                elif depth < self._most_deep:
+                    waiting += [
+                        (os.path.join(within, entry.name), depth + 1)
+                        for entry in here
+                        if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+                    ]
+        return found
+
+
+class RemoteFolder:
+    """A folder of a store, a hub or an HTTP server; see `Folder`.
+
+    Of a server without lists, and of a store that forbids them, only the usual names of models are
+    known: each is asked for.
+
+    Args:
+        remote: the folder, with a slash at its end or not.
+
+    Attributes:
+        remote: the folder.
+
+    Raises:
+        SourceNotFoundError: nothing is in it, or none of the names that are looked for.
+        SourcePermissionError: it may not be listed, and has none of these names.
+        SourceError: the place cannot be asked.
+    """
+
+    most_looked_into = 16  # of two requests each
+
+    def __init__(self, remote: Remote) -> None:
+        self.remote = folder_of(remote)
+        self.name = self.remote.name
+        self._folders: Sequence[str] = ()
+        self.names: Sequence[str] = self._listed().files if has_lists(remote) else self._usual()
+        if not self.names and not self._folders:
+            error = SourceNotFoundError("there is nothing in this folder", file=self.name)
+            if not has_lists(remote):
+                error = SourceNotFoundError(
+                    "this server does not say what a folder has, and none of the usual names of "
+                    "models is in it",
+                    file=self.name,
+                    expected=", ".join(_looked_for()),
+                )
+                error.hint = "name a file, or the index of a sharded model"
+            raise error
+
+    def _listed(self) -> Tree:
+        try:
+            found = listed(self.remote)
+        except SourcePermissionError:
+            usual = self._usual()
+            if not usual:
+                raise
+            return Tree(usual, [])
+        self._folders = found.folders
+        return found
+
+    def _usual(self) -> list[str]:
+        return sorted(there(self.remote, _looked_for()))
+
+    def place(self, name: str) -> Remote:
+        """Return what opens one of its files."""
+        return self.remote.beside(name)
+
+    def path(self, name: str) -> str:
+        """Return the URL of a file or folder in it."""
+        return self.remote.beside(name).name
+
+    def models_beneath(self) -> Sequence[str]:
+        """Return the folders directly in it; what they have is not looked at."""
+        return self._folders
+
+
+def _looked_for() -> list[str]:
+    return [*(name + INDEX_SUFFIX for name in _SHARDED), *_USUAL]

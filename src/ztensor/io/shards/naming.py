@@ -1,0 +1,153 @@
+"""What shards are called, how large they may be, and which objects come into which."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import ArgumentValueError, describe
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.reference import Remote, path_of_file_url
+from ztensor.io.source.table import is_remote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Progress = Callable[[int, int], None]
+
+# Of the file that tells where the objects of a sharded model are, behind the model's own name.
+INDEX_SUFFIX = ".index.json"
+_INDEX = re.compile(r"index(\.[^./\\]+)?\.json\Z")  # of a variant it is `.index.fp16.json`
+# Shards of GGUF have no index: whoever names the first means all of them.
+FIRST_OF_GGUF = re.compile(r"-00001-of-(?!0000[01])\d{5}\.gguf\Z")
+SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<extension>\.[^.]+)")
+# Where a shard waits while an older one has its name.
+WAITING = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.[0-9a-f]{8}(?P<extension>\.[^.]+)")
+# What tells of a checkpoint that many processes wrote, and what its format is called.
+ROOT = "checkpoint.zt"
+DIVIDED = "divided"
+# A step of a training run, as `ztensor.training.checkpoints` calls them: a file, or a folder of
+# files.
+STEP_NAME = re.compile(r"step-([0-9]{8,18})(\.zt)?")
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
+
+
+def parse_size(size: int | str) -> int:
+    """Return how many bytes "5GB" or "500MiB" are.
+
+    Raises:
+        ArgumentValueError: it is no size, or not positive.
+    """
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if match:
+        unit = match[2].upper()
+        factor = _BINARY_UNITS[unit] if match[3] and unit else _UNITS[unit]
+        amount = float(match[1]) * factor
+        if 1 <= amount < 1 << 64:
+            return int(amount)
+    raise ArgumentValueError(
+        "not a size", expected="a number of bytes, or text such as '5GB'", found=describe(size)
+    )
+
+
+def shard_paths(path: str, count: int) -> list[str]:
+    """Return where the shards of a file `model.zt` lie: `model-00001-of-00003.zt` and so on."""
+    stem, extension = os.path.splitext(path)
+    return [
+        f"{stem}-{number:05d}-of-{count:05d}{extension or '.zt'}" for number in range(1, count + 1)
+    ]
+
+
+def index_path(path: str) -> str:
+    """Return where the index of a file's shards lies: `model.zt.index.json`."""
+    return path + INDEX_SUFFIX
+
+
+def stem_of(path: str) -> str:
+    """Return what a model is called: a file's name without its suffix, a folder's dots and all.
+
+    An index is called as the model it is of.
+    """
+    name = os.path.basename(path.rstrip("/" + os.sep))
+    if os.path.isdir(path):
+        return name
+    return os.path.splitext(name.removesuffix(INDEX_SUFFIX))[0]
+
+
+def is_index(path: str) -> bool:
+    """Return whether a path is called as the index of a sharded model is."""
+    return _INDEX.search(path) is not None
+
+
+def is_set(source: Any) -> bool:
+    """Return whether a caller means several files."""
+    if isinstance(source, (list, tuple)):
+        return True
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    path = path_text(source)
+    if is_remote(path):
+        from ztensor.remote.urls import names_folder
+
+        whole = path.partition("?")[0]
+        if is_index(whole) or FIRST_OF_GGUF.search(whole) or names_folder(path):
+            return True
+        # What a store has under a name that could be either is asked when it is opened.
+        if not path.lower().startswith("file://") or isinstance(source, Remote):
+            return False
+        return is_set(path_of_file_url(path))
+    if path.endswith((".json", ".gguf")) and (is_index(path) or FIRST_OF_GGUF.search(path)):
+        return True
+    try:
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            return False
+    except OSError:
+        return os.path.exists(path + INDEX_SUFFIX)
+    from ztensor.distributed.dcp.folders import is_checkpoint  # one file needs none of it
+
+    return not is_checkpoint(path)
+
+
+def plan_shards(
+    objects: Iterable[tuple[str, int, object]], limit: int
+) -> list[tuple[list[str], int]]:
+    """Return the names of each shard, and its bytes.
+
+    Objects keep their order, and a shard is over the size only where one object is. Those that
+    share their bytes come into one shard, which counts them once.
+
+    Args:
+        objects: name, bytes, and what is equal for objects that share their bytes; None where an
+            object shares them with no other.
+        limit: most bytes in a shard.
+    """
+    names: list[list[str]] = [[]]
+    filled = [0]
+    placed: dict[object, int] = {}
+    for name, nbytes, sharing in objects:
+        if sharing is not None and sharing in placed:
+            names[placed[sharing]].append(name)
+            continue
+        if names[-1] and filled[-1] + nbytes > limit:
+            names.append([])
+            filled.append(0)
+        names[-1].append(name)
+        filled[-1] += nbytes
+        if sharing is not None:
+            placed[sharing] = len(names) - 1
+    return list(zip(names, filled, strict=True))
+
+
+def shifted(progress: Progress | None, done: int, total: int) -> Progress | None:
+    """Return a progress call of one part that reports on the whole."""
+    if progress is None:
+        return None
+    report = progress
+    return lambda part, _: report(min(done + part, total), total)

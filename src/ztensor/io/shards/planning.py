@@ -1,0 +1,46 @@
+"""Which objects of a reader come into which shard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.io.shards.naming import plan_shards
+from ztensor.io.writing.overlaps import Overlaps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ztensor.io.reading.reader import ObjectReader
+
+
+def plan_objects(
+    reader: ObjectReader, names: Iterable[str], limit: int, kind: str
+) -> list[tuple[list[str], int]]:
+    """Return the names of each shard that a reader's objects are written to, and its bytes.
+
+    Args:
+        reader: an open reader, of one file or several.
+        names: those of its objects that are written, in order.
+        limit: most bytes in a shard.
+        kind: the format of the shards. In ours, objects that share stored bytes come into one
+            shard, and stored bytes count; in others each name has bytes of its own.
+    """
+    if kind != "zt":
+        return plan_shards(((one, reader.metadata(one).nbytes, None) for one in names), limit)
+    blobs: dict[object, list[tuple[int, int]]] = {}
+    for one in reader:
+        blobs.setdefault(reader.objects.part(one), []).extend(
+            (part.offset, part.length) for part in reader.metadata(one).components.values()
+        )
+    overlaps = {home: Overlaps(found) for home, found in blobs.items()}
+
+    def objects() -> Iterator[tuple[str, int, object]]:
+        for one in names:
+            parts = reader.metadata(one).components.values()
+            places = tuple((part.offset, part.length) for part in parts)
+            stored = sum(part.length for part in parts)
+            home = reader.objects.part(one)
+            runs = tuple(overlaps[home].around(*place) or place for place in places)
+            yield one, stored, (home, runs) if stored else None
+
+    return plan_shards(objects(), limit)

@@ -1,0 +1,227 @@
+"""Reading on ahead of who goes through a file: for sources that cost much for each request.
+
+Whoever reads components one after the other, to load, verify, convert or count them, reads each
+from its first byte on. `AheadSource` knows where components begin and end. It brings the one that
+is begun as a whole, and those behind it as well once they are read in order: more each time, up to
+a window. Who reads a part of a component asks `exact()`, which brings that part alone.
+
+Large encoded components are gone through more than once (a digest, then frames): such a one waits
+in a temporary file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from typing import IO, TYPE_CHECKING
+
+import numpy as np
+
+from ztensor.buffers import new_bytes
+from ztensor.io.source.base import Source
+from ztensor.io.source.heads import Heads
+from ztensor.io.source.pieces import Extents
+from ztensor.locks import Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_WINDOW_BYTES = 32 << 20
+_FIRST_BYTES = 2 << 20  # the first time a reader goes on to the next component
+_GROWTH = 4
+_KEPT = 2  # windows: threads that share the work are not all at the same place
+
+
+class AheadSource(Source):
+    """A source that brings what is read next; safe to use from several threads.
+
+    Args:
+        source: what it reads from; it is closed with this.
+        find: gives the extents, when the first component is read; None until `expect` says it.
+    """
+
+    prefers_long_reads = True
+
+    def __init__(self, source: Source, find: Callable[[], Extents] | None = None) -> None:
+        self.source = source
+        self.name = source.name
+        self.path = source.path
+        self.size = source.size
+        self.remote = source.remote
+        self._find = find
+        self._heads: Heads | None = None
+        self._extents = Extents(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+        self._lock = Lock()
+        self._windows: list[list[tuple[int, memoryview]]] = []
+        self._next = -1  # the number of the extent that is read next where all are
+        self._budget = 0
+        self._walks = 0
+        self._waiting: tuple[int, int, IO[bytes]] | None = None
+
+    def exact(self) -> Source:
+        """Return what it reads from."""
+        return self.source
+
+    def expect(self, find: Callable[[], Extents], *, is_patient: bool = False) -> None:
+        """Say where components lie.
+
+        Args:
+            find: gives the extents, when the first component is read.
+            is_patient: whether nothing but their heads is brought ahead before somebody goes
+                through all of them: what is read before may be what stands in front of components.
+        """
+        self._find = find
+        self._heads = Heads(self.source, find) if is_patient else None
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Fill `destination` from `offset`.
+
+        Raises:
+            SourceError: the bytes could not be read.
+        """
+        if self.source.held() is not None:
+            self.source.read_into(offset, destination)
+            return
+        if self._heads is not None and not self._walks:
+            self._heads.read_into(offset, destination)
+            return
+        with self._lock:
+            done = 0
+            while done < destination.nbytes:
+                done += self._some(offset + done, destination[done:])
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill several pieces of memory; nothing else is read.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        self.source.read_many(parts)
+
+    def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
+        """Fill several pieces of memory, and yield the number of each that is full.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        return self.source.read_arriving(parts)
+
+    @contextlib.contextmanager
+    def walked(self) -> Iterator[None]:
+        """Say that meanwhile all components are read in their order: windows are whole at once."""
+        self._walks += 1
+        try:
+            yield
+        finally:
+            self._walks -= 1
+
+    def _some(self, offset: int, destination: memoryview) -> int:
+        """Fill the beginning of `destination`, and return how much."""
+        for window in self._windows:
+            for start, memory in window:
+                if start <= offset < start + memory.nbytes:
+                    piece = memory[offset - start : offset - start + destination.nbytes]
+                    destination[: piece.nbytes] = piece
+                    return piece.nbytes
+        if self._waiting is not None:
+            start, stop, file = self._waiting
+            if start <= offset < stop:
+                count = min(stop - offset, destination.nbytes)
+                file.seek(offset - start)
+                file.readinto(destination[:count])  # type: ignore[attr-defined]
+                return count
+        if self._find is not None:
+            self._extents, self._find = self._find(), None
+        number = int(np.searchsorted(self._extents.starts, offset, "right")) - 1
+        start, stop = self._extent(number)
+        goes_on = number == self._next or (self._walks > 0 and offset == start)
+        if number < 0 or offset >= stop or (offset != start and not goes_on):
+            self.source.read_into(offset, destination)  # no component, or a part of one
+            return destination.nbytes
+        is_encoded = self._extents.is_encoded[number]
+        if is_encoded and stop - start > _WINDOW_BYTES:
+            self._wait(start, stop)
+            self._next = number + 1
+            return 0
+        self._budget = min(_WINDOW_BYTES, self._budget * _GROWTH or _FIRST_BYTES) if goes_on else 0
+        if self._walks:
+            self._budget = _WINDOW_BYTES
+        if not self._budget and not is_encoded and stop - offset <= destination.nbytes:
+            self.source.read_into(offset, destination)  # into its place, neighbours perhaps too
+            end = offset + destination.nbytes
+            self._next = int(np.searchsorted(self._extents.stops, end, "right"))
+            return destination.nbytes
+        self._bring(number, offset)
+        return 0
+
+    def _extent(self, number: int) -> tuple[int, int]:
+        if not 0 <= number < len(self._extents.starts):
+            return self.size, self.size
+        return int(self._extents.starts[number]), int(self._extents.stops[number])
+
+    def _bring(self, number: int, offset: int) -> None:
+        """Read a window from an offset in an extent on, those that follow it included."""
+        room = max(self._budget, min(_WINDOW_BYTES, self._extent(number)[1] - offset))
+        runs: list[list[int]] = []
+        start = offset
+        while room > 0 and number < len(self._extents.starts):
+            begin, stop = self._extent(number)
+            start = max(start, begin)
+            is_cut = stop - start > room
+            if is_cut and runs and self._extents.is_encoded[number]:
+                break  # it would be read once more from its beginning
+            stop = min(stop, start + room)
+            if runs and start - runs[-1][1] <= _FIRST_BYTES // 8:
+                room -= start - runs[-1][1]
+                runs[-1][1] = stop
+            else:
+                runs.append([start, stop])
+            room -= stop - start
+            start = stop
+            number += not is_cut
+        window = [(low, new_bytes(high - low)) for low, high in runs]
+        self._windows = self._windows[-_KEPT + 1 :]  # the oldest is given back before
+        self.source.read_many(window)
+        self._windows.append([(low, memory.toreadonly()) for low, memory in window])
+        self._next = number
+
+    def _wait(self, start: int, stop: int) -> None:
+        """Bring a long extent into a temporary file."""
+        self._forget()
+        file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `_forget`
+        try:
+            memory = new_bytes(_WINDOW_BYTES)
+            for low in range(start, stop, _WINDOW_BYTES):
+                piece = memory[: min(_WINDOW_BYTES, stop - low)]
+                self.source.read_many([(low, piece)])
+                file.write(piece)
+            file.seek(0, os.SEEK_SET)
+        except BaseException:
+            file.close()
+            raise
+        self._waiting = start, stop, file
+
+    def _forget(self) -> None:
+        self._windows = []
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting[2].close()
+
+    def held(self) -> memoryview | None:
+        """Return the whole where the source has it in memory."""
+        return self.source.held()
+
+    def require_unchanged(self) -> None:
+        """Raise where the source is no longer what was opened."""
+        self.source.require_unchanged()
+
+    def identity(self) -> tuple[object, ...] | None:
+        """Return what tells the source from one that takes its place."""
+        return self.source.identity()
+
+    def close(self) -> None:
+        """Forget what was read ahead, and close the source. May be called again."""
+        with self._lock:
+            self._forget()
+        self.source.close()

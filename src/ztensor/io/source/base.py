@@ -1,0 +1,256 @@
+"""What a source of bytes has: the contract with the reader."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from ztensor.buffers import new_bytes
+from ztensor.errors import Reason, SourceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ztensor.io.source.reference import Remote
+
+# One read where all bytes are looked at once: they stay in the processor's cache until then.
+PIECE_BYTES = 1 << 20
+# A range keeps no more of what it read last.
+_KEPT_BYTES = 8 << 20
+# One read of all bytes where requests are dear.
+_LONG_BYTES = 16 << 20
+# Up to here it is a look at headers, which does not take the place of what is kept.
+_LOOK_BYTES = 4 << 10
+_NOTHING = memoryview(b"")
+
+
+class Source(abc.ABC):
+    """Random access to the bytes of one file; safe to use from several threads.
+
+    A source that is not mapped and not in memory has to say only how bytes are read.
+
+    Attributes:
+        name: path or a description, for messages.
+        path: the path by which another process could open the file, or None.
+        size: length in bytes when it was opened.
+        remote: the URL that opens it in another process, with its store; None without one.
+        prefers_long_reads: whether a read costs so much that bytes in between are better read, too.
+        is_folder: whether it stands for a folder whose files are read as one, and has no bytes.
+    """
+
+    name: str
+    path: str | None = None
+    size: int
+    remote: Remote | None = None
+    prefers_long_reads: bool = False
+    is_folder: bool = False
+
+    @abc.abstractmethod
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Fill `destination` (flat, writable bytes) with the bytes from `offset`.
+
+        Raises:
+            SourceError: the bytes could not be read, or the file is shorter than it was.
+        """
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill several pieces of memory, each with the bytes from its offset.
+
+        Raises:
+            SourceError: as `read_into`; which pieces were filled by then is not said.
+        """
+        for offset, destination in parts:
+            self.read_into(offset, destination)
+
+    def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
+        """Fill several pieces of memory, and yield the number of each once it is full.
+
+        They are yielded once each, in any order.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        self.read_many(parts)
+        yield from range(len(parts))
+
+    def view(self) -> memoryview | None:
+        """Return the whole file as one view without a copy, or None where that is impossible.
+
+        The memory stays valid as long as the view or an array over it lives, whatever happens to
+        the source. Writing into it, where it allows that, never reaches the file.
+        """
+        return None
+
+    def held(self) -> memoryview | None:
+        """Return the whole file, read-only, where it is in this process's memory; else None.
+
+        A map is not: touching it where another process has cut the file kills this one. So bytes
+        that are checked, decoded or copied are read; only views that were asked for are maps.
+        """
+        return None
+
+    def require_unchanged(self) -> None:  # noqa: B027  # most sources cannot change
+        """Raise where the file is no longer what was opened.
+
+        Raises:
+            SourceError: the file is shorter than it was, or was written to in place.
+        """
+
+    def identity(self) -> tuple[object, ...] | None:
+        """Return what tells the file from one that takes its place; None where only bytes do."""
+        return None
+
+    def confirm(self) -> None:  # noqa: B027  # opening it has asked
+        """See that the file is there and as long as was said, where that is not known yet.
+
+        Raises:
+            SourceError: it is not.
+        """
+
+    def exact(self) -> Source:
+        """Return the source that reads what it is asked for, and nothing ahead."""
+        return self
+
+    def walked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which all components are read, in their order."""
+        return contextlib.nullcontext()
+
+    def close(self) -> None:  # noqa: B027  # most sources are the caller's
+        """Give back handles; views handed out stay valid. May be called again."""
+
+
+class Opening(os.PathLike[str]):
+    """What is named by a path, and says itself how it is opened."""
+
+    __slots__ = ()
+
+    @abc.abstractmethod
+    def open(self, *, mapped: bool = True) -> Source:
+        """Open it; `mapped` as for a file on disk."""
+
+
+def fill_arriving(
+    source: Source, parts: Sequence[tuple[int, memoryview, Callable[[], None]]]
+) -> None:
+    """Fill several pieces of memory, and call for each that is full, while the rest arrives.
+
+    Raises:
+        SourceError: as `read_many`.
+        Exception: what a call raises.
+    """
+    for number in source.read_arriving([(offset, memory) for offset, memory, _ in parts]):
+        parts[number][2]()
+
+
+def read_bytes(source: Source, offset: int, length: int) -> bytes | bytearray:
+    """Return `length` bytes from `offset` as a new buffer."""
+    buffer = bytearray(length)
+    source.read_into(offset, memoryview(buffer))
+    return buffer
+
+
+def shrunk(name: str, offset: int, length: int, got: int) -> SourceError:
+    """Return the error for bytes that were there at open and are not now."""
+    return SourceError(
+        "the file is shorter than when it was opened; another process cut or replaced it",
+        reason=Reason.SOURCE_CHANGED,
+        file=name,
+        expected=f"{length} bytes at offset {offset}",
+        found=f"{got}",
+    )
+
+
+class Range:
+    """One component's stored bytes, read from a source piece by piece.
+
+    What was read last is kept, as headers are looked at before what they are of. Threads may share
+    a range.
+
+    Attributes:
+        source: where the bytes are.
+        offset: first byte in the source.
+        length: how many bytes.
+    """
+
+    __slots__ = ("_kept", "length", "offset", "source")
+
+    def __init__(
+        self, source: Source, offset: int, length: int, first: memoryview = _NOTHING
+    ) -> None:
+        """Take what was read of it before as `first`, its first bytes."""
+        self.source = source
+        self.offset = offset
+        self.length = length
+        self._kept = 0, first
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return `length` bytes from `offset` within the range, read-only; they stay as they are.
+
+        A short read that begins where the last one ended reads ahead.
+
+        Raises:
+            SourceError: the bytes could not be read, or the file is shorter than it was.
+        """
+        held = self.source.held()
+        if held is not None:
+            return held[self.offset + offset : self.offset + offset + length]
+        start, kept = self._kept
+        end = start + len(kept)
+        if start <= offset and offset + length <= end:
+            return kept[offset - start : offset - start + length]
+        if length <= _LOOK_BYTES:
+            return self._new(offset, length)
+        count = length
+        if kept and offset == end:
+            count = max(length, min(PIECE_BYTES, self.length - offset))
+        kept = self._new(offset, count)
+        if count <= _KEPT_BYTES:
+            self._kept = offset, kept
+        return kept[:length]
+
+    def _new(self, offset: int, length: int) -> memoryview:
+        buffer = new_bytes(length)
+        self.source.read_into(self.offset + offset, buffer)
+        return buffer.toreadonly()
+
+    def keep(self) -> None:
+        """Read all at once where it is short, so that what is checked is what is decoded.
+
+        Raises:
+            SourceError: as `read`.
+        """
+        if self.length <= _KEPT_BYTES and self.source.held() is None:
+            self._kept = 0, self._new(0, self.length)
+
+    def pieces(
+        self, size: int = PIECE_BYTES, *, memory: memoryview | None = None
+    ) -> Iterator[memoryview]:
+        """Yield all bytes in order, `size` at a time; the last piece may be shorter.
+
+        A piece is valid until the next.
+
+        Args:
+            size: bytes of a piece.
+            memory: `size` bytes to read them into, where a caller goes through many ranges: the
+                system gives new memory as slowly as it reads a tenth of it.
+
+        Raises:
+            SourceError: as `read`.
+        """
+        start, kept = self._kept
+        if self.source.held() is not None or (start == 0 and len(kept) >= self.length):
+            for offset in range(0, self.length, size):
+                yield self.read(offset, min(size, self.length - offset))
+            return
+        step = size
+        if self.source.prefers_long_reads:
+            step, memory = max(1, _LONG_BYTES // size) * size, None
+        if memory is None:
+            memory = new_bytes(min(step, self.length))
+        for offset in range(0, self.length, step):
+            read = memory[: min(step, self.length - offset)]
+            self.source.read_into(self.offset + offset, read)
+            for start in range(0, len(read), size):
+                yield read[start : start + size].toreadonly()

@@ -1,0 +1,184 @@
+"""Files that another file or a folder leads to: beneath certain folders, and through no link out.
+
+What is beneath is asked of the resolved path, and the file is then opened from the folder down, one
+part after the other and following no link: who puts a link in the way between the two calls gets
+an error, not another file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import functools
+import os
+from typing import TYPE_CHECKING
+
+from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe
+from ztensor.io.source.base import Opening
+from ztensor.io.source.descriptor import Descriptor
+from ztensor.io.source.local import FileSource
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+def parts_of(location: str) -> tuple[str, ...]:
+    """Return the parts of a relative path with slashes that stays beneath where it starts.
+
+    Raises:
+        FormatError: it is absolute, goes up, is none on some system, or leads to a hidden file.
+    """
+    parts = tuple(part for part in location.split("/") if part != ".")
+    if (
+        not parts
+        or any(part == "" or part.startswith(".") or part.endswith((" ", ".")) for part in parts)
+        or any(sign in location for sign in ("\0", "\\", ":"))  # separators and drives of Windows
+    ):
+        raise FormatError(
+            "the file names another one outside its own folder, or a hidden one",
+            reason=Reason.FIELD_VALUE,
+            expected="a relative path without '..', backslashes, colons and hidden parts",
+            found=describe(location),
+        )
+    return parts
+
+
+def cache_of(folder: str) -> str | None:
+    """Return where the cache of the Hugging Face hub keeps what a folder of it links to.
+
+    A revision is a folder `snapshots/<revision>` of links into `blobs` beside `snapshots`.
+    """
+    steps = os.path.realpath(folder).split(os.sep)
+    for place in range(len(steps) - 2, 0, -1):
+        if steps[place] == "snapshots":
+            return os.sep.join([*steps[:place], "blobs"])
+    return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Beneath(Opening):
+    """A path that a file names, and the folders in which it has to lie.
+
+    Attributes:
+        path: the path; links on it are followed as long as they end there.
+        roots: the folders, resolved.
+        may_be_hidden: whether it may be called like a hidden file.
+    """
+
+    path: str
+    roots: Collection[str]
+    may_be_hidden: bool = False
+
+    def __fspath__(self) -> str:
+        """Return the path."""
+        return self.path
+
+    def open(self, *, mapped: bool = True) -> FileSource:
+        """Open the file.
+
+        Args:
+            mapped: as for `FileSource`.
+
+        Raises:
+            UnsupportedError: a symbolic link on the way leads to another place than these.
+            SourceError: it cannot be opened, is not a regular file, or was replaced meanwhile.
+        """
+        root, parts = self.require_beneath()
+        opener = functools.partial(_descend, root, parts)
+        return FileSource(self.path, mapped=mapped, opener=opener)
+
+    def require_beneath(self) -> tuple[str, list[str]]:
+        """Return the folder it lies in, and the way from there.
+
+        Raises:
+            UnsupportedError: a symbolic link on the way leads to another place than these.
+            SourceError: there is no such file.
+        """
+        try:
+            real = os.path.realpath(self.path, strict=True)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot open for reading", self.path) from error
+        for root in self.roots:
+            start = os.path.join(root, "")
+            parts = real[len(start) :].split(os.sep)
+            is_hidden = any(part.startswith(".") for part in parts) and not self.may_be_hidden
+            if real.startswith(start) and not is_hidden:
+                return root, parts
+        raise UnsupportedError(
+            "the data is behind a symbolic link that leads out of its folder, or to a hidden file; "
+            "put a copy of the file in its place",
+            reason=Reason.SOURCE_NOT_REGULAR,
+            file=self.path,
+        )
+
+
+def _descend(root: str, parts: list[str], flags: int) -> Descriptor:
+    """Open a file beneath a folder through no link."""
+    if os.open not in os.supports_dir_fd:  # Windows; links there need rights to be made
+        return Descriptor(os.open(os.path.join(root, *parts), flags))
+    way = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
+    folder = os.open(root, way | os.O_NOFOLLOW)
+    try:
+        for part in parts[:-1]:
+            deeper = os.open(part, way | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = deeper
+        return Descriptor(os.open(parts[-1], flags | os.O_NOFOLLOW, dir_fd=folder))
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+            raise
+        raise SourceError(
+            "the file was replaced by a link while it was opened", reason=Reason.SOURCE_CHANGED
+        ) from error
+    finally:
+        os.close(folder)
+
+
+def open_beneath(beside: str, parts: tuple[str, ...]) -> FileSource:
+    """Open a regular file in the folder of another one, or deeper.
+
+    Where the other file is a link, the file may also be one to a place beside that link's target:
+    so the cache of the hub keeps a model and its data.
+
+    Args:
+        beside: path of the other file.
+        parts: as `parts_of` gives them.
+
+    Raises:
+        UnsupportedError: a symbolic link on the way leads to another place than these.
+        SourceError: it cannot be opened, is not a regular file, or was replaced meanwhile.
+    """
+    folder = os.path.dirname(os.path.abspath(beside))
+    roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(beside))}
+    return Beneath(os.path.join(folder, *parts), roots).open(mapped=False)
+
+
+def length_beneath(beside: str, parts: tuple[str, ...]) -> int | None:
+    """Return how long a file is that `open_beneath` would open, None where there is none."""
+    try:
+        return os.stat(os.path.join(os.path.dirname(os.path.abspath(beside)), *parts)).st_size
+    except (OSError, ValueError):
+        return None
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names in a folder; none where it cannot be listed."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def files_in(folder: str) -> dict[str, int]:
+    """Return the names and lengths of the files in a folder; empty where it cannot be listed."""
+    found: dict[str, int] = {}
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_file():
+                        found[entry.name] = entry.stat().st_size
+    except OSError:
+        pass
+    return found

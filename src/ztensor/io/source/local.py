@@ -1,0 +1,383 @@
+"""Files on this machine: by path (mapped or read), or as an open binary file object."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    SourceNotRegularError,
+)
+from ztensor.io.source import locking
+from ztensor.io.source.base import Source, read_bytes, shrunk
+from ztensor.io.source.descriptor import Descriptor, OpenFile
+from ztensor.io.source.paths import absolute_path, is_url
+from ztensor.locks import Lock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Buffer
+
+    from ztensor.io.source.rights import Rights
+
+_T = TypeVar("_T")
+
+# O_NONBLOCK: opening a FIFO by mistake must not hang. O_BINARY: Windows would translate newlines.
+_OPEN_FLAGS = (
+    os.O_RDONLY
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+PAGE_BYTES = mmap.PAGESIZE
+# How often the end of a file is read again that changes while it is read.
+_LOOKS = 20
+
+# Linux refuses a private writable map larger than free memory unless it reserves no swap.
+_MAP_NORESERVE = (
+    getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
+    if (hasattr(os, "uname"))
+    else 0
+)
+
+
+class FileSource(OpenFile, Source):
+    """A regular file opened by path.
+
+    `close()` may be called beside reads in other threads: those that have begun end as if it had
+    not been, and later ones raise `ClosedError`.
+
+    Args:
+        path: the file; opened once, and never again by name.
+        mapped: whether `view()` maps the file. Where mapping fails (some network and FUSE file
+            systems) it gives None and reads take its place.
+        opener: opens the file with flags; by default by its path.
+
+    Raises:
+        SourceError: the file cannot be opened, or is not a regular file.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        mapped: bool = True,
+        opener: Callable[[int], Descriptor] | None = None,
+    ) -> None:
+        self.name = path
+        # Another process, or this one later, may have another working directory.
+        self.path: str | None = (
+            path if os.path.isabs(path) else os.path.join(absolute_path(""), path)
+        )
+        try:
+            opened = opener(_OPEN_FLAGS) if opener else Descriptor(os.open(path, _OPEN_FLAGS))
+        except SourceError as error:  # of the opener
+            error.locate(file=path)
+            raise
+        except OSError as error:
+            raise _cannot_open(path, error) from error
+        except ValueError as error:  # an embedded NUL, which no file's name has
+            raise SourceError(f"cannot open for reading: {error}", file=path) from error
+        self._descriptor: Descriptor | None = opened
+        try:
+            status = self.status()
+            if not stat.S_ISREG(status.st_mode):
+                raise _not_regular(path, "a folder" if stat.S_ISDIR(status.st_mode) else "a device")
+            if not status.st_size:
+                self._require_empty(opened.number)
+        except SourceError:
+            opened.close()
+            raise
+        self.size = status.st_size
+        self._changed_at = status.st_mtime_ns
+        self._identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        self._end = b""
+        self._least = self.size
+        self._is_end: Callable[[bytes], bool] = bool
+        self._mapped = mapped
+        self._view: memoryview | None = None
+        self._lock = Lock()
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Fill `destination` from `offset` with positional reads, which threads may share."""
+        descriptor = self.in_use()
+        done, wanted = 0, destination.nbytes
+        try:
+            while done < wanted:
+                rest, start = destination[done:], offset + done
+                if hasattr(os, "preadv"):  # asked each time: tests take it away
+                    count = os.preadv(descriptor.number, [rest], start)
+                else:
+                    count = self._seek_and_read(descriptor.number, start, rest)
+                if count == 0:
+                    raise shrunk(self.name, offset, wanted, done)
+                done += count
+        except SourceError:
+            raise
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot read", self.name) from error
+        finally:
+            del descriptor  # an error's traceback would keep the file open
+
+    def _seek_and_read(self, number: int, offset: int, destination: memoryview) -> int:
+        with self._lock:
+            os.lseek(number, offset, os.SEEK_SET)
+            piece = os.read(number, min(destination.nbytes, 1 << 23))
+        destination[: len(piece)] = piece
+        return len(piece)
+
+    def status(self) -> os.stat_result:
+        """Return what the system says of the open file.
+
+        Raises:
+            ClosedError: it is closed.
+            SourceError: the system says nothing.
+        """
+        return self._ask(os.fstat)
+
+    def rights(self) -> Rights:
+        """Return whose the open file is, and who may do what with it.
+
+        Raises:
+            ClosedError: it is closed.
+            SourceError: the system says nothing.
+        """
+        from ztensor.io.source.rights import rights_of  # not for a file that is only read
+
+        return self._ask(rights_of)
+
+    def view(self) -> memoryview | None:
+        """Return the file as one copy-on-write map, or None where the system cannot map it.
+
+        None as well once the file is closed.
+        """
+        view = self._view
+        if view is None and self._mapped:
+            with self._lock:
+                view = self._view
+                if view is None:
+                    view = self._view = self._map()
+            if self._descriptor is None:  # closed meanwhile, and nobody will ask again
+                self._view = None
+        return view
+
+    def _map(self) -> memoryview | None:
+        descriptor = self._descriptor
+        if descriptor is None:
+            return None
+        try:
+            return memoryview(_map_private(descriptor.number, self.size))
+        except (OSError, ValueError, OverflowError):
+            self._mapped = False
+            return None
+        finally:
+            del descriptor
+
+    def require_unchanged(self) -> None:
+        """Raise when the file shrank or was written to in place.
+
+        Touching the cut part of a map would kill the process. A file that grew was appended to,
+        and one whose lock a writer has is being appended to: what it held when it was opened is
+        untouched.
+        """
+        status = self._ask(os.fstat)
+        if status.st_size == self.size and status.st_mtime_ns == self._changed_at:
+            return
+        if status.st_size < self.size:
+            if not self._is_committed(status):
+                raise shrunk(self.name, 0, self.size, status.st_size)
+            return
+        # Asked again at the end: who has the lock lets it go when the file is longer.
+        if not self.is_touched() or self._ask(locking.is_held) or not self.is_touched():
+            return
+        if not self._is_committed(status):
+            raise SourceError(
+                "the file was changed in place after it was opened; open it again",
+                reason=Reason.SOURCE_CHANGED,
+                file=self.name,
+            )
+
+    def expect_commits(self, length: int, is_end: Callable[[bytes], bool], least: int) -> None:
+        """Take it that a commit may replace the last bytes, or cut off what was only prepared.
+
+        Args:
+            length: how many bytes a commit replaces.
+            is_end: tells whether a file may end with some bytes.
+            least: what was opened lies before this offset.
+
+        Raises:
+            SourceError: the last bytes could not be read.
+        """
+        self._end = bytes(read_bytes(self, self.size - length, length))
+        self._is_end, self._least = is_end, least
+
+    def _is_committed(self, status: os.stat_result) -> bool:
+        """Return whether a commit, or one that was given up, is all that happened to the file."""
+        length = len(self._end)
+        for _ in range(_LOOKS):
+            size, changed_at = status.st_size, status.st_mtime_ns
+            if not length or size < self._least + length:
+                return False
+            try:
+                end = bytes(read_bytes(self, size - length, length))
+            except SourceError as error:
+                if error.reason is not Reason.SOURCE_CHANGED:
+                    raise
+                end = b""
+            status = self.status()
+            if (size, changed_at) != (status.st_size, status.st_mtime_ns):
+                continue  # changed since: what was read belongs to another length or time
+            if not self._is_end(end) or (size == self.size and end == self._end):
+                return False
+            self._end, self.size, self._changed_at = end, size, changed_at
+            return True
+        return False
+
+    def identity(self) -> tuple[int, ...]:
+        """Return what tells the file that was opened from one that takes its place."""
+        return self._identity
+
+    def is_touched(self) -> bool:
+        """Return whether the file was written to in place since it was opened."""
+        if self._descriptor is None:
+            return False
+        status = self.status()
+        return status.st_size == self.size and status.st_mtime_ns != self._changed_at
+
+    def is_stale(self) -> bool:
+        """Return whether the path leads to another file by now, or to another length of this."""
+        if self._descriptor is None or self.path is None:
+            return False
+        try:
+            there, here = os.stat(self.path), self.status()
+        except (OSError, ClosedError):
+            return False
+        return not os.path.samestat(there, here) or there.st_size != self.size
+
+    def _require_empty(self, number: int) -> None:
+        """Raise where a file without a length has bytes, as those of `/proc` and `/sys` have."""
+        try:
+            has_bytes = bool(os.read(number, 1))
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot read", self.name) from error
+        if has_bytes:
+            raise _not_regular(self.name, "a file of the system that tells no length")
+
+    def close(self) -> None:
+        """Let go of the descriptor and of the map; reads that have begun and arrays keep theirs."""
+        self._descriptor = None
+        self._view = None
+
+
+def _cannot_open(path: str, error: OSError) -> SourceError:
+    if os.path.isdir(path):  # Windows reports a folder as a missing permission
+        return _not_regular(path, "a folder")
+    if not is_url(path) or os.path.lexists(path):
+        return SourceError.from_os(error, "cannot open for reading", path)
+    problem = SourceNotFoundError(
+        "this is a URL of a scheme that is not read", errno=error.errno, file=path
+    )
+    problem.hint = (
+        "s3://, gs://, az://, hf://, http:// and https:// are; or download it, and open the copy"
+    )
+    return problem
+
+
+def _not_regular(path: str, what: str) -> SourceNotRegularError:
+    return SourceNotRegularError(
+        "cannot open for reading", file=path, expected="a regular file", found=what
+    )
+
+
+def _map_private(descriptor: int, size: int) -> mmap.mmap:
+    """Return a map whose pages are copied on write and never reach the file."""
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(
+            descriptor,
+            size,
+            flags=mmap.MAP_PRIVATE | _MAP_NORESERVE,
+            prot=mmap.PROT_READ | mmap.PROT_WRITE,
+        )
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+
+
+class BinaryFile(Protocol):
+    """What is used of an open binary file object."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """Return up to `size` bytes."""
+        ...
+
+    def seek(self, offset: int, whence: int = 0, /) -> object:
+        """Move to an offset."""
+        ...
+
+    def tell(self) -> int:
+        """Return the offset."""
+        ...
+
+
+class FileObjectSource(Source):
+    """A seekable binary file object, read from its first byte under a lock; never mapped.
+
+    The object stays the caller's: it is not closed, and its position moves.
+
+    Raises:
+        ArgumentTypeError: the object is not readable, not seekable or not binary.
+    """
+
+    def __init__(self, file: BinaryFile) -> None:
+        self._file = file
+        self._lock = Lock()
+        name = getattr(file, "name", None)
+        self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
+        hint = "a seekable file object opened in binary mode; else read it and pass the bytes"
+        try:
+            file.seek(0, os.SEEK_END)
+            size = file.tell()  # not every seek() tells
+            file.seek(0)
+            sample = file.read(0)
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise ArgumentTypeError(
+                "cannot read from the file object", expected=hint, found=str(error), file=self.name
+            ) from error
+        if not isinstance(sample, bytes):
+            raise ArgumentTypeError(
+                "cannot read from the file object",
+                expected=hint,
+                found=f"{type(sample).__name__} from read()",
+                file=self.name,
+            )
+        self.size = size
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Seek and read under the lock."""
+        done = 0
+        wanted = destination.nbytes
+        with self._lock:
+            try:
+                self._file.seek(offset)
+                while done < wanted:
+                    piece: Buffer | None = self._file.read(wanted - done)
+                    if not piece:
+                        raise shrunk(self.name, offset, wanted, done)
+                    taken = memoryview(piece).cast("B")
+                    destination[done : done + taken.nbytes] = taken
+                    done += taken.nbytes
+            except SourceError:
+                raise
+            except (OSError, ValueError, TypeError) as error:  # closed by its owner, or no bytes
+                raise SourceError(
+                    f"cannot read from the file object: {error}",
+                    reason=Reason.SOURCE_FAILED,
+                    file=self.name,
+                ) from error

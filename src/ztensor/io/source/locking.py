@@ -1,0 +1,282 @@
+"""One writer at a time: an advisory lock on the file itself, which ends with its descriptor.
+
+On Linux it is an *open file description* lock of one byte far behind any data. The system grants a
+write lock only over a descriptor that is open for writing, so a process that may only read the file
+never passes for a writer. Such a process can take a read lock, which holds up edits until it is
+given back. On other systems the lock is a `flock`, on Windows a byte range. A file system without
+locks answers with an error; then only the caller can know that no other process writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import struct
+import time
+from typing import TYPE_CHECKING, BinaryIO
+
+from ztensor.errors import Reason, SourceError
+from ztensor.io.source.descriptor import Descriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+_POLL_SECONDS = 0.01
+# A reader that asks with `flock` holds one itself for a moment, which turns no writer away.
+_PATIENCE_SECONDS = 0.05
+# This byte lies behind any file's end, so that reads are not barred where locks are mandatory.
+_LOCK_OFFSET = 1 << 62
+# struct flock: kind, from where the start counts, start, length, process; filled to its length.
+_RANGE = struct.Struct("@hhqqi0q")
+_QUIETLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | _QUIETLY
+
+
+def acquire(descriptor: int, path: str, *, timeout: float = 0.0) -> None:
+    """Lock a file that is open for writing.
+
+    Args:
+        descriptor: the open file.
+        path: where it is, for messages.
+        timeout: seconds to wait for another writer to finish.
+
+    Raises:
+        SourceError: another process has a lock (SOURCE_LOCKED), or the file system has no locks.
+    """
+    until = time.monotonic() + max(timeout, _PATIENCE_SECONDS)
+    while True:
+        try:
+            if _try_lock(descriptor):
+                return
+        except OSError as error:
+            raise SourceError.from_os(
+                error,
+                "the file system cannot lock the file; if no other process writes it, use "
+                "`--no-lock` (lock=False in Python)",
+                path,
+            ) from error
+        if time.monotonic() >= until:
+            raise SourceError(
+                "the file is locked by another process; try again when it has finished",
+                reason=Reason.SOURCE_LOCKED,
+                errno=errno.EWOULDBLOCK,
+                file=path,
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def try_acquire(descriptor: int) -> bool | None:
+    """Lock a file that is open for writing; return False if another process has a lock.
+
+    Returns:
+        None where the file system has no locks.
+    """
+    try:
+        return _try_lock(descriptor)
+    except OSError:
+        return None
+
+
+def release(descriptor: int) -> None:
+    """Unlock a file before it is closed: a forked process may have the descriptor, too."""
+    if fcntl is not None:
+        with contextlib.suppress(OSError):
+            if _range_lock("F_OFD_SETLK", descriptor, "F_UNLCK") is None:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def is_locked(path: str) -> bool:
+    """Return whether a writer has the lock of the file at `path`."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _QUIETLY)
+    except OSError:
+        return False
+    try:
+        return is_held(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_held(descriptor: int) -> bool:
+    """Return whether a writer has the lock of an open file that this process only reads."""
+    if fcntl is None:
+        return False  # opening by another handle fails on Windows while it matters
+    try:
+        kind = _range_lock("F_OFD_GETLK", descriptor, "F_RDLCK")
+        if kind is None:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return kind == fcntl.F_WRLCK
+
+
+def is_dead(file: BinaryIO) -> bool:
+    """Return whether an open temporary is ours, and its writer gone: its lock went with it.
+
+    Only a file of ours with one name is one. The file is locked, so that no writer begins.
+    """
+    if fcntl is None:
+        return False  # Windows removes no open file anyway, but cannot tell a dead one's
+    descriptor = file.fileno()
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid() or status.st_nlink != 1:
+        return False
+    try:
+        if _range_lock("F_OFD_SETLK", descriptor, "F_RDLCK") is None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def sweep(folder: str, targets: str) -> list[str]:
+    """Remove temporaries whose process was killed: no process holds their lock.
+
+    Args:
+        folder: where they are.
+        targets: an expression for the names of the files they would have become.
+
+    Returns:
+        The paths of those there were, whether they were of a dead process or not.
+    """
+    from ztensor.io.source import removal  # not for a file that is read
+
+    pattern = re.compile(rf"\.{targets}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        with os.scandir(folder) as entries:
+            names = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
+        for name in names:
+            with contextlib.suppress(OSError):
+                removal.remove_file(name, is_dead)
+    return names
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Lock a file; return False if another process has a lock.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    try:
+        if fcntl is None:
+            _lock_byte(descriptor)
+        elif _range_lock("F_OFD_SETLK", descriptor, "F_WRLCK") is None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False  # the latter is how Windows, and some network mounts, say so
+    return True
+
+
+def _lock_byte(descriptor: int) -> None:
+    import msvcrt
+
+    position = os.lseek(descriptor, 0, os.SEEK_CUR)
+    try:
+        os.lseek(descriptor, _LOCK_OFFSET, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+    finally:
+        os.lseek(descriptor, position, os.SEEK_SET)
+
+
+def _range_lock(command: str, descriptor: int, kind: str) -> int | None:
+    """Set a lock of an open file description, or ask which lock of another process bars it.
+
+    Returns:
+        The kind of lock; None where the system has no such locks.
+    """
+    number = getattr(fcntl, command, None)
+    if number is None:
+        return None
+    lock = _RANGE.pack(getattr(fcntl, kind), os.SEEK_SET, _LOCK_OFFSET, 1, 0)
+    try:
+        answer: int = _RANGE.unpack(fcntl.fcntl(descriptor, number, lock))[0]
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # an old kernel, or one that plays it
+            return None
+        raise
+    return answer
+
+
+# --- The lock of a folder ---------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def folder_in_use(path: str) -> Iterator[None]:
+    """Make a folder where there is none, and keep others from removing it as what is left over.
+
+    Several may use one folder at once. Where the system cannot lock folders, this makes it only,
+    and no process takes it for left over.
+
+    Raises:
+        OSError: it cannot be made, or is a link.
+    """
+    folder = _use_folder(path)
+    try:
+        yield
+    finally:
+        if folder is not None:
+            folder.close()
+
+
+@contextlib.contextmanager
+def idle_folder(path: str) -> Iterator[bool | None]:
+    """Say whether no process uses a folder, and keep others from using it meanwhile.
+
+    None where the system cannot tell.
+    """
+    folder, is_idle = None, None
+    try:
+        folder = _lock_folder(path, is_shared=False)
+        is_idle = True if folder is not None else None
+    except BlockingIOError:
+        is_idle = False
+    except FileNotFoundError:
+        pass
+    try:
+        yield is_idle
+    finally:
+        if folder is not None:
+            folder.close()
+
+
+def _use_folder(path: str) -> Descriptor | None:
+    from ztensor.io.source.removal import is_link  # not for a file that is read
+
+    while True:
+        os.makedirs(path, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # removed since it was made
+            if is_link(os.lstat(path)):
+                raise NotADirectoryError(errno.ENOTDIR, "a link, which is not followed", path)
+            folder = _lock_folder(path, is_shared=True)
+            if folder is None or os.path.samestat(os.fstat(folder.number), os.stat(path)):
+                return folder
+
+
+def _lock_folder(path: str, *, is_shared: bool) -> Descriptor | None:
+    """Open a folder and lock it; return None where the system cannot lock folders.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        BlockingIOError: another process uses it.
+    """
+    if fcntl is None:
+        return None
+    try:
+        folder = Descriptor(os.open(path, _FOLDER))
+        fcntl.flock(folder.number, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (FileNotFoundError, BlockingIOError):
+        raise
+    except OSError:
+        return None
+    return folder

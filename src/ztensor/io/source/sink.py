@@ -1,0 +1,498 @@
+"""Where bytes go: a path, replaced as a whole or not at all, or an open file object."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import secrets
+import stat
+import time
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from ztensor.arguments import require_choice
+from ztensor.errors import SourceError, describe
+from ztensor.io.source import locking, removal
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.descriptor import Descriptor, OpenFile
+from ztensor.io.source.flushing import flush_folder
+from ztensor.io.source.gathering import MOST_PIECES, Gatherer
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.reserving import LEAST_BYTES, reserve
+from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
+from ztensor.io.source.stream import StreamSink
+from ztensor.io.source.table import remote_of
+from ztensor.io.source.targets import no_folder, require_own_link, require_place, shown
+from ztensor.locks import RLock
+from ztensor.remote.upload import RemoteSink
+from ztensor.threads.background import note_write
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.io.source.local import FileSource
+    from ztensor.io.source.reference import Remote
+
+Durable = Literal["auto"] | bool
+
+_COPY_BYTES = 8 << 20
+# What the kernel copies in one call, so that a copy of gigabytes can be watched and interrupted.
+_KERNEL_BYTES = 256 << 20
+_TRIES = 100
+# Of a new file, from which the umask takes; and of a temporary that has a name.
+_NEW_MODE = 0o666
+_PRIVATE_MODE = 0o600
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+_WINDOWS_SECONDS = 1.0
+
+
+class Sink(Protocol):
+    """A place that takes bytes in order.
+
+    Attributes:
+        name: path or a description, for messages.
+    """
+
+    name: str
+
+    @property
+    def position(self) -> int:
+        """Return how many bytes were written so far."""
+        ...
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append `data` (flat bytes); it may change once this returns.
+
+        Raises:
+            SourceError: the bytes could not be stored.
+        """
+        ...
+
+    def barrier(self) -> int:
+        """End the blobs, and return the offset at which manifest and footer will lie.
+
+        Raises:
+            SourceError: the blobs could not be stored.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Make what was written the file's content, as a whole.
+
+        Raises:
+            SourceError: it could not be; what was there before still is, unless the message says
+                that only the flush failed.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Forget what was written; may be called again, and after `commit`, without effect."""
+        ...
+
+
+class FileSink(OpenFile, Gatherer):
+    """A file that appears, or replaces the old one, only as a whole.
+
+    Bytes go to a temporary in the target's folder: nameless where the system has `O_TMPFILE`, so
+    that a killed process leaves nothing behind; elsewhere exclusively created under a random
+    name, for the owner's eyes until the end. `commit` gives it the rights of what it replaces
+    (see `io/source/rights.py`) and renames it over the target. Through a symbolic link the link
+    stays and its target is replaced.
+
+    Args:
+        path: the target.
+        durable: True flushes file and folder to disk before `commit` returns; "auto" does so when
+            an existing file is replaced, so that a power cut loses nothing that was safe; False
+            leaves flushing to the system.
+        is_derived: the name was made from the caller's name, such as that of a shard. A link there
+            is replaced, not followed.
+        is_new: nothing is replaced; `commit` fails where the name was taken meanwhile.
+        like: the rights the file gets where it replaces none, as those of an older file of
+            another name; by default those of a new file.
+        made: gets a note of the file once it is in place.
+
+    Raises:
+        SourceError: the folder is missing or forbidden, or the target is not a regular file.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        durable: Durable = "auto",
+        is_derived: bool = False,
+        is_new: bool = False,
+        like: Rights | None = None,
+        made: removal.Made | None = None,
+    ) -> None:
+        super().__init__()
+        path = path_text(path)
+        require_choice("durable", durable, (True, False, "auto"))
+        self.name = path
+        self._durable = durable
+        self._lock = RLock()  # a signal handler may abort while an abort is under way
+        self._stamp: removal.Stamp | None = None  # which file it is, also once it is closed
+        self._temporary: str | None = None
+        self._is_new = is_new
+        self._like = like
+        self._made = made
+        self._sources: set[Rights] = set()
+        self._mode: int | None = None
+        self._is_reserving = True
+        self._folder = os.path.dirname(path)
+        note_write(self)
+        try:
+            if is_derived or is_new:
+                folder, name = os.path.split(path)
+                self._target = os.path.join(os.path.realpath(folder), name)
+                if is_new and os.path.lexists(self._target):
+                    raise FileExistsError(errno.EEXIST, "the name is taken", path)
+            else:
+                require_own_link(path)
+                self._target = os.path.realpath(path)
+            self._folder = os.path.dirname(self._target)
+            require_place(self._target, path, is_followed=not is_derived)
+            self._old = self._rights_of_target()
+            self._open_temporary()
+        except SourceError:
+            raise
+        except OSError as error:
+            if isinstance(error, FileNotFoundError):
+                if os.path.isdir(self._folder):  # one of the system's
+                    raise SourceError("no file can be made in its folder", file=path) from error
+                raise no_folder(path, self._folder) from error
+            raise SourceError.from_os(
+                error, f"cannot create a temporary file in {describe(self._folder)}", path
+            ) from error
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether it is neither committed nor aborted."""
+        return self._descriptor is not None
+
+    def held(self) -> Descriptor | None:
+        """Return what keeps the file's lock beyond the commit, until it is closed.
+
+        So others see that the file belongs to a process that lives. None where nothing does.
+        """
+        if os.name == "nt":
+            return None  # it would keep the file from getting its name
+        with contextlib.suppress(SourceError):
+            return Descriptor(self._ask(os.dup))
+        return None
+
+    def _open_temporary(self) -> None:
+        flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        # Taken from `os` at each call, as tests take it away to reach what other systems do.
+        nameless = getattr(os, "O_TMPFILE", 0)
+        is_plain = self._old is None and self._like is None
+        if nameless and os.path.isdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # not every file system has it
+                mode = _NEW_MODE if is_plain else _PRIVATE_MODE
+                self._take(os.open(self._folder, flags | nameless, mode))
+                self._ask(locking.try_acquire)  # held while it has a name: see `locking.sweep`
+                return
+        flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+        if is_plain and hasattr(os, "fchmod"):
+            self._mode = self._mode_of_new(flags)
+        self._open_exclusive(flags)
+
+    def _mode_of_new(self, flags: int) -> int:
+        """Return the bits a new file gets here; only a file tells, as the umask is not all."""
+        name = self._temporary = self._temporary_name()
+        descriptor = os.open(name, flags, _NEW_MODE)
+        try:
+            return os.fstat(descriptor).st_mode & PERMISSIONS
+        finally:
+            stamp = removal.stamp_of(descriptor)
+            os.close(descriptor)
+            removal.remove_file(name, stamp)
+            self._temporary = None
+
+    def _open_exclusive(self, flags: int) -> None:
+        for _ in range(_TRIES):
+            name = self._temporary_name()
+            descriptor = os.open(name, flags, _PRIVATE_MODE)
+            # Between the two calls another save may have taken the file for a dead one's.
+            if locking.try_acquire(descriptor) is not False:
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.stat(name), os.fstat(descriptor)):
+                        self._take(descriptor)
+                        self._temporary = name
+                        return
+            os.close(descriptor)
+        raise FileExistsError(f"no temporary name stays free in {self._folder!r}")
+
+    def _take(self, number: int) -> None:
+        self._descriptor, self._stamp = Descriptor(number), removal.stamp_of(number)
+
+    def narrow(self, source: Rights) -> None:
+        """Grant group and others, where the file is new, no more than a file it is made of does."""
+        self._sources.add(source)
+
+    def _settle_rights(self, number: int) -> None:
+        """Give the temporary its rights; until here nobody but its owner can open it by a name."""
+        # Those of the target as they are now: someone may have taken some away while we wrote.
+        old = self._rights_of_target() or self._old or self._like
+        if old is not None:
+            hand_over(number, old)
+        else:
+            narrow(number, self._mode, self._sources)
+
+    def _rights_of_target(self) -> Rights | None:
+        with contextlib.suppress(FileNotFoundError):
+            if not self._is_new and stat.S_ISREG(os.lstat(self._target).st_mode):
+                return rights_of(self._target)
+        return None
+
+    def start_with(
+        self,
+        old: FileSource,
+        length: int,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """Begin with the first bytes of another file, shared with it where that can be.
+
+        Args:
+            old: the other file.
+            length: how many of its bytes.
+            progress: called with the bytes copied so far and `length`.
+
+        Raises:
+            SourceError: they could not be copied.
+        """
+        while self.position < length and (count := self._copy_in_kernel(old, length)):
+            self.position += count
+            if progress is not None:
+                progress(self.position, length)
+        self._ask(lambda number: os.lseek(number, self.position, os.SEEK_SET), "cannot write")
+        while self.position < length:
+            self.write(read_bytes(old, self.position, min(_COPY_BYTES, length - self.position)))
+            if progress is not None:
+                progress(self.position, length)
+
+    def _copy_in_kernel(self, old: FileSource, length: int) -> int:
+        # Shares the blocks on file systems that can (XFS, Btrfs), copies in the kernel elsewhere.
+        source, target, at = old.in_use(), self.in_use(), self.position
+        count = min(_KERNEL_BYTES, length - at)
+        with contextlib.suppress(OSError, AttributeError):  # across file systems, or it has none
+            return os.copy_file_range(source.number, target.number, count, at, at)
+        return 0
+
+    def _temporary_name(self) -> str:
+        name = f".{shown(self._target)}.{secrets.token_hex(8)}.tmp"
+        return os.path.join(self._folder, name)
+
+    def _write_some(self, data: memoryview) -> int:
+        return self._ask(lambda number: os.write(number, data), "cannot write")
+
+    def _write_through(self, data: memoryview, at: int) -> None:
+        self._reserve(at, data.nbytes)
+        super()._write_through(data, at)
+
+    def _reserve(self, at: int, nbytes: int) -> None:
+        if self._is_reserving and nbytes >= LEAST_BYTES:
+            self._is_reserving = self._ask(lambda number: reserve(number, at, nbytes))
+
+    def skip(self, count: int) -> None:
+        """Go on so many bytes further; between is a hole, which reads as zeros.
+
+        What follows must not be empty: a file ends with its last byte.
+        """
+        self._flush()
+        self._ask(lambda number: os.lseek(number, count, os.SEEK_CUR), "cannot write")
+        self.position += count
+
+    def _write_pieces(self, pieces: list[bytes], at: int, nbytes: int) -> None:
+        if not hasattr(os, "writev") or len(pieces) > MOST_PIECES:
+            super()._write_pieces(pieces, at, nbytes)
+            return
+        self._reserve(self.position, nbytes)
+        written = self._ask(lambda number: os.writev(number, pieces), "cannot write")
+        if written < nbytes:  # a disk that is nearly full
+            self._write_through(memoryview(b"".join(pieces))[written:], at + written)
+
+    def commit(self) -> None:
+        """Flush as `durable` asks, then rename over the target."""
+        flush = self._durable is True or (self._durable == "auto" and self._old is not None)
+        descriptor = self.in_use()
+        try:
+            self._flush()
+            self._settle_rights(descriptor.number)
+            if flush:
+                os.fsync(descriptor.number)
+            if self._is_new:
+                self._take_free_name(descriptor.number)
+            else:
+                self._rename(self._temporary or self._link_temporary(descriptor.number))
+            self._temporary = None
+            if self._made is not None and self._stamp is not None:
+                self._made.note(self._target, self._stamp)
+        except SourceError:
+            self.abort()
+            raise
+        except OSError as error:
+            self.abort()
+            raise SourceError.from_os(
+                error, "cannot put the finished file in place; what was there still is", self.name
+            ) from error
+        finally:
+            del descriptor
+        try:
+            self._close()  # where a network file system says that it could not write back
+        except OSError as error:
+            raise SourceError.from_os(
+                error, "the new file is in place, but closing it failed", self.name
+            ) from error
+        if flush:
+            self.flush_folder("the new file is in place, but its folder could not be flushed")
+        locking.sweep(self._folder, re.escape(shown(self._target)))  # what killed saves left
+
+    def _take_free_name(self, number: int) -> None:
+        """Give the temporary the target's name where nothing has it."""
+        temporary = self._temporary
+        if os.name == "nt":
+            self._close()
+            os.rename(temporary or "", self._target)  # Windows renames over nothing
+            return
+        try:
+            if temporary is None:
+                self._link_nameless(number, self._target)
+            else:
+                os.link(temporary, self._target)
+                removal.remove_file(temporary, removal.stamp_of(number))
+        except OSError as error:
+            if error.errno not in _NO_LINKS or temporary is None:
+                raise
+            # The name is ours once we made it; a rename follows no link.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+            os.close(os.open(self._target, flags, _PRIVATE_MODE))
+            os.replace(temporary, self._target)
+
+    def _rename(self, temporary: str) -> None:
+        if os.name != "nt":
+            os.replace(temporary, self._target)
+            return
+        # Windows renames no open file, and over none that someone has open or mapped.
+        self._close()
+        until = time.monotonic() + _WINDOWS_SECONDS
+        while True:
+            try:
+                os.replace(temporary, self._target)
+            except PermissionError as error:
+                if time.monotonic() > until:
+                    self._temporary = None  # kept: it is finished, only its name is missing
+                    raise SourceError.from_os(
+                        error,
+                        "the target is open in some process and cannot be replaced; the finished "
+                        f"file is kept as {describe(temporary, 300)}",
+                        self.name,
+                    ) from error
+                time.sleep(_WINDOWS_SECONDS / 20)
+            else:
+                return
+
+    def _link_temporary(self, number: int) -> str:
+        for _ in range(_TRIES):
+            name = self._temporary = self._temporary_name()  # known to abort() at any moment
+            try:
+                self._link_nameless(number, name)
+            except FileExistsError:
+                self._temporary = None
+                continue
+            return name
+        raise FileExistsError(f"no free temporary name in {self._folder!r}")
+
+    def _link_nameless(self, number: int, name: str) -> None:
+        # O_PATH needs no permission to list the folder.
+        flags = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
+        folder = os.open(self._folder, flags)
+        try:
+            # With a folder descriptor CPython calls linkat and follows the /proc link; without
+            # one it calls link, which fails there with EXDEV.
+            source = f"/proc/self/fd/{number}"
+            os.link(source, name, src_dir_fd=folder, follow_symlinks=True)
+        finally:
+            os.close(folder)
+
+    def flush_folder(self, failure: str) -> None:
+        """Flush the names of all files beside the target to disk.
+
+        Args:
+            failure: what the error says where that fails.
+        """
+        try:
+            flush_folder(self._folder)
+        except OSError as error:
+            raise SourceError.from_os(error, failure, self.name) from error
+
+    def abort(self) -> None:
+        """Close and remove the temporary; the target is untouched."""
+        with self._lock:
+            self._descriptor = None  # a write in another thread ends first
+            name, self._temporary = self._temporary, None
+            if name is not None and self._stamp is not None:
+                with contextlib.suppress(OSError):
+                    removal.remove_file(name, self._stamp)
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            descriptor.close()
+
+
+class Place(NamedTuple):
+    """Where a sink is to write, for who makes it later.
+
+    Attributes:
+        path: as for `FileSink`, like the next two; or a URL of a store.
+        is_derived: likewise.
+        like: likewise, like `made`.
+        remote: the URL with what opens its store; None for a file.
+        is_new: nothing is replaced in a store.
+        expected: how long it will be in a store, where that is known.
+    """
+
+    path: str
+    is_derived: bool = False
+    like: Rights | None = None
+    remote: Remote | None = None
+    is_new: bool = False
+    expected: int | None = None
+    made: removal.Made | None = None
+
+    def sink(self, durable: Durable) -> FileSink | RemoteSink:
+        """Return the sink.
+
+        Raises:
+            SourceError: no file can be made there.
+        """
+        if self.remote is not None:
+            return RemoteSink(
+                self.remote, is_new=self.is_new, expected=self.expected, made=self.made
+            )
+        return FileSink(
+            self.path,
+            durable=durable,
+            is_derived=self.is_derived,
+            like=self.like,
+            made=self.made,
+        )
+
+
+def sink_of(target: Any, *, durable: Durable) -> Sink:
+    """Return where the bytes for what a caller passed go.
+
+    Raises:
+        ArgumentTypeError: it is nothing that can be written to.
+        SourceError: it cannot be created.
+    """
+    if isinstance(target, (str, bytes, os.PathLike)):
+        target = Place(path_text(target), remote=remote_of(target))
+    if isinstance(target, Place):
+        return target.sink(durable)
+    if isinstance(target, (FileSink, StreamSink, RemoteSink)):
+        return target
+    return StreamSink(target)

@@ -1,0 +1,145 @@
+"""What may be written over: the checks of a target, and a dry run's file that keeps nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import (
+    SourceError,
+    SourceNotFoundError,
+    SourceNotRegularError,
+    SourcePermissionError,
+    describe,
+)
+from ztensor.io.source.paths import absolute_path, is_url, path_text
+from ztensor.io.source.table import remote_of
+from ztensor.remote.upload import is_there, place_to_write, taken
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_MOST_LINKS = 40
+
+
+def shown(target: str) -> str:
+    """Return a target's name as part of a temporary's, cut to fit.
+
+    A file name has at most 255 bytes, and ours has some more beside.
+    """
+    base = os.path.basename(target).encode("utf-8", "surrogateescape")[:200]
+    return base.decode("utf-8", "ignore")
+
+
+def no_folder(path: str, folder: str) -> SourceNotFoundError:
+    """Return the error for a target whose folder is missing."""
+    if is_url(path):
+        return SourceNotFoundError(
+            "cannot write: this is a URL, and files are written to disk",
+            errno=errno.ENOENT,
+            file=path,
+        )
+    return SourceNotFoundError(
+        f"cannot write: the folder {describe(folder, 200)} does not exist; create it first",
+        errno=errno.ENOENT,
+        file=path,
+    )
+
+
+def require_free(path: Any, *, overwrite: bool, allowed_by: str | None = None) -> None:
+    """Refuse to write over what is there, unless that is allowed.
+
+    Args:
+        path: the target, also a URL of a store.
+        overwrite: whether it is allowed.
+        allowed_by: the option of the command that allows it, where that is who asks.
+
+    Raises:
+        UsageError: there is something at the path.
+        SourceError: a store could not be asked.
+    """
+    if overwrite:
+        return
+    remote = remote_of(path)
+    if os.path.lexists(path) if remote is None else is_there(remote):
+        error = taken(path_text(path))
+        if allowed_by is not None:
+            error.in_python = None
+            error.hint = f"{allowed_by} replaces it"
+        raise error
+
+
+def require_own_link(path: str) -> None:
+    """Refuse a link that another user put where everyone may put one, as Linux does by itself.
+
+    It does so where a file is opened through one (`fs.protected_symlinks`), but not to who finds
+    out where it leads, and puts a new file there.
+    """
+    for _ in range(_MOST_LINKS if hasattr(os, "geteuid") else 0):
+        try:
+            status = os.lstat(path)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISLNK(status.st_mode):
+            return
+        folder = os.stat(os.path.dirname(path) or os.curdir)
+        if folder.st_mode & stat.S_IWOTH and status.st_uid not in (os.geteuid(), folder.st_uid):
+            raise SourcePermissionError(
+                "cannot write: the target is a link of another user in a folder where everyone "
+                "may put one; remove it, or name the file it leads to",
+                errno=errno.EACCES,
+                file=path,
+            )
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+
+
+def require_place(target: str, path: str, *, is_followed: bool = True) -> None:
+    """Raise where something is at a target that is no file to be replaced."""
+    try:
+        mode = os.stat(target, follow_symlinks=is_followed).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+        return
+    raise SourceNotRegularError(
+        "cannot write",
+        file=path,
+        expected="a regular file, or nothing, at the target",
+        found="a folder" if stat.S_ISDIR(mode) else "a device or pipe",
+    )
+
+
+class Nowhere:
+    """A file object that takes bytes and keeps none: what a dry run writes to.
+
+    Args:
+        path: where the file would appear.
+        makes_folder: whether its folder would be made where it is missing.
+
+    Raises:
+        SourceError: none could: the folder is missing, or the target is not a regular file.
+    """
+
+    def __init__(self, path: Any, *, makes_folder: bool = False) -> None:
+        remote = remote_of(path)
+        path = path_text(path)
+        self.name = path
+        if remote is not None:
+            self.name = place_to_write(remote).name
+            return
+        target = os.path.realpath(absolute_path(path))
+        try:
+            require_place(target, path)
+        except OSError as error:
+            if isinstance(error, SourceError):
+                raise
+            raise SourceError.from_os(error, "cannot write", path) from error
+        folder = os.path.dirname(target)
+        if not os.path.isdir(folder) and (os.path.lexists(folder) or not makes_folder):
+            raise no_folder(path, folder)
+
+    def write(self, data: Buffer, /) -> int:
+        """Take bytes."""
+        return memoryview(data).nbytes

@@ -1,0 +1,192 @@
+"""What callers pass as the arrays and the shape of a tensor."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    LayoutError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+    describe,
+)
+from ztensor.io.frameworks import adapter_of
+from ztensor.spec.layout.elements import numpy_dtype, spell
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ztensor.spec.layout.base import Array
+
+
+def shape_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a caller's shape as a tuple of plain integers.
+
+    Raises:
+        ArgumentTypeError: it is no sequence of integers.
+        ArgumentValueError: a dimension is negative.
+    """
+    try:
+        dimensions = tuple(operator.index(dimension) for dimension in shape)
+    except TypeError as error:
+        raise ArgumentTypeError(
+            "a shape is a sequence of integers", found=describe(shape, 40)
+        ) from error
+    if any(dimension < 0 for dimension in dimensions):
+        raise ArgumentValueError("a shape has no negative dimensions", found=describe(dimensions))
+    return dimensions
+
+
+def no_mapping(tensors: object, of: str) -> ArgumentTypeError:
+    """Return the error for what somebody wants to save in place of a dict of tensors.
+
+    Args:
+        tensors: what was given.
+        of: what the mapping has as values.
+    """
+    error = ArgumentTypeError(
+        f"tensors must be a mapping from names to {of}", found=describe(tensors, 40)
+    )
+    if isinstance(tensors, (str, os.PathLike)):
+        error.hint = "the tensors come first, then the path"
+    elif hasattr(tensors, "state_dict"):
+        error.hint = "give its state_dict(); ztensor.torch.save_model(model, path) takes a model"
+    return error
+
+
+def no_tensor(value: object, expected: str) -> ArgumentTypeError:
+    """Return the error for a value that somebody wants to save under a name.
+
+    Args:
+        value: the value.
+        expected: what is saved.
+    """
+    error = ArgumentTypeError("the value is no tensor", expected=expected, found=kind_of(value))
+    if isinstance(value, Mapping):
+        error = ArgumentTypeError(
+            "the value is a dict of its own, and a file holds tensors by their names, not dicts",
+            found=describe(list(value)),
+        )
+        error.hint = (
+            "flatten it, one name for each tensor: "
+            '{f"{outer}.{inner}": tensor for inner, tensor in value.items()}; '
+            "or save_tree and load_tree keep dicts as they are, such as the state of an optimizer"
+        )
+    elif value is None or isinstance(value, (str, bytes, bool, int, float)):
+        error.hint = "plain values are kept as metadata, as attributes of the file"
+    return error
+
+
+def kind_of(value: object) -> str:
+    """Return the name of a value's class, with its module."""
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def as_array(role: object, value: Any) -> Array:
+    """Return what a caller passed as the array of a component.
+
+    Raises:
+        ArgumentTypeError: it is no array, or a sparse one.
+        NotRepresentableError: it is one that cannot be stored.
+    """
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise NotRepresentableError(
+            "a masked array has values that are not there; fill them with array.filled()"
+        )
+    array: Array
+    framework = adapter_of(value)
+    if framework is not None:
+        value = framework.stored(value)
+        if not isinstance(value, np.ndarray):
+            raise ArgumentTypeError(
+                f"the component {describe(role)} is sparse; Tensor.from_torch() and "
+                "Tensor.from_scipy() take all of it"
+            )
+    if isinstance(value, np.ndarray):
+        array = np.asarray(value)  # what a subclass changes ends here: a matrix is never flat
+    elif hasattr(value, "__array__") or isinstance(value, (bool, int, float, complex, list, tuple)):
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ArgumentTypeError(
+                f"the component {describe(role)} is no array: {error}", found=kind_of(value)
+            ) from error
+    else:
+        if role == "data":
+            raise no_tensor(value, "a NumPy array, or what numpy.asarray takes")
+        raise ArgumentTypeError(
+            f"the component {describe(role)} is no array",
+            expected="a NumPy array, or what numpy.asarray takes",
+            found=kind_of(value),
+        )
+    return array
+
+
+def as_index(role: str, value: Any) -> Array:
+    """Return what a caller passed as indices, as uint64.
+
+    Raises:
+        ArgumentTypeError: they are no integers.
+        LayoutError: one is negative.
+    """
+    array = as_array(role, value)
+    if array.size and array.dtype.kind not in "iu":
+        raise ArgumentTypeError(
+            f"{role} are indices", expected="an integer array", found=array.dtype.name
+        )
+    if array.size and array.dtype.kind == "i" and int(array.min()) < 0:
+        raise LayoutError(
+            "an index is negative",
+            reason=Reason.INDEX_RANGE,
+            component=role,
+            found=str(array.min()),
+        )
+    return array.astype(np.uint64, copy=False)
+
+
+def viewed_as(array: Array, name: str) -> Array:
+    """Return an array of plain bytes as elements of a type; one that has them already, as it is.
+
+    Raises:
+        ArgumentValueError: there is no such type, or the array has other elements.
+    """
+    storage = STORAGE_TYPES.get(name) or BY_LONG_NAME.get(name)
+    long_name = storage.long_name if storage is not None else name
+    logical = LOGICAL_TYPES.get(name)
+    if logical is not None:
+        long_name = logical.long_name
+    if array.dtype.name == long_name or spell(array.dtype)[0] == getattr(storage, "name", None):
+        return array
+    try:
+        target = numpy_dtype(long_name)
+    except (TypeError, UnsupportedError) as error:
+        raise ArgumentValueError(
+            "unknown dtype", expected=f"one of {', '.join(BY_LONG_NAME)}", found=describe(name)
+        ) from error
+    if array.dtype != np.uint8 or array.nbytes % target.itemsize:
+        raise ArgumentValueError(
+            "dtype differs from the array's; only plain bytes (uint8) can be taken as another type",
+            expected=array.dtype.name,
+            found=describe(name),
+        )
+    _, spelled = spell(target)
+    if spelled is not None and LOGICAL_TYPES[spelled].elements_per_storage > 1:
+        raise packed_elements(spelled)
+    return np.ascontiguousarray(array).reshape(-1).view(target)
+
+
+def packed_elements(type_name: str) -> ArgumentValueError:
+    """Return the error for plain bytes that are to be taken as packed elements."""
+    return ArgumentValueError(
+        f"pass the elements of {type_name!r} as an array of "
+        f"ml_dtypes.{LOGICAL_TYPES[type_name].long_name}; they are packed when they are written"
+    )

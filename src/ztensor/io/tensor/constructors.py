@@ -1,0 +1,377 @@
+"""Tensors from the arrays of other libraries and of quantized checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from ztensor.errors import ArgumentTypeError, describe
+from ztensor.io.frameworks import adapter
+from ztensor.io.tensor.arrays import as_array, as_index, shape_of
+from ztensor.spec.layout import View
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import scipy.sparse
+
+    from ztensor.typing import TensorLike, TorchTensor
+
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class Constructors:
+    """The ways to make a `Tensor` that are not its own arguments."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            components: Mapping[str, TensorLike] | TensorLike,
+            *,
+            shape: Sequence[int] | None = None,
+            format: str = "dense",
+            attributes: Mapping[str, object] | None = None,
+        ) -> None: ...
+
+        def require_valid(self) -> None:
+            """Raise where the components do not make what the format promises.
+
+            Raises:
+                LayoutError: a structural rule of the layout is broken.
+            """
+            ...
+
+    @classmethod
+    def from_scipy(
+        cls,
+        matrix: scipy.sparse.sparray | scipy.sparse.spmatrix,
+        *,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Return a sparse tensor over a SciPy sparse matrix or array.
+
+        CSR becomes `sparse_csr`; COO, of any number of dimensions, `sparse_coo`; every other kind
+        is converted to CSR. Values are shared with the matrix; indices become uint64.
+
+        Raises:
+            ArgumentTypeError: `matrix` is no SciPy sparse matrix.
+            NotRepresentableError: its element type cannot be stored.
+        """
+        return cls._stored(adapter("scipy").stored(matrix), attributes)
+
+    @classmethod
+    def from_torch(
+        cls, tensor: TorchTensor, *, attributes: Mapping[str, object] | None = None
+    ) -> Self:
+        """Return a torch tensor as one of ours: dense, `sparse_csr` or `sparse_coo`.
+
+        Elements are shared with tensors on the CPU and copied from other devices; sparse indices
+        become uint64.
+
+        Raises:
+            ArgumentTypeError: `tensor` is no torch tensor.
+            NotRepresentableError: it has no elements of its own, or its element type or layout
+                cannot be stored; the message says what would work.
+            MissingDependencyError: PyTorch is not installed.
+        """
+        return cls._stored(adapter("torch").stored(tensor), attributes)
+
+    @classmethod
+    def _stored(cls, value: Any, attributes: Mapping[str, object] | None) -> Self:
+        """Return what an adapter stores of a value, with attributes."""
+        if not isinstance(value, np.ndarray):
+            return cls(
+                value.components, shape=value.shape, format=value.format, attributes=attributes
+            )
+        return cls(value, attributes=attributes)
+
+    @classmethod
+    def csr(
+        cls,
+        values: TensorLike,
+        indices: TensorLike,
+        indptr: TensorLike,
+        shape: Sequence[int],
+        *,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Return a `sparse_csr` tensor from its three arrays; indices become uint64.
+
+        Raises:
+            LayoutError: the arrays do not make a matrix of that shape.
+        """
+        components = {
+            "indices": as_index("indices", indices),
+            "indptr": as_index("indptr", indptr),
+            "values": as_array("values", values).reshape(-1),
+        }
+        tensor = cls(components, shape=shape, format="sparse_csr", attributes=attributes)
+        tensor.require_valid()
+        return tensor
+
+    @classmethod
+    def coo(
+        cls,
+        values: TensorLike,
+        coords: TensorLike | Sequence[TensorLike],
+        shape: Sequence[int],
+        *,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Return a `sparse_coo` tensor; indices become uint64.
+
+        Args:
+            values: (nnz,) values.
+            coords: (ndim, nnz) indices, or one array for each axis.
+            shape: the logical shape.
+            attributes: the object's own key-value pairs.
+
+        Raises:
+            LayoutError: a coordinate lies outside the shape, or counts differ.
+        """
+        if not hasattr(coords, "__iter__"):
+            raise ArgumentTypeError(
+                "coords are an array, or one for each axis", found=describe(coords, 40)
+            )
+        axes = [as_index("coords", axis).reshape(-1) for axis in coords]
+        components = {
+            "coords": np.concatenate(axes) if axes else np.zeros(0, np.uint64),
+            "values": as_array("values", values).reshape(-1),
+        }
+        tensor = cls(components, shape=shape, format="sparse_coo", attributes=attributes)
+        tensor.require_valid()
+        return tensor
+
+    @classmethod
+    def quantize(
+        cls,
+        array: TensorLike,
+        recipe: str | None = None,
+        *,
+        attributes: Mapping[str, object] | None = None,
+        **scheme: Any,
+    ) -> Self:
+        """Return a `quantized_group` tensor that approximates a float array.
+
+        Without a recipe every element is rounded to the nearest of the steps between its group's
+        minimum and maximum; `dequantize()` gives the approximation back, with an error of at most
+        about half a step of each group.
+
+        Args:
+            array: (K, N) finite floats, of NumPy or torch; without a recipe groups run along K.
+            recipe: what to store: `gptq`, `awq`, `int8`, `nf4`, `mxfp4`, `nvfp4`, by the formulas
+                their projects publish; the first two only in how they are stored.
+            attributes: further attributes of the object.
+            scheme: `bits` (4), `group_size` (128; -1 for the whole axis), `packing`, `pack_axis`,
+                `group_axis`, `symmetric`, `scale_dtype`, `zeros` and more, and `block_size` of
+                `nf4`; see the page on quantized tensors.
+
+        Raises:
+            NotRepresentableError: the array cannot be quantized so.
+            ArgumentValueError: an unknown recipe, or a scheme that cannot work.
+        """
+        array = as_array("data", array)
+        from ztensor.quantization.recipes import quantize_as
+
+        components, own = quantize_as(array, recipe, **scheme)
+        return cls._quantized(View(array.shape, components, own), attributes)
+
+    @classmethod
+    def from_gptq(
+        cls,
+        qweight: TensorLike,
+        qzeros: TensorLike,
+        scales: TensorLike,
+        g_idx: TensorLike | None = None,
+        *,
+        bits: int = 4,
+        group_size: int | None = None,
+        checkpoint_format: str = "gptq",
+        attributes: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Return the tensors of a layer that GPTQ quantized as one; nothing is copied.
+
+        Args:
+            qweight: (in * bits / 32, out) words, usually int32.
+            qzeros: (groups, out * bits / 32) words.
+            scales: (groups, out) floats.
+            g_idx: (in,) the group of each row; not kept where groups are neighbours.
+            bits: bits of one weight.
+            group_size: rows in a group; by default what divides the rows evenly.
+            checkpoint_format: `"gptq"`, whose zero points are stored minus one, or `"gptq_v2"`.
+            attributes: further attributes of the object.
+
+        Returns:
+            A tensor of the shape (in, out): the transpose of a linear layer's weight.
+
+        Raises:
+            ArgumentValueError: the arrays do not make a layer.
+        """
+        arrays = {"qweight": qweight, "qzeros": qzeros, "scales": scales, "g_idx": g_idx}
+        how = {"bits": bits, "group_size": group_size, "checkpoint_format": checkpoint_format}
+        return cls._of_checkpoint("gptq", arrays, attributes, how)
+
+    @classmethod
+    def from_awq(
+        cls,
+        qweight: TensorLike,
+        qzeros: TensorLike,
+        scales: TensorLike,
+        *,
+        bits: int = 4,
+        group_size: int | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Return the tensors of a layer that AWQ quantized ("gemm") as one; nothing is copied.
+
+        Args:
+            qweight: (in, out * bits / 32) words, usually int32.
+            qzeros: (groups, out * bits / 32) words.
+            scales: (groups, out) floats.
+            bits: bits of one weight.
+            group_size: rows in a group; by default what divides the rows evenly.
+            attributes: further attributes of the object.
+
+        Returns:
+            A tensor of the shape (in, out): the transpose of a linear layer's weight.
+
+        Raises:
+            ArgumentValueError: the arrays do not make a layer.
+        """
+        arrays = {"qweight": qweight, "qzeros": qzeros, "scales": scales}
+        how = {"bits": bits, "group_size": group_size}
+        return cls._of_checkpoint("awq", arrays, attributes, how)
+
+    @classmethod
+    def from_int8(
+        cls,
+        weight: TensorLike,
+        absmax: TensorLike,
+        *,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Return int8 rows and their largest magnitudes, as bitsandbytes has them, as one.
+
+        Each element stands for `weight * absmax / 127`.
+
+        Args:
+            weight: (out, in) int8 (`CB`, or the layer's `weight`).
+            absmax: (out,) floats (`SCB`).
+            attributes: further attributes of the object.
+
+        Raises:
+            ArgumentValueError: the arrays do not fit each other.
+        """
+        return cls._of_checkpoint("int8", {"weight": weight, "absmax": absmax}, attributes)
+
+    @classmethod
+    def from_nf4(
+        cls,
+        weight: TensorLike,
+        absmax: TensorLike,
+        shape: Sequence[int],
+        *,
+        block_size: int = 64,
+        codebook: TensorLike | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Return 4-bit codes and their blocks' largest magnitudes, as bitsandbytes has them.
+
+        Each element stands for `codebook[code] * absmax`. Magnitudes that are quantized themselves
+        ("nested") have to be restored first; the page on quantized tensors shows how.
+
+        Args:
+            weight: bytes of two codes each, the first in the upper half.
+            absmax: one float for each block of the flattened weight.
+            shape: the weight's shape.
+            block_size: elements in a block.
+            codebook: (16,) floats (`quant_map`); those of NF4 by default.
+            attributes: further attributes of the object.
+
+        Raises:
+            ArgumentValueError: the arrays do not fit, or a block reaches into the next row.
+        """
+        arrays = {"weight": weight, "absmax": absmax, "codebook": codebook}
+        how = {"shape": shape_of(shape), "block_size": block_size}
+        return cls._of_checkpoint("nf4", arrays, attributes, how)
+
+    @classmethod
+    def from_mxfp4(
+        cls,
+        blocks: TensorLike,
+        scales: TensorLike,
+        *,
+        shape: Sequence[int] | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Return MXFP4 codes and their blocks' exponents as one; nothing is copied.
+
+        Each element stands for `e2m1 * 2**(scale - 127)`.
+
+        Args:
+            blocks: (..., N / 32, 16) or (..., N / 2) bytes of two codes each, the first in the
+                lower half.
+            scales: (..., N / 32) bytes, or float8_e8m0fnu.
+            shape: the weight's shape; by default (..., N), as the scales have it.
+            attributes: further attributes of the object.
+
+        Raises:
+            ArgumentValueError: the arrays do not fit each other.
+        """
+        how = {"shape": None if shape is None else shape_of(shape)}
+        return cls._of_checkpoint("mxfp4", {"blocks": blocks, "scales": scales}, attributes, how)
+
+    @classmethod
+    def from_nvfp4(
+        cls,
+        weight: TensorLike,
+        scales: TensorLike,
+        global_scale: TensorLike,
+        *,
+        shape: Sequence[int] | None = None,
+        attributes: Mapping[str, object] | None = None,
+    ) -> Self:
+        """Return NVFP4 codes and their two scales as one.
+
+        Each element stands for `e2m1 * (scale * global_scale)`.
+
+        Args:
+            weight: (..., N / 2) bytes of two codes each, the first in the lower half.
+            scales: (..., N / 16) float8_e4m3fn, or its bytes.
+            global_scale: one number, which scales are multiplied by; kept as float32. Where a
+                checkpoint divides by it, as compressed-tensors does, pass its reciprocal.
+            shape: the weight's shape; by default (..., N), as the scales have it.
+            attributes: further attributes of the object.
+
+        Raises:
+            ArgumentValueError: the arrays do not fit each other.
+        """
+        arrays = {"weight": weight, "scales": scales, "global_scale": global_scale}
+        how = {"shape": None if shape is None else shape_of(shape)}
+        return cls._of_checkpoint("nvfp4", arrays, attributes, how)
+
+    @classmethod
+    def _of_checkpoint(
+        cls,
+        recipe: str,
+        arrays: Mapping[str, TensorLike | None],
+        attributes: Mapping[str, object] | None,
+        how: Mapping[str, Any] = _NOTHING,
+    ) -> Self:
+        """Return what the function of `checkpoints` that a recipe is called by makes of arrays."""
+        from ztensor.quantization import checkpoints
+
+        given = {
+            role: None if array is None else as_array(role, array) for role, array in arrays.items()
+        }
+        return cls._quantized(getattr(checkpoints, recipe)(**given, **how), attributes)
+
+    @classmethod
+    def _quantized(cls, view: View, attributes: Mapping[str, object] | None) -> Self:
+        own = {**view.attributes, **(attributes or {})}
+        return cls(view.arrays, shape=view.shape, format="quantized_group", attributes=own)

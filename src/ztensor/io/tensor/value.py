@@ -1,0 +1,427 @@
+"""`Tensor`: one object in memory, with the components its layout needs."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    BufferExportError,
+    Reason,
+    UnsupportedError,
+    UsageError,
+    describe,
+)
+from ztensor.guard import foreign_bytes
+from ztensor.interactive import Shown
+from ztensor.io.frameworks import adapter
+from ztensor.io.protocols import DLPackExporter, to_buffer
+from ztensor.io.tensor.arrays import as_array, packed_elements, shape_of, viewed_as
+from ztensor.io.tensor.constructors import Constructors
+from ztensor.spec.layout import LAYOUTS, View
+from ztensor.spec.layout.base import Quantized
+from ztensor.spec.layout.elements import as_type, numpy_dtype, spell
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.model.shape import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from ztensor.spec.layout.base import Array
+    from ztensor.typing import (
+        JaxArray,
+        JaxDevice,
+        TensorLike,
+        TorchDevice,
+        TorchTensor,
+    )
+
+
+class Tensor(Constructors, DLPackExporter, Shown):
+    """One object: a shape, a layout and typed components.
+
+    Dense tensors have the component `data`; sparse and quantized ones several (1.2 section 3).
+    Arrays are kept as they are given, without a copy.
+
+    Args:
+        components: role to array; a plain array stands for `{"data": array}`.
+        shape: the logical shape; by default the shape of `data`.
+        dtype: the element type of the main component (`data`, `values`), short or long name.
+            Needed only where its array holds plain bytes (uint8) that are to be taken as it.
+        format: the layout's name; any name may be used, unknown ones are stored as they are.
+        type: the logical type of the main component, where its array holds storage elements,
+            such as `"f8_e4m3fn"` over uint8.
+        attributes: the object's own key-value pairs.
+
+    Attributes:
+        components: role to array, read-only mapping.
+        shape: the logical shape; also equal to the list of it.
+        format: the layout's name.
+        dtype: long name of the main component's storage type, such as `float32`; that of the
+            first component where the layout is unknown.
+        type: name of its logical type, or None.
+        attributes: the object's key-value pairs; empty where there are none.
+
+    Raises:
+        ArgumentTypeError: a component is not an array.
+        ArgumentValueError: shape or dtype cannot be true of the arrays.
+    """
+
+    __slots__ = ("_declared_type", "attributes", "components", "format", "shape")
+
+    def __init__(
+        self,
+        components: Mapping[str, TensorLike] | TensorLike,
+        *,
+        shape: Sequence[int] | None = None,
+        dtype: str | None = None,
+        format: str = "dense",  # the specification's word
+        type: str | None = None,  # the specification's word
+        attributes: Mapping[str, object] | None = None,
+    ) -> None:
+        if not hasattr(components, "items"):
+            components = {"data": components}
+        arrays = {str(role): as_array(role, array) for role, array in components.items()}
+        if not (isinstance(format, str) and isinstance(type, str | None)):
+            raise ArgumentTypeError(
+                "format and type are text",
+                found=describe(type if isinstance(format, str) else format),
+            )
+        layout = LAYOUTS.get(format)
+        main = arrays.get(layout.main_role) if layout is not None else None
+        if dtype is not None and main is not None and layout is not None:
+            main = arrays[layout.main_role] = viewed_as(main, dtype)
+        if shape is None:
+            if main is None or format != "dense":
+                raise ArgumentValueError(f"a {describe(format)} tensor needs its shape")
+            shape = main.shape
+        self.shape: tuple[int, ...] = Shape(shape_of(shape))
+        self.format: str = str(format)
+        self.components: Mapping[str, Array] = types.MappingProxyType(arrays)
+        self.attributes: Mapping[str, object] = dict(attributes or {})
+        self._declared_type = type
+        if type is not None and main is not None and layout is not None:
+            arrays[layout.main_role] = self._with_type(main, type)
+
+    def _with_type(self, main: Array, name: str) -> Array:
+        logical = LOGICAL_TYPES.get(name)
+        storage, spelled = spell(main.dtype)
+        if logical is None:  # unknown types are stored beside the storage elements
+            if spelled is not None:
+                raise ArgumentValueError(
+                    "an unknown logical type needs plain storage elements",
+                    expected=f"one of {', '.join(BY_LONG_NAME)}",
+                    found=main.dtype.name,
+                )
+            self._declared_type = None if name == storage else name
+            return main
+        self._declared_type = None
+        if spelled == name:
+            return main
+        if storage != logical.dtype or spelled is not None:
+            raise ArgumentValueError(
+                f"the logical type {name!r} is defined on other storage elements",
+                expected=STORAGE_TYPES[logical.dtype].long_name,
+                found=main.dtype.name,
+                section="1.2 section 2, Logical types",
+            )
+        if logical.elements_per_storage > 1:
+            raise packed_elements(name)
+        target = numpy_dtype(logical.long_name)
+        if logical.storage_per_element == 1:
+            return main.view(target)
+        flat = np.ascontiguousarray(main).reshape(-1).view(target)
+        with contextlib.suppress(ValueError):  # as many elements, in a shape that NumPy holds
+            return flat.reshape(self.shape)
+        return flat
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy by value, so that workers can hand tensors back."""
+        view = View(self.shape, dict(self.components), self.attributes)
+        return tensor_of, (view, self.format, self._declared_type)
+
+    # --- What it is -------------------------------------------------------------------------
+
+    @property
+    def main_component(self) -> Array | None:
+        """Return the component that holds the elements: `data`, `values`, `packed_weight`.
+
+        Where the layout is unknown, and only it tells which, the first component by its role, as
+        components are ordered in files.
+        """
+        layout = LAYOUTS.get(self.format)
+        if layout is None:
+            return self.components[min(self.components)] if self.components else None
+        return self.components.get(layout.main_role)
+
+    @property
+    def dtype(self) -> str | None:
+        """Return the long name of the main component's storage type, or None."""
+        main = self.main_component
+        return None if main is None else STORAGE_TYPES[spell(main.dtype)[0]].long_name
+
+    @property
+    def type(self) -> str | None:
+        """Return the name of the main component's logical type, or None."""
+        main = self.main_component
+        if self._declared_type is not None or main is None:
+            return self._declared_type
+        return spell(main.dtype)[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all components in memory."""
+        return sum(array.nbytes for array in self.components.values())
+
+    def __repr__(self) -> str:
+        """Return shape, layout and types; never the values."""
+        kind = self.type or self.dtype
+        return f"Tensor(shape={self.shape}, format={describe(self.format)}, type={kind!r})"
+
+    # --- Values -----------------------------------------------------------------------------
+
+    def _view(self) -> View:
+        return View(self.shape, self.components, self.attributes)
+
+    def require_valid(self) -> None:
+        """Raise where the components do not make what the format promises.
+
+        Raises:
+            LayoutError: a structural rule of the layout is broken.
+        """
+        layout = LAYOUTS.get(self.format)
+        if layout is not None:
+            with foreign_bytes("the tensor"):
+                layout.require_valid(self._view())
+
+    def numpy(self) -> Array:
+        """Return a dense tensor as an array of its shape, without a copy.
+
+        bfloat16, fp8 and fp4 come as the types of ml_dtypes, complex as complex.
+
+        Raises:
+            UsageError: the tensor is not dense; the message says what to call.
+            LayoutError: the data does not have the shape's number of elements.
+        """
+        if self.format != "dense":
+            raise UsageError(
+                f"a {describe(self.format)} tensor is no plain array; use "
+                + ("to_dense(), to_scipy()" if "sparse" in self.format else "dequantize()")
+                + " or .components"
+            )
+        if self._declared_type is not None and "data" in self.components:
+            have, need = self.components["data"].size, element_count(self.shape)
+            if have != need:
+                raise UnsupportedError(
+                    "the logical type is unknown and packs its elements; "
+                    "the flat storage elements are in .components['data']",
+                    reason=Reason.UNKNOWN_TYPE,
+                    expected=f"one of {', '.join(LOGICAL_TYPES)}",
+                    found=describe(self._declared_type),
+                    section="1.2 section 2, Logical types",
+                )
+        with foreign_bytes("the tensor"):
+            return LAYOUTS["dense"].to_dense(self._view())
+
+    def __array__(  # NumPy calls it with these, by position
+        self,
+        dtype: Any = None,
+        copy: bool | None = None,  # noqa: FBT001
+    ) -> Array:
+        """Return `numpy()` for `np.asarray`; sparse and quantized tensors are not expanded."""
+        array = self.numpy()
+        return as_type(array, dtype, copy=bool(copy))
+
+    def _exported(self) -> Array:
+        try:
+            return self.numpy()
+        except UsageError as error:  # not dense: the protocols ask for a BufferError
+            raise BufferExportError(error.message) from error
+
+    def __buffer__(self, flags: int) -> memoryview:
+        """Return the array of a dense tensor for `memoryview(tensor)`, from Python 3.12 on.
+
+        Raises:
+            BufferExportError: the tensor is not dense, or the protocol has no word for its
+                elements: bfloat16, fp8, fp4; also a `BufferError`.
+        """
+        del flags  # the interpreter checks them against the view
+        return to_buffer(self._exported())
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """Return NumPy's description of the memory, where it can name the elements.
+
+        Raises:
+            AttributeError: there is none: not dense, a type of ml_dtypes, or not in one piece.
+        """
+        array = self.numpy() if self.format == "dense" else None
+        # An address does not keep memory alive: it must be that of a component.
+        if (
+            array is None
+            or array.dtype.isbuiltin == 2
+            or not np.may_share_memory(array, self.components["data"])
+        ):
+            raise AttributeError("__array_interface__")
+        return array.__array_interface__
+
+    def to_dense(self) -> Array:
+        """Return the logical array of any known layout.
+
+        Dense tensors give their array, sparse ones a new array with zeros filled in (values at
+        one position are added up, as SciPy and PyTorch do), quantized ones `dequantize()`.
+
+        Raises:
+            UnsupportedError: the layout has no known dense value.
+            LayoutError: a structural rule of the layout is broken.
+            LimitError: the array does not fit into memory.
+        """
+        if self.format == "dense":
+            return self.numpy()
+        layout = LAYOUTS.get(self.format)
+        if layout is None:
+            raise UnsupportedError(
+                "the layout is unknown, so there is no dense value; its parts are in .components",
+                reason=Reason.UNKNOWN_LAYOUT,
+                expected=f"one of {', '.join(LAYOUTS)}",
+                found=describe(self.format),
+            )
+        with foreign_bytes("the tensor"):
+            return layout.to_dense(self._view())
+
+    def torch(self, *, device: TorchDevice = "cpu") -> TorchTensor:
+        """Return a dense tensor as a `torch.Tensor`, a sparse one as a sparse one.
+
+        On the CPU memory is shared, but for arrays torch has no tensors for, which are copied:
+        read-only and byte-swapped ones, those of negative strides, and packed 4-bit elements.
+
+        Args:
+            device: a name such as `"cuda"`, a number, or a `torch.device`.
+
+        Raises:
+            ArgumentValueError: torch knows no device of that name.
+            UsageError: the tensor is neither dense nor sparse; the message says what to call.
+            UnsupportedError: torch has no such element type, cannot hold the shape, or has no such
+                device here.
+            LimitError: the device cannot hold it.
+            LayoutError: a structural rule of the layout is broken.
+            MissingDependencyError: PyTorch is not installed.
+        """
+        return adapter("torch").value_of(self, device=device)
+
+    def dequantize(self, dtype: npt.DTypeLike = "float32", *, threads: int | None = None) -> Array:
+        """Return the weights that a `quantized_group` or `gguf` tensor stands for; a new array.
+
+        `ztensor.torch.dequantize` does the same for torch and its devices.
+
+        Args:
+            dtype: `float32`, `float64`, `float16` or `bfloat16`; the arithmetic is done in
+                float32; that of `quantized_group` in float64 where that is asked for.
+            threads: how many to use; by default `ZTENSOR_NUM_THREADS`, or the cores.
+
+        Raises:
+            UsageError: the tensor is not quantized.
+            ArgumentValueError: another `dtype`.
+            LayoutError: attributes or sizes do not make a quantization.
+            UnsupportedError: this release does not know the scheme, or the type of blocks.
+            LimitError: the array does not fit into memory.
+        """
+        layout = LAYOUTS.get(self.format)
+        if not isinstance(layout, Quantized):
+            raise UsageError(
+                "this is for quantized tensors", found=f"format {describe(self.format)}"
+            )
+        return layout.dequantize(self._view(), dtype=dtype, threads=threads)
+
+    def integers(self) -> Array:
+        """Return the packed integers of a `quantized_group` tensor, one byte each; a new array.
+
+        They are uint8, int8 where the attribute `signed` is true; codes of other elements come as
+        they are stored.
+
+        Raises:
+            UsageError: the tensor is not quantized.
+            LayoutError: attributes or sizes do not make a group quantization.
+            UnsupportedError: the attributes name a scheme this release does not know.
+            LimitError: the array does not fit into memory.
+        """
+        from ztensor.quantization.dequantizing import integers_of_view
+
+        integers: Array = integers_of_view(groups_of(self))
+        return integers.reshape(self.shape)
+
+    def jax(self, *, device: JaxDevice | None = None) -> JaxArray | Any:
+        """Return the tensor as a `jax.Array`, or as `BCOO` or `BCSR` where it is sparse.
+
+        In the CPU's memory it may share that of this tensor: write to neither.
+
+        Args:
+            device: a `jax.Device` or a name such as `"cpu"`; JAX's default by default.
+
+        Raises:
+            NotRepresentableError: JAX cannot hold the elements as they are, such as 64-bit ones
+                while `jax_enable_x64` is not set.
+            UsageError: JAX has no value for the layout; the message says what to call.
+            LayoutError: a structural rule of the layout is broken.
+            MissingDependencyError: JAX is not installed.
+        """
+        return adapter("jax").value_of(self, device=device)
+
+    def to_scipy(self) -> Any:
+        """Return a sparse tensor as `scipy.sparse.csr_array` or `coo_array`.
+
+        What was read from a file of SciPy's that holds another kind (`scipy.sparse_csc` and its
+        like) becomes an array of that kind. Values are shared with this tensor; indices are
+        converted to int64. Everything is checked first, since SciPy reads out of bounds where
+        indices lie.
+
+        Raises:
+            UsageError: the tensor is not sparse.
+            LayoutError: a structural rule of the layout is broken.
+            NotRepresentableError: SciPy has no such element type.
+            MissingDependencyError: SciPy is not installed.
+        """
+        return adapter("scipy").value_of(self)
+
+
+def tensor_of(view: View, layout_name: str, declared_type: str | None) -> Tensor:
+    """Return a tensor over components that were decoded and checked.
+
+    Args:
+        view: the components.
+        layout_name: the object's format.
+        declared_type: the logical type it says, where that is unknown here.
+    """
+    tensor = Tensor.__new__(Tensor)
+    tensor.shape = Shape(view.shape)
+    tensor.format = layout_name
+    tensor.components = types.MappingProxyType(dict(view.arrays))
+    tensor.attributes = dict(view.attributes)
+    tensor._declared_type = declared_type
+    return tensor
+
+
+def groups_of(tensor: Tensor) -> View:
+    """Return the components of a `quantized_group` tensor, or of one as that, of another shape.
+
+    Raises:
+        UsageError: it is of another layout.
+    """
+    if tensor.format == "zt.quant_group/1":
+        from ztensor.quantization.group_profiles import QUANT_GROUP
+
+        return QUANT_GROUP.as_groups(tensor._view())
+    if tensor.format != "quantized_group":
+        raise UsageError(
+            "this is for quantized_group tensors; those of gguf have dequantize()",
+            found=f"format {describe(tensor.format)}",
+        )
+    return View(tensor.shape, tensor.components, tensor.attributes)

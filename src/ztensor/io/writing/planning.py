@@ -1,0 +1,260 @@
+"""What a caller passes, as the manifest will say it: before a byte of it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    LayoutError,
+    NotRepresentableError,
+    Reason,
+    UnsupportedError,
+    describe,
+)
+from ztensor.io.frameworks import TypedAdapter, adapter_beside, adapter_of
+from ztensor.io.tensor import Tensor, no_tensor, shape_of
+from ztensor.spec.layout import LAYOUTS, View
+from ztensor.spec.layout.dense import Dense
+from ztensor.spec.layout.elements import numpy_dtype, spell
+from ztensor.spec.layout.sparse_once import require_entries_once
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.model.rules import FORM_1, Form
+
+if TYPE_CHECKING:
+    from ztensor.spec.layout.base import Array
+
+
+def stored_value(data: Any) -> Array | Tensor:
+    """Return what a caller wants to write as an array or a tensor.
+
+    Raises:
+        ArgumentTypeError: it is neither, nor a value of a framework.
+        NotRepresentableError: it is a value that cannot be stored.
+    """
+    framework = adapter_of(data)
+    if framework is not None:
+        return framework.stored(data)
+    if isinstance(data, Mapping) and "data" not in data:
+        raise no_tensor(data, "a Tensor, or an array")
+    return data if isinstance(data, Tensor) else Tensor(data)
+
+
+def plan_of(
+    value: Array | Tensor, attributes: Mapping[str, object] | None, form: Form = FORM_1
+) -> tuple[TensorObject, Mapping[str, Array]]:
+    """Return the object as the manifest will have it, and the array of each component.
+
+    Places, lengths and digests come later.
+
+    Args:
+        value: what is written.
+        attributes: its attributes; by default a tensor's own.
+        form: what blobs of the file are like.
+
+    Raises:
+        LayoutError: the tensor breaks a rule of its layout.
+        NotRepresentableError: an element type cannot be stored.
+        ArgumentValueError: the tensor has no components.
+    """
+    if isinstance(value, np.ndarray) and not attributes:  # nothing can be wrong but its elements
+        storage, logical = spell(value.dtype)
+        component = Component(storage, 0, 0, logical)
+        return TensorObject(value.shape, "dense", {"data": component}), {"data": value}
+    tensor = value if isinstance(value, Tensor) else Tensor(value)
+    tensor = with_indices(tensor, form.indices)
+    tensor.require_valid()
+    if form.is_exact:
+        require_once(tensor)
+    components = {}
+    layout = LAYOUTS.get(tensor.format)
+    for role in sorted(tensor.components, key=lambda text: text.encode("utf-8", "replace")):
+        storage, logical = spell(tensor.components[role].dtype)
+        if layout is not None and role == layout.main_role:
+            logical = tensor.type
+        components[role] = Component(storage, 0, 0, logical)
+        # Bits of no element: the shape of a dense tensor says which, in 2.x indices do as well.
+        is_told = tensor.format == "dense" and role == "data"
+        if form.is_exact and tensor.format in ("sparse_csr", "sparse_coo"):
+            is_told = role == "values"
+        if not is_told:
+            _require_whole_bytes(role, tensor.components[role].size, components[role])
+    if tensor.format == "dense" and tensor.type not in (None, *LOGICAL_TYPES):
+        pass  # an unknown logical type may pack its elements: no size equation holds
+    elif tensor.format == "dense":
+        Dense().flat(View(tensor.shape, tensor.components, {}))  # the size equation
+    if not components and tensor.format in LAYOUTS:
+        raise ArgumentValueError("the tensor has no components")
+    given = attributes_of(tensor.attributes if attributes is None else attributes)
+    return TensorObject(tensor.shape, tensor.format, components, given or None), tensor.components
+
+
+def plan_of_stream(
+    shape: Sequence[int], dtype: Any, attributes: Mapping[str, object] | None
+) -> tuple[TensorObject, np.dtype[Any]]:
+    """Return a dense object that comes in pieces as the manifest will have it, and its elements.
+
+    Raises:
+        ArgumentValueError: there is no such element type.
+        ArgumentTypeError: the shape is not a sequence of integers.
+        NotRepresentableError: the element type cannot be stored.
+    """
+    element = element_type(dtype)
+    storage, logical = spell(element)
+    components = {"data": Component(storage, 0, 0, logical)}
+    given = attributes_of(attributes) or None
+    return TensorObject(shape_of(shape), "dense", components, given), element
+
+
+def _require_whole_bytes(role: str, count: int, component: Component) -> None:
+    """Raise where packed elements leave a part of a byte: only a dense shape says which are real.
+
+    Raises:
+        NotRepresentableError: they do.
+    """
+    packed = component.logical
+    if packed is not None and count % packed.elements_per_storage:
+        raise NotRepresentableError(
+            f"outside dense tensors {packed.long_name} elements must fill whole bytes; append a "
+            "zero, store them as float8_e4m3fn, or sparse values in version 2.1",
+            component=role,
+            expected=f"a multiple of {packed.elements_per_storage} elements",
+            found=str(count),
+        )
+
+
+def with_indices(tensor: Tensor, types: Sequence[str]) -> Tensor:
+    """Return the tensor with its index components as u64, unless all are of one of some types.
+
+    Args:
+        tensor: the tensor.
+        types: those that indices may have in the file: u64, and perhaps others.
+
+    Raises:
+        LayoutError: they are no integers, or one is negative.
+    """
+    layout = LAYOUTS.get(tensor.format)
+    indices = () if layout is None else layout.index_roles
+    arrays = dict(tensor.components)
+    found = {arrays[role].dtype for role in indices if role in arrays}
+    if len(found) == 1 and found.pop() in [
+        numpy_dtype(STORAGE_TYPES[one].long_name) for one in types
+    ]:
+        return tensor
+    for role in indices:
+        if role in arrays and arrays[role].dtype != np.uint64:
+            if arrays[role].size and arrays[role].dtype.kind not in "iu":
+                raise LayoutError(
+                    "indices are integers",
+                    reason=Reason.INDEX_DTYPE,
+                    component=role,
+                    found=arrays[role].dtype.name,
+                )
+            if arrays[role].size and int(arrays[role].min()) < 0:
+                tensor.require_valid()  # says where; a negative number is no uint64
+            arrays[role] = arrays[role].astype(np.uint64)
+    if all(arrays[role] is array for role, array in tensor.components.items()):
+        return tensor
+    return Tensor(
+        arrays,
+        shape=tensor.shape,
+        format=tensor.format,
+        type=tensor.type,
+        attributes=tensor.attributes,
+    )
+
+
+def require_once(tensor: Tensor) -> None:
+    """Raise where a position of a sparse tensor comes twice, or the columns of a row do not rise.
+
+    Raises:
+        NotRepresentableError: so it is.
+    """
+    if tensor.format not in ("sparse_csr", "sparse_coo") or not tensor.shape:
+        return  # without a dimension there are no positions
+    try:
+        require_entries_once(tensor.format, View(tensor.shape, tensor.components, {}))
+    except LayoutError as error:
+        wrong = NotRepresentableError(
+            f"{error.message}, which 2.x has not",
+            component=error.component,
+            expected=error.expected,
+            found=error.found,
+            section=error.section,
+        )
+        wrong.hint = "add up what is there twice, and sort (in SciPy sum_duplicates())"
+        raise wrong from error
+
+
+def element_type(dtype: Any) -> np.dtype[Any]:
+    """Return the element type a caller named, in native byte order.
+
+    Raises:
+        ArgumentValueError: there is none of that name.
+        NotRepresentableError: it is one of a framework that cannot be stored.
+    """
+    framework = adapter_beside(dtype)
+    named = framework.element_type(dtype) if isinstance(framework, TypedAdapter) else None
+    if named is not None:
+        return named
+    if isinstance(dtype, str):
+        storage, logical = STORAGE_TYPES.get(dtype), LOGICAL_TYPES.get(dtype)
+        if storage is not None:
+            return numpy_dtype(storage.long_name)
+        if logical is not None:
+            return numpy_dtype(logical.long_name)
+    try:
+        found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        return found.newbyteorder("=")
+    except (TypeError, ValueError, UnsupportedError) as error:
+        raise ArgumentValueError(
+            "unknown element type",
+            expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",
+            found=describe(dtype, 40),
+        ) from error
+
+
+def attributes_given(
+    metadata: Mapping[str, object] | None, attributes: Mapping[str, object] | None
+) -> Mapping[str, object] | None:
+    """Return a file's attributes, which safetensors calls metadata: callers use one of the words.
+
+    Raises:
+        ArgumentValueError: they use both.
+    """
+    if metadata is not None and attributes is not None:
+        raise ArgumentValueError("metadata and attributes are the same; pass only one")
+    return attributes if metadata is None else metadata
+
+
+def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] | None:
+    """Return a caller's attributes as a dict of our own.
+
+    Raises:
+        ArgumentTypeError: they are no mapping.
+    """
+    if attributes is None or isinstance(attributes, Mapping):
+        return None if attributes is None else dict(attributes)
+    raise ArgumentTypeError("attributes are a mapping", found=describe(attributes, 40))
+
+
+def aligned(form: Form, alignment: int | None, version: str) -> Form:
+    """Return a form with the alignment a caller asks for; None for its own.
+
+    Raises:
+        ArgumentValueError: the version has no such alignment.
+    """
+    if alignment is None:
+        return form
+    if type(alignment) is not int or alignment not in form.alignments:
+        raise ArgumentValueError(
+            f"blobs of a file of version {version} begin elsewhere",
+            expected=f"alignment of {' or '.join(map(str, form.alignments))}",
+            found=describe(alignment, 40),
+        )
+    return form._replace(alignment=alignment)

@@ -1,0 +1,153 @@
+"""All tensors of a dict into one file: the mirror of `loading.py`."""
+
+from __future__ import annotations
+
+import io
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.arguments import require_choice, require_function
+from ztensor.errors import ArgumentTypeError, NotRepresentableError, describe
+from ztensor.io.tensor import no_mapping
+from ztensor.io.writing.planning import attributes_given
+from ztensor.io.writing.writer import Writer
+from ztensor.spec.digest import ALGORITHMS
+from ztensor.spec.layout.elements import blocks, spell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ztensor.spec.layout.base import Array
+
+
+def save_all(
+    tensors: Mapping[str, Any],
+    target: Any,
+    metadata: Mapping[str, object] | None,
+    progress: Callable[[int, int], None] | None = None,
+    deduplicate: str | bool = "memory",  # noqa: FBT001  # one of three words
+    **options: Any,
+) -> dict[str, str]:
+    """Write a whole dict in order of its names; return which names share whose bytes.
+
+    Args:
+        tensors: names to NumPy arrays or `Tensor`s, all in memory until this returns.
+        target: a path, or a file object open for writing bytes.
+        metadata: key-value pairs of the file.
+        progress: called with the bytes of tensors written so far and of all of them.
+        deduplicate: "memory", "content" or False; see `ztensor.numpy.save_file`.
+        options: of `ztensor.Writer`.
+
+    Raises:
+        NotRepresentableError: a tensor cannot be held by the version.
+        ArgumentTypeError: `tensors` is no mapping.
+        ArgumentValueError: an argument has an unknown value.
+        SourceError: the file could not be written. What was there before still is.
+    """
+    require_choice("deduplicate", deduplicate, ("memory", "content", False))
+    require_function("progress", progress)
+    if not hasattr(tensors, "items"):
+        raise no_mapping(tensors, "arrays")
+    total = done = 0
+    if progress is not None:
+        total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
+    names = _in_order(tensors)
+    stored = _Stored(tensors, by_content=deduplicate == "content") if deduplicate else None
+    with Writer(target, attributes=metadata, format="zt", **options) as writer:
+        for name in names:
+            value = tensors[name]
+            alias = None
+            if stored is not None and type(value) is np.ndarray:
+                alias = stored.alias_of(name, value)
+            if alias is None:
+                writer.write(name, value)
+            else:
+                writer.share(name, alias)
+            if progress is not None:
+                done += getattr(value, "nbytes", 0)
+                progress(done, total)
+    return writer.shared
+
+
+def saved_bytes(
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, object] | None,
+    *,
+    attributes: Mapping[str, object] | None,
+    **options: Any,
+) -> bytes:
+    """Return the file of a whole dict; see `save_all` and `attributes_given`."""
+    buffer = io.BytesIO()
+    save_all(tensors, buffer, attributes_given(metadata, attributes), **options)
+    return buffer.getvalue()
+
+
+def _in_order(tensors: Mapping[str, Any]) -> list[str]:
+    for kind in set(map(type, tensors)):
+        if not issubclass(kind, str):
+            wrong = next(name for name in tensors if not isinstance(name, str))
+            raise ArgumentTypeError("an object's name is text", found=describe(wrong))
+    return sorted(tensors)  # by code points, which is by UTF-8 bytes
+
+
+class _Stored:
+    """Finds arrays that are stored already, under another name.
+
+    Most arrays differ from all others of their shape and type in the first element. Only where
+    they do not, it is asked where they are in memory, or what is in them, which takes longer.
+
+    Args:
+        tensors: what is saved.
+        by_content: whether arrays of equal bytes are one; else those over the same memory.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], *, by_content: bool) -> None:
+        self._tensors = tensors
+        self._by_content = by_content
+        # A mapping may make its arrays when asked: the address of one that is gone says nothing.
+        self._is_kept = by_content or isinstance(tensors, dict)
+        self._references: dict[str, weakref.ref[Array]] = {}
+        self._firsts: dict[object, str] = {}
+        self._alike: dict[object, dict[object, str]] = {}
+
+    def alias_of(self, name: str, array: Array) -> str | None:
+        """Return the name under which an array is stored, or None; then it will be as `name`."""
+        if not array.size or array.dtype.hasobject:
+            return None
+        if not self._is_kept:
+            self._references[name] = weakref.ref(array)
+        dtype = array.dtype.newbyteorder("=") if self._by_content else array.dtype
+        element = array.item(0)
+        look = array.shape, dtype, element if element == element else "NaN"
+        first = self._firsts.setdefault(look, name)
+        if first is name:
+            return None
+        if look not in self._alike:
+            earlier = self._array(first)
+            self._alike[look] = {} if earlier is None else {self._identity(earlier): first}
+        alike, identity = self._alike[look], self._identity(array)
+        alias = alike.get(identity)
+        if alias is not None and self._array(alias) is not None:
+            return alias
+        alike[identity] = name
+        return None
+
+    def _array(self, name: str) -> Array | None:
+        """Return an array that is stored, or None where it is gone."""
+        array: Array | None = self._tensors[name] if self._is_kept else self._references[name]()
+        return array
+
+    def _identity(self, array: Array) -> object:
+        """Return what arrays of one shape and type have in common that are stored once."""
+        if not self._by_content:
+            return array.__array_interface__["data"][0], array.strides
+        try:
+            spell(array.dtype)
+        except NotRepresentableError:
+            return object()  # equal to nothing: the writer says what is wrong, with the name
+        hasher = ALGORITHMS["sha256"].hasher()
+        for block in blocks(array):
+            hasher.update(block)
+        return hasher.hexdigest()

@@ -1,0 +1,279 @@
+"""One dense object that comes in pieces."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import numpy as np
+
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ClosedError,
+    UsageError,
+    describe,
+)
+from ztensor.io.frameworks import adapter_of
+from ztensor.io.tensor import Tensor
+from ztensor.io.writing.blob import Blob, BlobOptions, FrameBlob, write_component
+from ztensor.io.writing.compressing import Compressor
+from ztensor.io.writing.frames import frames_of
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.layout.elements import blocks, require_written_bools
+from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
+from ztensor.spec.model.manifest import TensorObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.io.source.sink import Sink
+    from ztensor.io.writing.compressing import Compression
+    from ztensor.io.writing.writer import Writer
+    from ztensor.spec.layout.base import Array
+    from ztensor.spec.model.manifest import Component
+    from ztensor.threads.pool import Crew
+    from ztensor.typing import TensorLike
+
+# What comes in pieces is held up to here, as only its end tells whether compressing it saves.
+_MOST_HELD_BYTES = 4 << 20
+
+
+class ObjectSink:
+    """Takes one dense object's elements in pieces; made by `Writer.stream`.
+
+    Attributes:
+        name: the object's name.
+        shape: its shape.
+        dtype: the element type that pieces must have.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        name: str,
+        plan: TensorObject,
+        dtype: np.dtype[Any],
+        blob: StreamBlob,
+        end: Callable[[str, TensorObject], None],
+    ) -> None:
+        self.name = name
+        self.shape: tuple[int, ...] = plan.shape
+        self.dtype = dtype
+        self._writer = writer
+        self._plan = plan
+        self._blob = blob
+        self._end = end
+        self._missing = element_count(plan.shape)
+        self._is_open = True
+
+    def write(self, piece: TensorLike, *, flat: bool = False) -> None:
+        """Store the next rows: an array of shape `(k, *shape[1:])`, or one row of `shape[1:]`.
+
+        Args:
+            piece: a NumPy array or a torch tensor of the object's element type, in any byte order
+                and memory order. It may be changed when this has returned.
+            flat: True takes any shape as so many elements in C order, wherever rows begin.
+
+        Raises:
+            ArgumentTypeError: the piece has another element type.
+            ArgumentValueError: it is no run of whole rows, or there are more elements than the
+                shape has. Nothing of it is stored, and the sink stays open.
+            FormatError: a bool for a file of 2.x is neither 0 nor 1.
+            ClosedError: the sink or its writer is closed.
+            SourceError: the bytes could not be stored. The writer is then aborted.
+        """
+        self._require_open()
+        array = self._array_of(piece)
+        if not flat:
+            self._require_rows(array.shape)
+        if array.size > self._missing:
+            raise ArgumentValueError(
+                "there are more elements than the shape has",
+                object_name=self.name,
+                expected=f"at most {self._missing} more",
+                found=str(array.size),
+            )
+        packed = LOGICAL_TYPES.get(self._plan.components["data"].type or "")
+        if (
+            packed is not None
+            and packed.elements_per_storage > 1
+            and (array.size % packed.elements_per_storage and array.size != self._missing)
+        ):
+            raise ArgumentValueError(
+                "a piece of packed elements must fill whole bytes",
+                object_name=self.name,
+                expected=f"a multiple of {packed.elements_per_storage} elements",
+                found=str(array.size),
+            )
+        if self._writer.draft.emitter.form.is_exact:
+            require_written_bools({"data": array})
+        try:
+            for block in blocks(array):
+                self._blob.write(block)
+        except BaseException:
+            self._is_open = False
+            self._writer.abort()
+            raise
+        self._missing -= array.size
+
+    def _array_of(self, piece: Any) -> Array:
+        framework = adapter_of(piece)
+        if framework is not None:
+            piece = framework.stored(piece)
+        if isinstance(piece, Tensor):
+            piece = piece.numpy()
+        try:
+            array = np.asarray(piece)
+        except (TypeError, ValueError) as error:
+            raise ArgumentTypeError(
+                "the piece is no array", object_name=self.name, found=describe(piece, 40)
+            ) from error
+        if array.dtype.newbyteorder("=") != self.dtype:
+            raise ArgumentTypeError(
+                "the piece has another element type",
+                object_name=self.name,
+                expected=self.dtype.name,
+                found=array.dtype.name,
+            )
+        return array
+
+    def _require_rows(self, found: tuple[int, ...]) -> None:
+        """Raise where a piece is no run of whole rows: its elements would land in other rows."""
+        row = self.shape[1:]
+        is_rows = found == row or (len(found) == len(self.shape) and found[1:] == row)
+        if not is_rows:
+            error = ArgumentValueError(
+                "the piece is no run of whole rows",
+                object_name=self.name,
+                expected=f"shape {describe(('k', *row)).replace(repr('k'), 'k')}",
+                found=describe(found),
+            )
+            error.hint = "write(piece, flat=True) stores any elements in C order"
+            raise error
+        if self._missing % max(element_count(row), 1):
+            raise ArgumentValueError(
+                "a piece written with flat=True ended within a row; go on with flat=True",
+                object_name=self.name,
+                found=f"{self._missing} elements missing, rows of {element_count(row)}",
+            )
+
+    def close(self) -> None:
+        """End the object; the writer takes others again.
+
+        Raises:
+            UsageError: elements are missing; the sink stays open.
+            SourceError: the bytes could not be stored. The writer is then aborted.
+        """
+        self._require_open()
+        if self._missing:
+            raise UsageError(
+                "elements are missing",
+                object_name=self.name,
+                expected=f"{element_count(self.shape)} for shape {describe(self.shape)}",
+                found=f"{self._missing} fewer",
+            )
+        self._is_open = False
+        try:
+            component = self._blob.finish(self._plan.components["data"])
+        except BaseException:
+            self._writer.abort()
+            raise
+        self._end(self.name, dataclasses.replace(self._plan, components={"data": component}))
+
+    def _require_open(self) -> None:
+        if not self._is_open or self._writer.state != "open":
+            raise ClosedError("the stream is closed", object_name=self.name)
+
+    def __enter__(self) -> Self:
+        """Return the sink itself."""
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Close, or abort the whole writer where an exception passes through."""
+        if kind is not None:
+            self._is_open = False
+            self._writer.abort()
+        elif self._is_open:
+            self.close()
+
+
+class StreamBlob(Protocol):
+    """The one component of an object that comes in pieces."""
+
+    def write(self, data: memoryview) -> None:
+        """Take decoded bytes, which may change when this has returned."""
+        ...
+
+    def finish(self, component: Component) -> Component:
+        """Return the component with its place, length, encoding and digest."""
+        ...
+
+
+def blob_of_stream(sink: Sink, plan: TensorObject, options: BlobOptions, crew: Crew) -> StreamBlob:
+    """Return what writes the data of an object that comes in pieces.
+
+    Args:
+        sink: where it goes.
+        plan: the object.
+        options: how it is stored.
+        crew: threads that compress and hash.
+    """
+    if options.compression is None:
+        return Blob(sink, options, crew)
+    total = LAYOUTS["dense"].expected_length(plan, "data", None)
+    if options.compression.must_shrink and total is not None and total <= _MOST_HELD_BYTES:
+        return _HeldBlob(sink, plan, options, crew)
+    return _CompressedBlob(sink, plan, options, options.compression, crew)
+
+
+class _HeldBlob:
+    """A small component, held until it is whole: only then it is known whether frames save."""
+
+    def __init__(self, sink: Sink, plan: TensorObject, options: BlobOptions, crew: Crew) -> None:
+        self._where = sink, plan
+        self._how = options, crew
+        self._data = bytearray()
+
+    def write(self, data: memoryview) -> None:
+        self._data += data
+
+    def finish(self, component: Component) -> Component:
+        del component
+        whole = memoryview(self._data)
+        return write_component(*self._where, "data", lambda: [whole], whole.nbytes, *self._how)
+
+
+class _CompressedBlob:
+    """A component whose frames are written as they come, also where they save nothing."""
+
+    def __init__(
+        self,
+        sink: Sink,
+        plan: TensorObject,
+        options: BlobOptions,
+        compression: Compression,
+        crew: Crew,
+    ) -> None:
+        self._encoding = compression.encoding
+        is_exact = options.form.is_exact
+        # A digest of 2.x is that of the decoded bytes.
+        self._algorithm = options.algorithm if is_exact else None
+        self._hasher = None if self._algorithm is None else self._algorithm.hasher()
+        frames = frames_of(plan, "data", options.chunk_rows, are_equal=is_exact)
+        stored = options._replace(algorithm=None) if is_exact else options
+        self._blob = FrameBlob(sink, stored, frames)
+        self._compressor = Compressor(compression, frames, crew, is_lent=True)
+
+    def write(self, data: memoryview) -> None:
+        if self._hasher is not None:
+            self._hasher.update(data)
+        self._blob.write(self._compressor.add(data))
+
+    def finish(self, component: Component) -> Component:
+        self._blob.write(self._compressor.end())
+        written = self._blob.finish(component, self._encoding)
+        if self._algorithm is None or self._hasher is None:
+            return written
+        digest = self._algorithm.spell(self._hasher.hexdigest())
+        return dataclasses.replace(written, digest=digest)

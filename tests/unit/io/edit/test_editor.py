@@ -1,0 +1,682 @@
+"""Several changes as one commit: what is written, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import shutil
+import stat
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cbor2
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    FormatError,
+    NotRepresentableError,
+    NotZTensorError,
+    ObjectNotFoundError,
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    SourceNotRegularError,
+    UsageError,
+)
+from ztensor.numpy import load_file, save_file
+from ztensor.spec.model.manifest import Commit
+from ztensor.testing.builder import VALUES, build, draft
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CORPUS = Path(__file__).parents[3] / "corpus"
+FOUR = np.arange(4, dtype=np.float32)
+LARGE = np.arange(30_000, dtype=np.int64)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Give a file of two dense objects and one compressed."""
+    file = tmp_path / "m.zt"
+    with ztensor.Writer(file, attributes={"step": 1, "note": ["x", {"y": None}]}) as writer:
+        writer.write("a", np.arange(6.0).reshape(2, 3), attributes={"unit": "m"})
+        writer.write("b", np.array([True, False]))
+        writer.write("z", LARGE, compress=True)
+    return file
+
+
+def root_of(file: Path) -> dict[str, Any]:
+    """Return the manifest as another library decodes it."""
+    data = file.read_bytes()
+    size = int.from_bytes(data[-16:-8], "little")
+    root: dict[str, Any] = cbor2.loads(data[-16 - size : -16])
+    return root
+
+
+def dense_of(file: Path) -> dict[str, Any]:
+    return {name: np.asarray(value).tolist() for name, value in load_file(file).items()}
+
+
+# --- One commit -----------------------------------------------------------------------------
+
+
+def test_several_changes_are_one_commit(path: Path) -> None:
+    before = path.read_bytes()
+    with ztensor.Writer.append(path) as editor:
+        editor.write("new", FOUR)
+        editor.add("newer", FOUR * 2)
+        with editor.stream("streamed", (2, 4), "float32") as sink:
+            sink.write(FOUR)
+            sink.write(FOUR)
+        editor.replace("a", np.arange(3))
+        editor.remove("b")
+        editor.rename({"z": "zz"})
+        editor.set_attributes({"step": 2, "note": None})
+        assert sorted(editor.keys()) == ["a", "new", "newer", "streamed", "zz"]
+    after = path.read_bytes()
+    assert after.startswith(before)
+    with ztensor.open(path) as reader:
+        assert reader.objects.parts()[0].manifest.commit == Commit(prev=len(before), end=len(after))
+        assert set(reader) == {"new", "newer", "streamed", "a", "zz"}
+        assert reader.attributes == {"step": 2}
+        assert reader["a"].tolist() == [0, 1, 2]
+        assert reader.metadata("a").attributes == {"unit": "m"}
+        assert reader["streamed"].tolist() == [FOUR.tolist()] * 2
+        assert (reader["zz"] == LARGE).all()
+        assert reader.verify().ok
+    # The states within: the old one, and this one. Between them nothing ends with a footer.
+    assert after.count(b"ZTEN1000", len(before)) == 2  # the last guard, and the commit
+
+
+def test_a_commit_names_the_lengths_before_and_behind_it(path: Path) -> None:
+    sizes = [path.stat().st_size]
+    with ztensor.open(path) as reader:
+        assert reader.objects.parts()[0].manifest.commit == Commit(prev=0, end=sizes[0])
+    for step in range(3):
+        ztensor.set_attributes(path, {"step": step})
+        sizes.append(path.stat().st_size)
+        with ztensor.open(path) as reader:
+            assert reader.objects.parts()[0].manifest.commit == Commit(
+                prev=sizes[-2], end=sizes[-1]
+            )
+    commit = root_of(path)["commit"]
+    assert list(commit) == ["prev", "end", "digest"]
+    assert commit["digest"].startswith("crc32c:0x")
+
+
+def test_no_bit_of_a_committed_manifest_changes_unnoticed(path: Path) -> None:
+    ztensor.rename_tensors(path, {"a": "c"})
+    data = bytearray(path.read_bytes())
+    size = int.from_bytes(data[-16:-8], "little")
+    for position in range(len(data) - 16 - size, len(data)):
+        for bit in (0, 5):
+            data[position] ^= 1 << bit
+            with pytest.raises((FormatError, ztensor.UnsupportedError, ztensor.LimitError)):
+                ztensor.open(bytes(data))
+            data[position] ^= 1 << bit
+    ztensor.open(bytes(data)).close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda editor: editor.remove("z"),
+        lambda editor: editor.rename({"a": "b", "b": "a"}),
+        lambda editor: editor.set_attributes({"step": 9}),
+        lambda editor: editor.set_attributes({"unit": "km"}, name="a"),
+        lambda editor: editor.share("again", "z"),
+    ],
+    ids=["remove", "rename", "set", "set of an object", "share"],
+)
+def test_what_needs_no_blob_writes_a_manifest_only(path: Path, change: Any) -> None:
+    before = path.stat().st_size
+    with ztensor.Writer.append(path) as editor:
+        change(editor)
+    size = int.from_bytes(path.read_bytes()[-16:-8], "little")
+    assert path.stat().st_size == before + size + 16
+
+
+def test_an_append_costs_its_blobs_and_two_manifests(path: Path) -> None:
+    before = path.stat().st_size
+    with ztensor.Writer.append(path) as editor:
+        editor.write("new", LARGE)
+    size = int.from_bytes(path.read_bytes()[-16:-8], "little")
+    assert path.stat().st_size <= before + 63 + LARGE.nbytes + 2 * (size + 16)
+
+
+def test_nothing_changed_is_nothing_written(path: Path) -> None:
+    before, changed_at = path.read_bytes(), path.stat().st_mtime_ns
+    with ztensor.Writer.append(path) as editor:
+        editor.rename({"a": "a"})
+        editor.remove([])
+        assert editor.finish() == len(before)
+    with ztensor.Writer.append(path):
+        pass
+    assert path.read_bytes() == before
+    assert path.stat().st_mtime_ns == changed_at
+
+
+def test_an_exception_leaves_the_old_state(path: Path) -> None:
+    before = path.read_bytes()
+    old = dense_of(path)
+    editor = ztensor.Writer.append(path)
+    editor.write("new", LARGE)
+    editor.remove("a")
+    with contextlib.suppress(ZeroDivisionError), editor:
+        raise ZeroDivisionError
+    assert path.read_bytes().startswith(before)
+    assert dense_of(path) == old
+    with pytest.raises(ClosedError):
+        editor.write("newer", FOUR)
+
+
+@pytest.mark.slow
+def test_an_editor_nobody_finished_commits_nothing_and_lets_go(path: Path) -> None:
+    old = dense_of(path)
+    editor: Any = ztensor.Writer.append(path)
+    editor.write("new", FOUR)
+    del editor
+    gc.collect()
+    assert dense_of(path) == old
+    ztensor.remove_tensors(path, names="a")  # the lock is free
+
+
+def test_finish_returns_the_length_and_ends_it(path: Path) -> None:
+    with ztensor.Writer.append(path) as editor:
+        editor.write("new", FOUR)
+        assert editor.finish() == path.stat().st_size
+    for use in (
+        lambda: editor.write("x", FOUR),
+        lambda: editor.remove("a"),
+        lambda: editor.rename({"a": "x"}),
+        lambda: editor.set_attributes({}),
+        lambda: editor.replace("a", FOUR),
+        editor.finish,
+    ):
+        with pytest.raises(ClosedError):
+            use()
+    editor.abort()
+    assert "new" in dense_of(path)
+
+
+def test_an_open_stream_is_closed_before_the_end(path: Path) -> None:
+    editor = ztensor.Writer.append(path)
+    sink = editor.stream("new", (4,), "float32")
+    with pytest.raises(UsageError, match="stream is still open"):
+        editor.finish()
+    sink.write(FOUR)
+    sink.close()
+    editor.finish()
+    assert dense_of(path)["new"] == FOUR.tolist()
+
+
+def test_new_objects_are_stored_as_the_editor_is_told(path: Path) -> None:
+    with ztensor.Writer.append(path, compression=5, checksum="sha256") as editor:
+        editor.write("new", LARGE)
+        editor.write("plain", LARGE, compress=False, checksum=False)
+    with ztensor.open(path) as reader:
+        new = reader.metadata("new").components["data"]
+        assert (new.encoding, new.uncompressed_length) == ("zstd", LARGE.nbytes)
+        assert str(new.digest).startswith("sha256:")
+        plain = reader.metadata("plain").components["data"]
+        assert (plain.encoding, plain.digest) == ("raw", None)
+        assert str(reader.metadata("a").components["data"].digest).startswith("crc32c:")
+
+
+# --- Single changes -------------------------------------------------------------------------
+
+
+def test_two_names_are_swapped(path: Path) -> None:
+    old = dense_of(path)
+    with ztensor.Writer.append(path) as editor:
+        editor.rename({"a": "b", "b": "a"})
+    assert dense_of(path) == {"a": old["b"], "b": old["a"], "z": old["z"]}
+
+
+def test_names_move_up_in_a_row(path: Path) -> None:
+    old = dense_of(path)
+    ztensor.rename_tensors(path, {"a": "b", "b": "z", "z": "a"})
+    assert dense_of(path) == {"b": old["a"], "z": old["b"], "a": old["z"]}
+
+
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [
+        ({"a": "b"}, UsageError),
+        ({"a": "new", "b": "new"}, UsageError),
+        ({"a": "b", "b": "z"}, UsageError),
+        ({"missing": "x"}, ObjectNotFoundError),
+        ({"a": "x", "missing": "y"}, ObjectNotFoundError),
+        ({"a": 5}, ArgumentTypeError),
+        ({"a": "\ud800"}, NotRepresentableError),
+    ],
+)
+def test_names_that_cannot_be(path: Path, names: Any, error: type[Exception]) -> None:
+    before = path.read_bytes()
+    with pytest.raises(error) as caught:
+        ztensor.rename_tensors(path, names)
+    if error is UsageError:
+        assert caught.value.reason is Reason.DUPLICATE_WRITE  # type: ignore[attr-defined]
+    assert path.read_bytes() == before
+
+
+def test_a_refused_change_leaves_the_editor_usable(path: Path) -> None:
+    with ztensor.Writer.append(path) as editor:
+        refusals: list[Callable[[], object]] = [
+            lambda: editor.write("a", FOUR),
+            lambda: editor.rename({"a": "b"}),
+            lambda: editor.remove(["b", "missing"]),
+            lambda: editor.replace("missing", FOUR),
+            lambda: editor.replace("a", "text"),
+            lambda: editor.set_attributes({"x": object()}),
+            lambda: editor.set_attributes({"x": object()}, name="a"),
+            lambda: editor.set_attributes({"x": 1}, name="missing"),
+        ]
+        for refused in refusals:
+            with pytest.raises(ztensor.ZTensorError):
+                refused()
+        editor.write("c", FOUR)
+    assert set(dense_of(path)) == {"a", "b", "c", "z"}
+    with ztensor.open(path) as reader:
+        assert reader.metadata("a").attributes == {"unit": "m"}
+        assert reader.attributes["step"] == 1
+
+
+def test_a_removed_name_is_free_again(path: Path) -> None:
+    with ztensor.Writer.append(path) as editor:
+        editor.remove("a")
+        editor.write("a", FOUR)
+        editor.rename({"a": "aa"})
+        editor.write("a", FOUR[:1])
+    assert dense_of(path)["aa"] == FOUR.tolist()
+    assert dense_of(path)["a"] == [0]
+
+
+def test_what_was_written_in_the_same_commit_can_be_changed(path: Path) -> None:
+    with ztensor.Writer.append(path) as editor:
+        editor.write("new", FOUR)
+        editor.replace("new", FOUR[:2])
+        editor.set_attributes({"k": "v"}, name="new")
+        editor.write("gone", FOUR)
+        editor.remove("gone")
+    with ztensor.open(path) as reader:
+        assert reader["new"].tolist() == [0, 1]
+        assert reader.metadata("new").attributes == {"k": "v"}
+        assert "gone" not in reader
+
+
+def test_of_tied_names_one_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    save_file({"embed": FOUR, "head": FOUR}, path)
+    ztensor.replace_tensor(path, "head", FOUR + 1)
+    assert dense_of(path) == {"embed": FOUR.tolist(), "head": (FOUR + 1).tolist()}
+
+
+def test_attributes_are_merged_dropped_and_replaced(path: Path) -> None:
+    ztensor.set_attributes(path, {"new": 1.5, "note": None})
+    ztensor.set_attributes(path, {"kind": "weights"}, name="a")
+    with ztensor.open(path) as reader:
+        assert reader.attributes == {"step": 1, "new": 1.5}
+        assert reader.metadata("a").attributes == {"unit": "m", "kind": "weights"}
+    ztensor.set_attributes(path, {"only": True}, replace=True)
+    ztensor.set_attributes(path, {}, name="a", replace=True)
+    with ztensor.open(path) as reader:
+        assert reader.attributes == {"only": True}
+        assert reader.metadata("a").attributes == {}
+    assert "attributes" not in root_of(path)["objects"]["a"]
+
+
+# --- What is kept ---------------------------------------------------------------------------
+
+
+def file_from_the_future(version: str) -> bytes:
+    new = draft(version)
+    new.root["made by"] = {"name": "another library", "steps": [1, 2.5, None, b"\x00\xff"]}
+    new.root["zeta"] = False
+    new.root["attributes"] = {"license": "x", "deep": "y"}
+    new.objects["matrix"]["hint"] = "row major"
+    new.objects["matrix"]["attributes"] = {"unit": "m"}
+    new.component("matrix")["checked by"] = ["a", "b"]
+    new.component("rows", "indptr")["sorted"] = True
+    return new.to_bytes()
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+@pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
+def test_unknown_fields_survive_every_change(version: str, atomic: bool, tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(file_from_the_future(version))
+    before = root_of(path)
+    with ztensor.Writer.append(path, atomic=atomic) as editor:
+        editor.write("new", FOUR)
+    ztensor.rename_tensors(path, {"matrix": "table"}, atomic=atomic)
+    ztensor.remove_tensors(path, names="flags", atomic=atomic)
+    ztensor.set_attributes(path, {"added": "z"}, atomic=atomic)
+    ztensor.compact(path)
+    after = root_of(path)
+    assert after["version"] == version
+    assert after["made by"] == before["made by"]
+    assert after["zeta"] is False
+    assert after["attributes"] == {**before["attributes"], "added": "z"}
+    old, new = before["objects"]["matrix"], after["objects"]["table"]
+    assert new["hint"] == "row major"
+    assert new["attributes"] == {"unit": "m"}
+    assert new["components"]["data"]["checked by"] == ["a", "b"]
+    assert new["components"]["data"]["digest"] == old["components"]["data"]["digest"]
+    assert after["objects"]["rows"]["components"]["indptr"]["sorted"] is True
+    with ztensor.open(path) as reader:
+        assert reader["table"].tolist() == VALUES["matrix"]
+        assert reader.read("rows").to_dense().tolist() == VALUES["rows"]
+        assert reader.verify().ok
+
+
+@pytest.mark.parametrize("version", ["1.1.0", "1.2.0", "1.2.7", "1.9.0"])
+def test_the_version_text_stays(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    new = draft("1.2.0" if version != "1.1.0" else version)
+    new.root["version"] = version
+    path.write_bytes(new.to_bytes())
+    ztensor.remove_tensors(path, names="matrix")
+    with ztensor.Writer.append(path) as editor:
+        editor.write("new", FOUR)
+    assert root_of(path)["version"] == version
+
+
+def test_a_file_of_1_1_gets_no_field_of_1_2(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(build("1.1.0"))
+    with ztensor.Writer.append(path) as editor:
+        editor.write("packed too", LARGE, compress=True)
+        editor.write("eight bits", FOUR.astype(ml_dtypes.float8_e4m3fn))
+        editor.write("complex", FOUR.astype(np.complex64))
+    root = root_of(path)
+    fields = {key for entry in root["objects"].values() for part in entry["components"].values()
+              for key in part}  # fmt: skip
+    assert fields <= {"dtype", "offset", "length", "encoding", "digest"}
+    assert root["objects"]["eight bits"]["components"]["data"]["dtype"] == "f8_e4m3"
+    assert root["objects"]["complex"]["components"]["data"]["dtype"] == "complex64"
+    with ztensor.open(path) as reader:
+        assert (reader["packed too"] == LARGE).all()
+        assert reader["complex"].dtype == np.complex64
+        assert reader["eight bits"].dtype == ml_dtypes.float8_e4m3fn
+
+
+def test_what_1_1_cannot_say_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(build("1.1.0"))
+    before = path.read_bytes()
+    editor = ztensor.Writer.append(path)
+    with pytest.raises(NotRepresentableError, match=r"1\.1\.0"):
+        editor.write("x", FOUR.astype(ml_dtypes.float8_e4m3fnuz))
+    with pytest.raises(NotRepresentableError, match="text"):
+        editor.set_attributes({"number": 5})
+    editor.abort()
+    assert path.read_bytes() == before
+
+
+def test_a_1_1_file_another_library_appended_to_keeps_its_new_fields(tmp_path: Path) -> None:
+    """1.2.3 leaves the version text and adds fields of 1.2; so do we then."""
+    path = tmp_path / "m.zt"
+    new = draft("1.1.0")
+    new.component("packed")["uncompressed_length"] = 6
+    new.root["attributes"] = {"number": 5}
+    path.write_bytes(new.to_bytes())
+    with ztensor.Writer.append(path) as editor:
+        editor.write("eight bits", FOUR.astype(ml_dtypes.float8_e4m3fnuz))
+    root = root_of(path)
+    assert root["version"] == "1.1.0"
+    assert root["objects"]["packed"]["components"]["data"]["uncompressed_length"] == 6
+    ztensor.compact(path)
+    with ztensor.open(path) as reader:
+        assert reader["eight bits"].tolist() == FOUR.tolist()
+        assert reader["packed"].tolist() == VALUES["packed"]
+        assert reader.attributes == {"number": 5}
+
+
+REWRITTEN: dict[str, Callable[[], bytes]] = {
+    "0.1.0": lambda: build("0.1.0"),
+    "1.0": lambda: next(iter(sorted((CORPUS / "real/1.0.1").glob("*.zt")))).read_bytes(),
+}
+
+
+@pytest.mark.parametrize("version", list(REWRITTEN))
+@pytest.mark.parametrize("atomic", [False, True])
+def test_a_container_that_cannot_be_extended_is_rewritten_and_says_so(
+    version: str, atomic: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(REWRITTEN[version]())
+    with ztensor.open(path) as reader:
+        old = {name: reader.read(name).to_dense().tobytes() for name in reader}
+        attributes = {name: reader.metadata(name).attributes for name in reader}
+        assert reader.version == version
+    with (
+        caplog.at_level(logging.WARNING, "ztensor"),
+        ztensor.Writer.append(path, atomic=atomic) as editor,
+    ):
+        assert editor.rewritten_from == version
+        editor.write("added", FOUR)
+    assert "becomes a 1.2.0 file" in caplog.text
+    with ztensor.open(path) as reader:
+        assert reader.version == "1.2.0"
+        assert reader["added"].tolist() == FOUR.tolist()
+        for name, value in old.items():
+            assert reader.read(name).to_dense().tobytes() == value
+            assert reader.metadata(name).attributes == attributes[name]
+        assert reader.verify().ok
+    with ztensor.Writer.append(path) as editor:
+        assert editor.rewritten_from is None
+
+
+def test_no_change_to_an_old_container_rewrites_it_nonetheless(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(build("0.1.0"))
+    with ztensor.Writer.append(path):
+        pass
+    with ztensor.open(path) as reader:
+        assert reader.version == "1.2.0"
+
+
+def test_fields_that_mean_something_later_are_not_carried_into_1_2(tmp_path: Path) -> None:
+    """A rewritten file must be readable, whatever unknown fields the old container had."""
+    blob = FOUR.tobytes()
+    part = {"offset": 64, "length": len(blob), "uncompressed_length": 3, "type": "x", "dtype": "q"}
+    tensor = {"dtype": "float32", "shape": [4], "format": "dense", "components": {"data": part}}
+    root = {
+        "version": "1.0", "generator": "g", "attributes": {}, "objects": 5, "commit": {},
+        "tensors": {"a": tensor},
+    }  # fmt: skip
+    manifest = cbor2.dumps(root)
+    path = tmp_path / "m.zt"
+    data = b"ZTEN1000" + bytes(56) + blob + manifest + len(manifest).to_bytes(8, "little")
+    path.write_bytes(data)
+    ztensor.merge([path], tmp_path / "merged.zt")
+    ztensor.set_attributes(path, {"k": "v"})
+    assert dense_of(path) == dense_of(tmp_path / "merged.zt") == {"a": FOUR.tolist()}
+    assert root_of(path)["generator"] == "g"
+
+
+# --- The file -------------------------------------------------------------------------------
+
+
+def test_in_place_the_file_stays_the_same_file(path: Path, tmp_path: Path) -> None:
+    os.link(path, tmp_path / "hard link")
+    inode = path.stat().st_ino
+    ztensor.remove_tensors(path, names="a")
+    assert path.stat().st_ino == inode
+    assert "a" not in dense_of(tmp_path / "hard link")
+
+
+def test_atomic_puts_a_new_file_in_its_place(path: Path, tmp_path: Path) -> None:
+    path.chmod(0o640)
+    (tmp_path / "link").symlink_to(path)
+    os.link(path, tmp_path / "hard link")
+    before = path.read_bytes()
+    size = len(before)
+    with ztensor.open(path) as reader:
+        ztensor.replace_tensor(tmp_path / "link", "a", FOUR, atomic=True)
+        assert reader["a"].shape == (2, 3)
+    assert (tmp_path / "hard link").read_bytes() == before
+    assert (tmp_path / "link").is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert dense_of(path)["a"] == FOUR.tolist()
+    with ztensor.open(path) as reader:
+        assert reader.objects.parts()[0].manifest.commit == Commit(prev=0, end=path.stat().st_size)
+    # No guard, no old manifest: only the replaced blob is dead.
+    assert path.stat().st_size < size + 64 + FOUR.nbytes
+    assert sorted(os.listdir(tmp_path)) == ["hard link", "link", "m.zt"]
+
+
+def test_atomic_without_a_copy_in_the_kernel(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "copy_file_range", raising=False)
+    old = dense_of(path)
+    with ztensor.Writer.append(path, atomic=True) as editor:
+        editor.write("new", FOUR)
+    assert dense_of(path) == {**old, "new": FOUR.tolist()}
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped", "empty"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda path: ztensor.remove_tensors(path, names="a"),
+        lambda path: ztensor.rename_tensors(path, {"a": "x"}, atomic=True),
+        lambda path: ztensor.replace_tensor(path, "a", FOUR),
+    ],
+)
+def test_a_damaged_file_is_refused_with_the_way_to_mend_it(
+    path: Path, change: Callable[[Path], object], damage: str
+) -> None:
+    data = path.read_bytes()
+    damaged = {
+        "torn": data + b"half of something",
+        "flipped": data[:-60] + bytes([data[-60] ^ 1]) + data[-59:],
+        "empty": b"",
+    }[damage]
+    path.write_bytes(damaged)
+    with pytest.raises(FormatError, match=r"ztensor repair .*m\.zt"):
+        change(path)
+    assert path.read_bytes() == damaged
+
+
+@pytest.mark.parametrize(
+    ("head", "error", "words"),
+    [
+        (b"GGUF", UsageError, r": gguf; `ztensor convert .*m\.zt' OUT\.zt`"),
+        (b"none", NotZTensorError, r"of no format"),
+    ],
+)
+def test_a_file_that_is_not_ours_is_refused_with_the_way_to_ours(
+    path: Path, head: bytes, error: type[Exception], words: str
+) -> None:
+    other = head + path.read_bytes()[4:]
+    path.write_bytes(other)
+    with pytest.raises(error, match=words):
+        ztensor.remove_tensors(path, names="a")
+    assert path.read_bytes() == other
+
+
+def test_a_file_of_another_major_version_is_refused(path: Path) -> None:
+    new = draft("1.2.0")
+    new.root["version"] = "2.0.0"
+    data = new.to_bytes()
+    path.write_bytes(data)
+    with pytest.raises(ztensor.UnsupportedVersionError):
+        ztensor.remove_tensors(path, names="matrix")
+    assert path.read_bytes() == data
+
+
+def test_what_cannot_be_opened_for_writing(tmp_path: Path) -> None:
+    with pytest.raises(SourceNotFoundError):
+        ztensor.Writer.append(tmp_path / "missing.zt")
+    with pytest.raises(SourceError):
+        ztensor.Writer.append(tmp_path)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_no_file_and_does_not_hang(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SourceNotRegularError):
+        ztensor.Writer.append(tmp_path / "pipe")
+
+
+# --- The lock -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_a_second_writer_is_turned_away(path: Path, atomic: bool) -> None:
+    with ztensor.Writer.append(path, atomic=atomic) as first:
+        with pytest.raises(SourceError, match="locked by another process") as caught:
+            ztensor.Writer.append(path)
+        assert caught.value.reason is Reason.SOURCE_LOCKED
+        with pytest.raises(SourceError):
+            ztensor.compact(path)
+        first.write("new", FOUR)
+    assert "new" in dense_of(path)
+
+
+def test_a_second_writer_waits_for_the_first(path: Path) -> None:
+    first = ztensor.Writer.append(path)
+    first.write("first", FOUR)
+    timer = threading.Timer(0.2, first.finish)
+    timer.start()
+    with ztensor.Writer.append(path, timeout=20) as second:
+        second.write("second", FOUR)
+    timer.join()
+    assert {"first", "second"} <= set(dense_of(path))
+
+
+def test_who_waited_for_a_file_that_was_replaced_gets_the_new_one(path: Path) -> None:
+    first = ztensor.Writer.append(path, atomic=True)
+    first.write("first", FOUR)
+    timer = threading.Timer(0.2, first.finish)
+    timer.start()
+    with ztensor.Writer.append(path, timeout=20) as second:
+        second.write("second", FOUR)
+    timer.join()
+    assert {"first", "second"} <= set(dense_of(path))
+
+
+def test_without_a_lock_the_caller_answers_for_being_alone(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "fcntl", refuse)
+    with pytest.raises(SourceError, match="lock=False") as caught:
+        ztensor.remove_tensors(path, names="a")
+    assert caught.value.errno == 37
+    ztensor.remove_tensors(path, names="a", lock=False)
+    assert "a" not in dense_of(path)
+
+
+def test_reading_asks_for_no_lock(path: Path) -> None:
+    with ztensor.Writer.append(path) as editor:
+        editor.write("new", LARGE)
+        assert set(dense_of(path)) == {"a", "b", "z"}
+        with ztensor.open(path) as reader:
+            assert reader.verify().ok
+
+
+def test_a_copy_of_a_file_being_written_is_the_old_state_or_torn(
+    path: Path, tmp_path: Path
+) -> None:
+    old = dense_of(path)
+    with ztensor.Writer.append(path) as editor:
+        editor.write("new", np.zeros(3 << 20))  # beyond a piece, so that it is in the file
+        shutil.copyfile(path, tmp_path / "copy.zt")
+    assert dense_of(tmp_path / "copy.zt") == old

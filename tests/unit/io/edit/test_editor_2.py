@@ -1,0 +1,392 @@
+"""Files of 2.x, changed: what is kept, what is refused, and that old bytes stay as they are."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.distributed.saving import save as save_divided
+from ztensor import edit
+from ztensor.errors import NotRepresentableError, UsageError
+from ztensor.io.reading.listing import read_manifest
+from ztensor.io.source.memory import MemorySource
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.numpy import save_file
+from ztensor.spec.container.framing import LOOK_BYTES, locate
+from ztensor.spec.digest import ALGORITHMS, digest_of, xxh3
+from ztensor.spec.wire import cbor
+from ztensor.testing.builder_2 import File2, dense, footer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.spec.model.manifest import Manifest
+
+FOUR = np.arange(4, dtype=np.float32)
+CORPUS = Path(__file__).resolve().parents[3] / "corpus2"
+RIGHT = sorted(path for path in (CORPUS / "spec").glob("*.zt"))
+
+
+def manifest_of(path: Path) -> Manifest:
+    return read_manifest(MemorySource(path.read_bytes()), DEFAULT_LIMITS)[1]
+
+
+def first(path: Path, **options: Any) -> Path:
+    with ztensor.Writer(path, version="2.1", attributes={"s": "1"}, **options) as writer:
+        writer.write("a", FOUR)
+        writer.write("b", FOUR + 1)
+    return path
+
+
+CHANGES: dict[str, Any] = {
+    "append": lambda editor: editor.write("new", FOUR),
+    "replace": lambda editor: editor.replace("a", FOUR[:2]),
+    "remove": lambda editor: editor.remove("a"),
+    "rename": lambda editor: editor.rename({"a": "b", "b": "a"}),
+    "set": lambda editor: editor.set_attributes({"x": 1}),
+    "set of one": lambda editor: editor.set_attributes({"x": 1}, name="a"),
+}
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_each_change_is_one_of_its_own_version(change: str, atomic: bool, tmp_path: Path) -> None:
+    path = first(tmp_path / "m.zt")
+    before = path.read_bytes()
+    with ztensor.Editor(path, dry_run=True, atomic=atomic) as editor:
+        CHANGES[change](editor)
+        length = editor.finish()
+    assert path.read_bytes() == before
+    with ztensor.Editor(path, atomic=atomic) as editor:
+        CHANGES[change](editor)
+        assert editor.finish() == length == path.stat().st_size
+    assert editor.rewritten_from is None
+    assert atomic or path.read_bytes().startswith(before)
+    with ztensor.open(path) as reader:
+        assert reader.version == "2"
+        assert reader.verify().outcome == "ok"
+        expected = {"append": {"a", "b", "new"}, "remove": {"b"}}.get(change, {"a", "b"})
+        assert set(reader) == expected
+        assert reader.attributes == {"s": "1"} | ({"x": 1} if change == "set" else {})
+        if change == "rename":
+            assert reader["b"].tolist() == FOUR.tolist()
+        if change == "replace":
+            assert reader["a"].tolist() == FOUR[:2].tolist()
+        if change == "set of one":
+            assert reader.metadata("a").attributes == {"x": 1}
+            assert reader.metadata("b").attributes == {}
+
+
+@pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.name)
+def test_every_right_file_of_the_corpus_is_changed_and_keeps_the_rest(
+    path: Path, tmp_path: Path
+) -> None:
+    """Every field, also those no version names, of every object but the one that is added."""
+    copy = tmp_path / "m.zt"
+    copy.write_bytes(path.read_bytes())
+    before = manifest_of(copy)
+    for atomic in (False, True):
+        with ztensor.Editor(copy, atomic=atomic) as editor:
+            editor.write("one more", FOUR)
+        after = manifest_of(copy)
+        kept = {name: one for name, one in after.objects.items() if name != "one more"}
+        assert kept == dict(before.objects)
+        assert repr((after.attributes, after.extra)) == repr((before.attributes, before.extra))
+        assert ztensor.open(copy)["one more"].tolist() == FOUR.tolist()
+        edit.remove_tensors(copy, names="one more")
+        after = manifest_of(copy)
+        assert dict(after.objects) == dict(before.objects)
+        # A NaN does not equal itself.
+        assert repr((after.attributes, after.extra)) == repr((before.attributes, before.extra))
+    edit.compact(copy)
+    compacted = manifest_of(copy)
+    assert compacted.extra == before.extra
+    assert _without_places(compacted) == _without_places(before)
+
+
+def _without_places(manifest: Manifest) -> dict[str, Any]:
+    return {
+        name: dataclasses.replace(
+            one,
+            components={
+                role: dataclasses.replace(part, offset=0, digest=None)
+                for role, part in one.components.items()
+            },
+        )
+        for name, one in manifest.objects.items()
+    }
+
+
+@pytest.mark.parametrize("alignment", [4096, 8192, 65536])
+def test_the_alignment_of_the_file_is_kept(alignment: int, tmp_path: Path) -> None:
+    path = first(tmp_path / "m.zt", alignment=alignment)
+    changes: list[Callable[[], int]] = [
+        lambda: edit.replace_tensor(path, "b", FOUR[:3]),
+        lambda: edit.set_attributes(path, {"x": 1}),
+        lambda: edit.compact(path),
+    ]
+    for change in changes:
+        change()
+        data = path.read_bytes()
+        frame = locate(data[:8], data[-LOOK_BYTES:], len(data))
+        offsets = [frame.manifest_offset]
+        with ztensor.open(path) as reader:
+            offsets += [reader.location(name).offset for name in reader]
+        assert all(offset % alignment == 0 for offset in offsets)
+        assert alignment == 65536 or any(offset % (2 * alignment) for offset in offsets)
+    assert path.stat().st_size < 4 * alignment
+
+
+@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
+def test_the_kind_of_digest_is_kept_where_there_is_one(version: str, tmp_path: Path) -> None:
+    usual = {"1.2.0": "crc32c", "2.1": "xxh3"}[version]
+    path = tmp_path / "m.zt"
+    for checksum, expected in (("sha256", "sha256"), (True, usual), (None, usual)):
+        save_file({"a": FOUR}, path, version=version, checksum=checksum)
+        with ztensor.Writer.append(path) as writer:
+            writer.write("b", FOUR)
+            writer.write("c", FOUR, checksum=False)
+        with ztensor.open(path) as reader:
+            digests = [reader.metadata(name).components["data"].digest for name in ("b", "c")]
+        assert str(digests[0]).partition(":")[0] == expected
+        assert digests[1] is None
+    with ztensor.Writer.append(path, checksum="sha256") as writer:
+        writer.write("d", FOUR)
+    assert str(ztensor.open(path).metadata("d").components["data"].digest).startswith("sha256")
+
+
+def test_equal_bytes_stay_shared_and_shares_may_be_changed(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    with ztensor.Writer(path, version="2.1") as writer:
+        writer.write("a", FOUR)
+        writer.share("b", "a")
+    with ztensor.Editor(path) as editor:
+        editor.write("c", FOUR + 1)
+        editor.share("d", "b")
+        editor.replace("a", FOUR + 2)
+    with ztensor.open(path) as reader:
+        assert reader.verify().ok
+        assert reader.location("d") == reader.location("b") != reader.location("a")
+    edit.compact(path)
+    with ztensor.open(path) as reader:
+        assert reader.location("d") == reader.location("b") != reader.location("a")
+        assert reader["b"].tolist() == FOUR.tolist()
+
+
+# --- Shards ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sharded(tmp_path: Path) -> Path:
+    """A root with an object of its own and one in each of two shards, one of them unneeded."""
+    root = File2()
+    table: dict[str, Any] = {}
+    objects: dict[str, Any] = {}
+    for name in ("a", "b", "spare"):
+        file = File2()
+        file.part(FOUR)
+        part = file.part(FOUR + len(table))
+        shard = file.shard()
+        (tmp_path / f"m-{name}.zt").write_bytes(shard)
+        digest = digest_of(ALGORITHMS["sha256"], [shard])
+        table[name] = {"size": len(shard), "digest": digest}
+        if name != "spare":
+            objects[f"in {name}"] = dense(part | {"shard": name}, [4])
+    objects["here"] = dense(root.part(FOUR + 7), [4])
+    path = tmp_path / "m.zt"
+    path.write_bytes(root.seal({"objects": objects, "shards": table}))
+    return path
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+def test_the_root_of_shards_is_changed_and_they_are_not(
+    sharded: Path, atomic: bool, tmp_path: Path
+) -> None:
+    shards = {path: path.read_bytes() for path in tmp_path.glob("m-*.zt")}
+    with ztensor.Editor(sharded, atomic=atomic) as editor:
+        editor.write("new", FOUR + 9)
+        editor.rename({"in a": "still in a"})
+        editor.set_attributes({"x": 1}, name="still in a")
+        editor.replace("in b", FOUR + 5)
+    for _ in range(2):
+        with ztensor.open(sharded) as reader:
+            assert reader.verify(deep=True).outcome == "ok"
+            assert {name: reader[name].tolist() for name in reader} == {
+                "new": (FOUR + 9).tolist(), "still in a": FOUR.tolist(),
+                "in b": (FOUR + 5).tolist(), "here": (FOUR + 7).tolist(),
+            }  # fmt: skip
+            assert reader.metadata("still in a").attributes == {"x": 1}
+            assert reader.location("still in a").path == str(tmp_path / "m-a.zt")
+            assert reader.location("in b").path == str(sharded)
+        # What is used no more is not named any more; what never was stays.
+        assert set(manifest_of(sharded).shards) == {"a", "spare"}
+        edit.compact(sharded)
+    assert {path: path.read_bytes() for path in shards} == shards
+
+
+def test_a_shard_without_a_manifest_is_refused(sharded: Path, tmp_path: Path) -> None:
+    path = tmp_path / "m-a.zt"
+    before = path.read_bytes()
+    calls: list[Any] = [
+        lambda: ztensor.Editor(path),
+        lambda: edit.compact(path),
+        lambda: edit.set_attributes(path, {"x": 1}),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError, match="data shard") as caught:
+            call()
+        assert "file that names it" in str(caught.value)
+    assert path.read_bytes() == before
+    assert sharded.exists()
+
+
+def test_blobs_behind_the_manifest_are_kept(tmp_path: Path) -> None:
+    """An atomic change copies all blobs, wherever the manifest lies."""
+    blob = FOUR.tobytes()
+    digest = digest_of(ALGORITHMS["xxh3"], [blob])
+    part = {"dtype": "f32", "blob": [8192, len(blob)], "digest": digest}
+    manifest = cbor.encode({"objects": {"w": dense(part, [4])}})
+    file = File2()
+    place = file.blob(manifest)
+    assert file.blob(blob) == part["blob"]
+    path = tmp_path / "m.zt"
+    path.write_bytes(bytes(file.data) + footer(place[0], place[1], xxh3(manifest)))
+    for dry_run in (True, False):
+        with ztensor.Editor(path, atomic=True, dry_run=dry_run) as editor:
+            editor.write("new", FOUR + 1)
+            length = editor.finish()
+    assert path.stat().st_size == length
+    with ztensor.open(path) as reader:
+        assert reader.verify(deep=True).outcome == "ok"
+        assert reader["w"].tolist() == FOUR.tolist()
+        assert reader["new"].tolist() == (FOUR + 1).tolist()
+
+
+# --- What is refused ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("names", "taken"),
+    [
+        ({"a": "free", "b": "c"}, "c"),
+        ({"a": "c", "b": "free"}, "c"),
+        ({"a": "free", "b": "twice", "c": "twice"}, "twice"),
+        ({"a": "b", "c": "b"}, "b"),
+    ],
+)
+def test_the_new_name_that_is_taken_is_told(
+    names: dict[str, str], taken: str, tmp_path: Path
+) -> None:
+    path = first(tmp_path / "m.zt")
+    with ztensor.Editor(path) as editor:
+        editor.write("c", FOUR)
+        with pytest.raises(UsageError, match="taken") as caught:
+            editor.rename(names)
+        assert caught.value.object_name == taken
+    assert set(ztensor.open(path)) == {"a", "b", "c"}
+
+
+def test_the_root_of_a_divided_checkpoint_is_not_changed(tmp_path: Path) -> None:
+    """What it says of other files would not be true any more; under another name it is a file."""
+    save_divided(tmp_path, {"w": FOUR.reshape(2, 2)}, processes=2)
+    root = tmp_path / "checkpoint.zt"
+    before = root.read_bytes()
+    with pytest.raises(UsageError, match="divided checkpoint"):
+        ztensor.Editor(root)
+    assert root.read_bytes() == before
+    other = root.with_name("other.zt")
+    other.write_bytes(before)
+    edit.set_attributes(other, {"x": 1})
+    assert ztensor.open(other).attributes["x"] == 1
+    plain = tmp_path / "plain" / "checkpoint.zt"
+    plain.parent.mkdir()
+    edit.set_attributes(first(plain), {"x": 1})
+    assert ztensor.open(plain).attributes["x"] == 1
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "x" * 1025])
+def test_names_that_2_x_does_not_take(name: str, tmp_path: Path) -> None:
+    path = first(tmp_path / "m.zt")
+    before = path.read_bytes()
+    editor = ztensor.Editor(path)
+    with pytest.raises(NotRepresentableError):
+        editor.write(name, FOUR)
+    with pytest.raises(NotRepresentableError):
+        editor.rename({"a": name})
+    with pytest.raises(NotRepresentableError):
+        editor.set_attributes({name: 1})
+    with pytest.raises(NotRepresentableError):
+        editor.set_attributes({name: 1}, name="a")
+    editor.abort()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["quant_group.zt", "mx.zt", "gguf.zt", "csr.zt"])
+def test_attributes_that_a_layout_needs_are_not_broken(file: str, tmp_path: Path) -> None:
+    """Nobody would open the file any more: not one object of it."""
+    path = tmp_path / "m.zt"
+    path.write_bytes((CORPUS / "spec" / file).read_bytes())
+    refused = 0
+    with ztensor.open(path) as reader:
+        attributes = {name: reader.metadata(name).attributes for name in reader}
+    for name, own in attributes.items():
+        for key in [*own, "elems_per_block", "axis"]:
+            for value in (5, -1, "x", None):
+                before = path.read_bytes()
+                found = None
+                try:
+                    edit.set_attributes(path, {key: value}, name=name)
+                except NotRepresentableError as error:
+                    found = error
+                if found is not None:
+                    refused += 1
+                    assert found.object_name == name
+                    assert path.read_bytes() == before
+                with ztensor.open(path) as reader:
+                    assert set(reader) == set(attributes)
+                    assert reader.verify().ok
+    assert refused or file in ("csr.zt", "gguf.zt")
+    edit.set_attributes(path, {"mine": 1}, name=name)
+    with ztensor.open(path) as reader:
+        assert reader.metadata(name).attributes["mine"] == 1
+
+
+# --- Compact --------------------------------------------------------------------------------
+
+
+def test_a_canonical_file_is_compacted_to_the_same_bytes(tmp_path: Path) -> None:
+    tensors = {"b": FOUR, "a": FOUR + 1, "aa": FOUR}
+    path = tmp_path / "m.zt"
+    save_file(tensors, path, version="2.1", canonical=True)
+    before = path.read_bytes()
+    with ztensor.Editor(path) as editor:
+        editor.write("new", FOUR)
+        editor.replace("a", FOUR + 2)
+    with ztensor.Editor(path) as editor:
+        editor.replace("a", FOUR + 1)
+        editor.remove("new")
+    assert ztensor.canonical_problems(path)
+    edit.compact(path, canonical=True)
+    assert path.read_bytes() == before
+    with pytest.raises(ztensor.ArgumentValueError):
+        edit.compact(save_1(tmp_path / "1.zt"), canonical=True)
+
+
+def save_1(path: Path) -> Path:
+    save_file({"a": FOUR}, path)
+    return path
+
+
+def test_what_lies_in_other_files_becomes_part_of_a_canonical_one(sharded: Path) -> None:
+    edit.compact(sharded, canonical=True)
+    assert not ztensor.canonical_problems(sharded)
+    assert not manifest_of(sharded).shards
+    with ztensor.open(sharded) as reader:
+        assert reader["in b"].tolist() == (FOUR + 1).tolist()
+        assert reader.location("in b").path == str(sharded)

@@ -1,0 +1,69 @@
+"""Sources in memory that note what is read of them."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.listing import component_extents, read_manifest
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.source.ahead import AheadSource
+from ztensor.io.source.memory import MemorySource
+from ztensor.limits import DEFAULT_LIMITS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Counted(MemorySource):
+    """Counts the bytes that are read; what is held is not told, so each read is one."""
+
+    count = 0
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Read, and count."""
+        self.count += destination.nbytes
+        super().read_into(offset, destination)
+
+    def held(self) -> memoryview | None:
+        """Tell nothing."""
+        return None
+
+
+class Far(MemorySource):
+    """A source whose requests are dear; each is noted with what it asked for."""
+
+    prefers_long_reads = True
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.asked: list[list[tuple[int, int]]] = []
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Read, and note one request."""
+        self.read_many([(offset, destination)])
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Read all parts, and note one request."""
+        if parts:
+            self.asked.append([(offset, memory.nbytes) for offset, memory in parts])
+        for offset, memory in parts:
+            super().read_into(offset, memory)
+
+    def view(self) -> memoryview | None:
+        """Show nothing."""
+        return None
+
+    def held(self) -> memoryview | None:
+        """Tell nothing."""
+        return None
+
+
+def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
+    """Return a reader of a far source, and the source, of which nothing is noted yet."""
+    source = Far(data)
+    _, manifest = read_manifest(source, DEFAULT_LIMITS)
+    ahead = AheadSource(source, functools.partial(component_extents, manifest))
+    source.asked.clear()
+    return ObjectReader(FileObjects(ahead, manifest, verify=verify)), source

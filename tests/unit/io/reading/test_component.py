@@ -1,0 +1,80 @@
+"""The way to one component's bytes: what is checked on it, and what memory that takes."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.io.reading.counted import far
+from ztensor.errors import DigestMismatchError, FormatError, Reason
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.numpy import save
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
+from ztensor.testing.builder import draft
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MIB = 1 << 20
+
+
+WAYS: dict[str, Callable[[ObjectReader], Any]] = {
+    "whole": lambda reader: reader.read_numpy("w", copy=True),
+    "slices": lambda reader: reader.read_slices({"w": ...})["w"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("checksum", ["crc32c", None])
+def test_long_bytes_from_far_away_are_held_to_their_digest(way: str, checksum: str | None) -> None:
+    """They are fetched in several parts, each hashed in its turn."""
+    value = np.arange(9 * MIB // 8)
+    data = bytearray(save({"w": value}, checksum=checksum))
+    assert np.array_equal(WAYS[way](far(bytes(data))[0]), value)
+    data[-2 * MIB] ^= 1
+    if checksum is not None:
+        with pytest.raises(DigestMismatchError):
+            WAYS[way](far(bytes(data))[0])
+    assert np.sum(WAYS[way](far(bytes(data), verify=False)[0]) != value) == 1
+
+
+@pytest.mark.parametrize("verify", [None, False])
+def test_frames_that_hold_too_little_are_refused_before_memory_is_taken(
+    verify: bool | None,
+) -> None:
+    made = draft("1.2.0")
+    made.objects["packed"]["shape"] = [64 * MIB]
+    made.component("packed")["uncompressed_length"] = 128 * MIB
+    reader = far(made.to_bytes(), verify=verify)[0]
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError):
+            reader.read_numpy("packed", copy=True)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * MIB
+
+
+@pytest.mark.parametrize("is_true", [True, False])
+def test_frames_are_where_they_are_listed(is_true: bool) -> None:
+    frames = [
+        b"".join(ENCODINGS["zstd"].encode(memoryview(bytes([number]) * 40_000), level=1))
+        for number in range(3)
+    ]
+    lengths = np.array([len(frame) for frame in frames], "<u4")
+    if not is_true:
+        lengths[:2] += np.array([1, -1], "<i4").astype("<u4")
+    made = draft("1.2.0")
+    fields: dict[str, Any] = {"dtype": "u8", "encoding": "zstd"}
+    fields["uncompressed_length"] = 120_000
+    fields[FRAME_FIELD] = [120_000, 40_000, lengths.tobytes()]
+    made.add("listed", [120_000], {"data": (fields, b"".join(frames))})
+    with ztensor.open(made.to_bytes()) as reader:
+        problems = reader.verify("listed").problems
+    assert [one.reason for one in problems] == ([] if is_true else [Reason.FIELD_VALUE])

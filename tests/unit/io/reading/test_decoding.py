@@ -1,0 +1,97 @@
+"""Large encoded tensors decoded by several threads: the values, and one error for what is wrong."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import zstandard
+
+import ztensor
+from ztensor.errors import DigestMismatchError, EncodingError
+from ztensor.io.reading.loading import load_all
+from ztensor.numpy import load_file, save_file
+from ztensor.testing.builder_2 import File2, dense, seekable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def large() -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    return {
+        "large": random.integers(0, 9, (5 * MIB // 8 + 3, 2), np.int32),
+        "middle": random.integers(0, 9, MIB, np.int8),
+        "little": np.arange(300),
+    }
+
+
+@pytest.fixture(scope="module", params=["1.2.0", "2.1"])
+def saved(large: Any, request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("large") / "m.zt"
+    save_file(large, path, version=request.param, compression=True)
+    return path
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("separate", [False, True])
+def test_every_use_gives_the_same(
+    saved: Path, large: Any, threads: int, separate: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = load_file(saved, threads=threads, copy=separate)
+    for name, array in large.items():
+        assert found[name].dtype == array.dtype
+        assert np.array_equal(found[name], array)
+    monkeypatch.setenv("ZTENSOR_NUM_THREADS", str(threads))
+    with ztensor.open(saved) as reader:
+        assert np.array_equal(reader["large"], large["large"])
+        target = np.empty_like(large["large"])
+        reader.read_into("large", target)
+        assert np.array_equal(target, large["large"])
+        assert np.array_equal(reader.get_slice("large")[5:-3], large["large"][5:-3])
+
+
+@pytest.mark.parametrize("at", [0.2, 0.9])
+@pytest.mark.parametrize("verify", [None, False])
+def test_damage_is_one_error(saved: Path, tmp_path: Path, at: float, verify: bool | None) -> None:
+    data = bytearray(saved.read_bytes())
+    with ztensor.open(saved) as reader:
+        place = reader.location("large")
+    start = place.offset + int(place.length * at)
+    data[start : start + (64 << 10)] = b"\xff" * (64 << 10)  # a frame's head among them
+    (tmp_path / "bad.zt").write_bytes(data)
+    errors = []
+    for threads in (1, 3):
+        with pytest.raises((DigestMismatchError, EncodingError)) as caught:
+            load_file(tmp_path / "bad.zt", threads=threads, verify=verify)
+        assert (caught.value.object_name, caught.value.component) == ("large", "data")
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("size", [3 * MIB, 5 * MIB, 600])
+def test_a_digest_of_decoded_bytes_is_checked(size: int, threads: int) -> None:
+    data = np.random.default_rng(0).integers(0, 9, size, np.uint8)
+    cuts = [data[start : start + MIB].tobytes() for start in range(0, size, MIB)]
+    compressor = zstandard.ZstdCompressor(write_content_size=False)
+    for digest in (None, "xxh3:0123456789abcdef"):
+        file = File2()
+        part = file.packed(data.tobytes(), seekable(map(compressor.compress, cuts), map(len, cuts)))
+        if digest is not None:
+            part["digest"] = digest
+        # As many as it takes for a table.
+        objects = {name: dense(part, [size]) for name in "abcdefgh"}
+        with ztensor.open(file.seal({"objects": objects})) as reader:
+            if digest is None:
+                found = load_all(reader.objects.parts()[0], copy=False, threads=threads)
+                assert all(np.array_equal(array, data) for array in found.values())
+                continue
+            with pytest.raises(DigestMismatchError):
+                load_all(reader.objects.parts()[0], copy=False, threads=threads)
+            with pytest.raises(DigestMismatchError):
+                reader.read_numpy("a")

@@ -1,0 +1,132 @@
+"""One open file: what it says of objects, and what it gives where a word of them is unknown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.source.memory import MemorySource
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
+from ztensor.testing.builder import draft, stored, zstd_frame
+from ztensor.testing.builder_2 import File2, dense
+
+
+def test_padding_of_packed_elements_is_cut_off() -> None:
+    """Two elements of four bits share a byte; the last byte of three is half empty."""
+    file = File2()
+    three = {**file.part(np.array([0x42, 0x05], np.uint8)), "type": "f4_e2m1"}
+    index = file.part(np.array([0, 2, 1], np.uint64))
+    pointers = file.part(np.array([0, 2, 3], np.uint64))
+    csr = {"values": three, "indices": index, "indptr": pointers}
+    coo = {"values": three, "coords": file.part(np.array([0, 1, 1, 2, 0, 1], np.uint64))}
+    sparse = {"shape": [2, 3], "layout": "zt.sparse_csr/1", "parts": csr}
+    points = {"shape": [2, 3], "layout": "zt.sparse_coo/1", "parts": coo}
+    objects = {"sparse": sparse, "points": points, "dense": dense(three, [3])}
+    with ztensor.open(file.seal({"objects": objects})) as reader:
+        assert reader.verify(deep=True).outcome == "ok"
+        assert reader.read("points").components["values"].tolist() == [1, 2, 3]
+        assert reader.read("points").to_dense().tolist() == [[0, 0, 1], [2, 3, 0]]
+        assert reader["dense"].tolist() == [1, 2, 3]
+        assert reader.read("dense").components["data"].tolist() == [1, 2, 3]
+        assert reader.read("sparse").components["values"].tolist() == [1, 2, 3]
+
+
+def test_padding_is_cut_off_where_numpy_has_no_array_of_so_many_dimensions() -> None:
+    made = draft("1.2.0")
+    part = {"dtype": "u8", "type": "f4_e2m1"}, b"\x42\x05"
+    made.add("deep", [3, *(1,) * 80], {"data": part})
+    with ztensor.open(made.to_bytes()) as reader:
+        assert reader.read("deep").components["data"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("type", [None, "complex64"])
+def test_more_bytes_than_the_shape_needs_are_refused(type: str | None) -> None:
+    """Whatever file says so; those of our own are refused when they are opened."""
+    part = Component("f32", 0, 32, type, byte_order="big")
+    objects = {"w": TensorObject((3,), "dense", {"data": part})}
+    file = FileObjects(MemorySource(bytes(32)), Manifest("", objects, None))
+    with pytest.raises(FormatError) as caught:
+        file.array("w", copy=True)
+    assert caught.value.reason is Reason.SIZE_MISMATCH
+
+
+def test_values_that_no_pointer_counts_are_refused() -> None:
+    """Nothing but the pointers tells how many indices there are."""
+    made = draft("1.2.0")
+    made.objects["rows"]["components"]["indices"] = {"dtype": "u64", "encoding": "zstd"}
+    made.objects["rows"]["components"]["values"] = {"dtype": "u8", "type": "f8_e4m3fn"}
+    made.blobs["rows", "indices"] = zstd_frame(stored("u64", 0, 2, 2))
+    for values, is_right in ((b"abc", True), (b"abcd", False)):
+        made.blobs["rows", "values"] = values
+        for role in ("indices", "values"):
+            for field in ("offset", "length", "digest"):
+                made.component("rows", role).pop(field, None)
+        with ztensor.open(made.to_bytes()) as reader:
+            if is_right:
+                assert reader.read("rows").components["values"].size == 3
+                continue
+            with pytest.raises(LayoutError):
+                reader.read("rows")
+
+
+def test_bytes_of_an_unknown_type_are_bytes_where_only_the_layout_is_to_say_more() -> None:
+    file = File2()
+    words = np.array([7, 8, 9], np.uint8)
+    parts = {"numbers": file.part(np.array([1.5, 2], np.float32)), "words": file.part(words)}
+    parts["words"]["type"] = "later_type"
+    strange = dense(file.part(words), [3])
+    strange["parts"]["data"]["type"] = "later_type"
+    objects = {"w": {"shape": [2], "layout": "later", "parts": parts}, "x": strange}
+    with ztensor.open(file.seal({"objects": objects})) as reader:
+        found = reader.read("w").components
+        assert found["numbers"].tolist() == [1.5, 2]
+        assert found["words"].tolist() == [7, 8, 9]
+        with pytest.raises(UnsupportedError) as caught:
+            reader.read_numpy("x")
+    assert caught.value.reason is Reason.UNKNOWN_TYPE
+
+
+def test_words_of_later_releases_keep_their_meaning_in_our_format() -> None:
+    made = draft("1.2.0")
+    made.component("wave")["encoding"] = "lz4"
+    made.component("small")["dtype"] = "f3"
+    with ztensor.open(made.to_bytes()) as reader:
+        file = reader.objects.parts()[0]
+        for name in file.names:
+            assert file.require_meaning(name) is file.object(name)
+
+
+class Beside:
+    """An encoding whose bytes may lie in a file beside."""
+
+    def __init__(self, found: object) -> None:
+        self._found = found
+
+    def rights(self) -> object:
+        return self._found
+
+
+def test_rights_are_those_of_all_files_the_bytes_lie_in() -> None:
+    encodings: dict[str, Any] = {"beside": Beside("theirs"), "none": Beside(None)}
+    file = FileObjects(MemorySource(b""), Manifest("", {}, None), encodings=encodings)
+    found: set[object] = set(file.rights())
+    assert found == {"theirs"}
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_decoded_pieces_have_the_least_byte_first(order: Any) -> None:
+    """However they are stored; the elements of other formats may lie the other way round."""
+    numbers = np.arange(70_000, dtype="<u4")
+    data = numbers.astype(">u4" if order == "big" else "<u4").tobytes()
+    objects = {
+        "w": TensorObject(
+            (70_000,), "dense", {"data": Component("u32", 0, len(data), byte_order=order)}
+        )
+    }
+    file = FileObjects(MemorySource(data), Manifest("", objects, None))
+    assert b"".join(file.decoded_chunks("w")) == numbers.tobytes()

@@ -1,0 +1,188 @@
+"""All objects at once: what is laid in bulk is what the reader gives one by one."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.io.reading.counted import Far
+from ztensor import Tensor
+from ztensor.errors import DigestMismatchError
+from ztensor.io.contents import open_file
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.listing import component_extents, read_manifest
+from ztensor.io.reading.loading import load_all
+from ztensor.io.source.ahead import AheadSource
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.numpy import load, load_file, save, save_file
+from ztensor.spec.model.table import TableObjects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def require_same(found: dict[str, Any], reader: ztensor.Reader) -> None:
+    assert list(found) == list(reader)
+    for name in found:
+        value: Any = found[name]
+        expected: Any = reader[name]
+        assert type(value) is type(expected), name
+        if isinstance(value, Tensor):
+            value, expected = value.to_dense(), expected.to_dense()
+        assert (value.shape, value.dtype) == (expected.shape, expected.dtype), name
+        assert value.tobytes() == expected.tobytes(), name
+        assert value.flags.c_contiguous, name
+
+
+def some(count: int) -> dict[str, Any]:
+    return {f"{i:05}": np.full((4, 16), i, np.float32) for i in range(count)}
+
+
+def test_sparse_and_shared_objects_among_thousands(tmp_path: Path) -> None:
+    tensors = {**some(2000), "00500": Tensor.csr([1.0], [2], [0, 1], (1, 3))}
+    tensors["01500"] = tensors["00007"]
+    save_file(tensors, tmp_path / "m.zt")
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        assert isinstance(reader.objects.parts()[0].manifest.objects, TableObjects)
+        for copy in (False, True):
+            require_same(load_all(reader.objects.parts()[0], copy=copy), reader)
+
+
+@pytest.mark.parametrize(
+    ("version", "checksum"),
+    [("1.1", "crc32c"), ("1.1", "sha256"), ("2.1", "xxh3"), ("2.1", "sha256")],
+)
+@pytest.mark.parametrize(
+    ("count", "more", "kind"),
+    [
+        (20, {}, dict),
+        (20, {"odd": Tensor.csr([1.0], [2], [0, 1], (1, 3))}, dict),
+        (1000, {}, TableObjects),
+    ],
+    ids=["few", "few and another", "columns"],
+)
+def test_damage_is_found_in_the_object_it_is_in(
+    count: int, more: dict[str, Any], kind: type, version: str, checksum: str
+) -> None:
+    data = bytearray(save({**some(count), **more}, checksum=checksum, version=version))
+    with ztensor.open(bytes(data)) as reader:
+        assert isinstance(reader.objects.parts()[0].manifest.objects, kind)
+        place = reader.location("00013")
+    data[place.offset + 5] ^= 1
+    with pytest.raises(DigestMismatchError) as caught:
+        load(bytes(data), copy=True)
+    assert (caught.value.object_name, caught.value.component) == ("00013", "data")
+    assert load(bytes(data), copy=True, verify=False)["00013"].shape == (4, 16)
+    assert load(bytes(data), copy=False)["00012"][0, 0] == 12
+    with pytest.raises(DigestMismatchError, match="00013"):
+        load(bytes(data), copy=False, verify=True)  # views, too
+
+
+def test_memory_of_ones_own(tmp_path: Path) -> None:
+    save_file(some(1000), tmp_path / "m.zt")
+    shared, separate = (
+        load_all(open_file(tmp_path / "m.zt"), copy=True, separate=flag) for flag in (False, True)
+    )
+    assert np.may_share_memory(shared["00001"].base, shared["00002"].base)
+    assert not np.may_share_memory(separate["00001"].base, separate["00002"].base)
+    for found in (shared, separate):
+        found["00001"][:] = 7
+        assert found["00002"][0, 0] == 2
+    assert load_file(tmp_path / "m.zt")["00001"][0, 0] == 1
+
+
+MIB = 1 << 20
+
+
+def test_a_large_tensor_keeps_no_others_in_memory() -> None:
+    """From 4 MiB on it has memory of its own; smaller neighbours share theirs."""
+    tensors = {"a": np.zeros(4 * MIB, np.uint8)}
+    tensors |= {name: np.full(MIB, 7, np.uint8) for name in "bcdefg"}
+    found = load(save(tensors))
+    assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
+    assert not np.may_share_memory(found["a"].base, found["b"].base)
+    assert np.may_share_memory(found["b"].base, found["g"].base)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_large_tensor_whose_bytes_are_gone_is_named(tmp_path: Path, threads: int) -> None:
+    save_file({"w": np.zeros(5 * MIB, np.uint8)}, tmp_path / "m.zt")
+    file = open_file(tmp_path / "m.zt")
+    with (tmp_path / "m.zt").open("r+b") as cut:
+        cut.truncate(4 * MIB)
+    with pytest.raises(ztensor.SourceError) as caught:
+        load_all(file, copy=True, threads=threads)
+    assert (caught.value.object_name, caught.value.component) == ("w", "data")
+    file.close()
+
+
+@pytest.mark.parametrize("compression", [False, True])
+def test_all_objects_of_a_far_file_are_asked_for_at_once(compression: bool) -> None:
+    tensors = {name: np.full(2000, ord(name), np.int32) for name in "abcdef"}
+    source = Far(save(tensors, compression=compression))
+    _, manifest = read_manifest(source, DEFAULT_LIMITS)
+    ahead = AheadSource(source, functools.partial(component_extents, manifest))
+    source.asked.clear()
+    found = load_all(FileObjects(ahead, manifest), copy=True)
+    assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
+    assert len(source.asked) == 1
+
+
+@pytest.mark.parametrize("checksum", ["crc32c", "sha256", None])
+@pytest.mark.parametrize("length", [8 * MIB, 16 * MIB, 20 * MIB + 3])
+def test_a_large_tensor_is_read_in_pieces(length: int, checksum: str | None) -> None:
+    value = np.random.default_rng(0).integers(0, 256, length, np.uint8)
+    data = bytearray(save({"w": value}, checksum=checksum))
+    for threads in (1, 3):
+        assert (load(bytes(data), copy=True, threads=threads)["w"] == value).all()
+    if checksum is None:
+        return
+    with ztensor.open(bytes(data)) as reader:
+        place = reader.location("w")
+    for spot in (0, 8 * MIB - 1, length // 2, length - 1):
+        data[place.offset + spot] ^= 1
+        with pytest.raises(DigestMismatchError) as caught:
+            load(bytes(data), copy=True, threads=3)
+        assert caught.value.object_name == "w"
+        data[place.offset + spot] ^= 1
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_what_cannot_be_read_does_not_hide_the_way_to_the_others(
+    tmp_path: Path, *, copy: bool
+) -> None:
+    np.savez(tmp_path / "a.npz", text=np.array("csr"), w=np.ones(3))
+    with pytest.raises(ztensor.UnsupportedError, match=r"'text'.*the other objects by name"):
+        load_file(tmp_path / "a.npz", copy=copy)
+    with ztensor.open(tmp_path / "a.npz") as reader:
+        assert reader["w"].tolist() == [1, 1, 1]
+    np.savez(tmp_path / "alone.npz", text=np.array("csr"))
+    with pytest.raises(ztensor.UnsupportedError) as caught:
+        load_file(tmp_path / "alone.npz", copy=copy)
+    assert caught.value.hint is None
+
+
+@pytest.mark.parametrize("alignment", [4096, 65536])
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_tensors_far_apart_do_not_take_the_memory_between(
+    tmp_path: Path, alignment: int, is_damaged: bool
+) -> None:
+    path = tmp_path / "m.zt"
+    tensors = {**some(600), "large": np.zeros(1 << 18), "odd": np.arange(3, dtype=np.int8)}
+    save_file(tensors, path, version="2.1", alignment=alignment)
+    with ztensor.open(path) as reader:
+        found = load_all(reader.objects.parts()[0], copy=True)
+        require_same(found, reader)
+        place = reader.location("00300")
+    bases = {id(value.base): value.base.nbytes for value in found.values()}
+    assert sum(bases.values()) < 2 * sum(value.nbytes for value in tensors.values())
+    with path.open("r+b") as file:
+        file.seek(place.offset)
+        file.write(b"\xff")
+    with pytest.raises(DigestMismatchError, match="00300"):
+        load_file(path, copy=True)
+    assert load_file(path, copy=True, verify=False)["00301"][0, 0] == 301

@@ -1,0 +1,95 @@
+"""Bytes that several objects share: what counts as that, and what going through them costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import Reason
+from ztensor.io.reading.overlaps import lie_apart
+from ztensor.numpy import save
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.testing.builder import draft
+
+SIZE = 1 << 18
+
+
+def frames_of(*places: tuple[int, int]) -> bytes:
+    """Return a file of two frames, with an object over those from one to before another."""
+    frame = b"".join(ENCODINGS["zstd"].encode(memoryview(bytes(SIZE)), level=1))
+    filling = -(len(frame) + 8) % 64  # objects begin at multiples of 64: a skippable frame
+    frame += b"\x50\x2a\x4d\x18" + filling.to_bytes(4, "little") + bytes(filling)
+    made = draft("1.2.0")
+    made.objects.clear()
+    made.blobs.clear()
+    made.header += bytes(64 - len(made.header)) + 2 * frame
+    for number, (first, last) in enumerate(places):
+        count = last - first
+        fields: dict[str, Any] = {"dtype": "u8", "encoding": "zstd"}
+        fields |= {"offset": 64 + first * len(frame), "length": count * len(frame)}
+        fields |= {"uncompressed_length": count * SIZE}
+        parts = {"data": fields}
+        made.objects[f"w{number}"] = {
+            "shape": [count * SIZE],
+            "format": "dense",
+            "components": parts,
+        }
+    return made.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("places", "wrong"),
+    [
+        ([(0, 1), (1, 2)], []),  # neighbours
+        ([(0, 1), (0, 1)], []),  # the same: gone through once
+        ([(0, 2), (1, 2)], ["w1"]),
+        ([(1, 2), (0, 2)], ["w0"]),
+        ([(0, 1), (0, 2)], ["w0"]),
+    ],
+    ids=str,
+)
+def test_only_what_begins_inside_of_another_costs_the_budget(
+    places: list[tuple[int, int]], wrong: list[str]
+) -> None:
+    limits = ztensor.Limits(cost_floor=50_000, cost_factor=1)
+    with ztensor.open(frames_of(*places), limits=limits) as reader:
+        report = reader.verify()
+    assert report.problems == ()
+    assert [(one.object_name, one.reason) for one in report.unsupported] == [
+        (name, Reason.LIMIT_COST) for name in wrong
+    ]
+
+
+def test_objects_without_bytes_lie_over_nobody() -> None:
+    tensors = {"a": np.zeros(0), "b": np.arange(9), "c": np.zeros((3, 0)), "d": np.arange(7)}
+    tensors |= {f"w{number:02}": np.arange(8) + number for number in range(10, 40)}
+    for names, is_apart in ((tensors, True), ({**tensors, "e": tensors["b"]}, False)):
+        with ztensor.open(save(names, version="2.1")) as reader:
+            assert lie_apart(reader.objects.parts()[0]) is is_apart
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_shared_indices_are_held_to_the_blocks_of_each_object(order: str) -> None:
+    """Columns of blocks: two of two elements, or one of four, where 1 is out of range."""
+    made = draft("1.2.0")
+    made.objects.clear()
+    made.blobs.clear()
+    for name in order:
+        width = 2 if name == "a" else 4
+        parts = {
+            "values": ({"dtype": "f32"}, bytes(2 * width * 4)),
+            "indices": ({"dtype": "u64"}, np.array([0, 1], "<u8").tobytes()),
+            "indptr": ({"dtype": "u64"}, np.array([0, 1, 2], "<u8").tobytes()),
+        }
+        attributes = {"values_shape": [2, 1, width]}
+        made.add(name, [2, 4], parts, format="scipy.sparse_bsr", attributes=attributes)
+    first, second = (made.component(name, "indices") for name in order)
+    made.header += bytes(64 - len(made.header)) + made.blobs[order[0], "indices"]
+    first |= {"offset": 64, "length": 16}
+    second |= {"offset": 64, "length": 16}
+    with ztensor.open(made.to_bytes()) as reader:
+        problems = reader.verify(deep=True).problems
+    assert [(problem.object_name, problem.component) for problem in problems] == [("b", "indices")]

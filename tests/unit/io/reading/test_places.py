@@ -1,0 +1,140 @@
+"""Plain tensors: names, closed and changed files, threads, and readers of every kind."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    DigestMismatchError,
+    ObjectNotFoundError,
+    SourceError,
+)
+from ztensor.io.opening import reader_over
+from ztensor.numpy import load, save, save_file
+from ztensor.testing.builder_2 import File2, dense
+
+if TYPE_CHECKING:
+    from ztensor.spec.layout.base import Array
+
+
+def some(count: int) -> dict[str, Array]:
+    """Tensors of many kinds; as many as it takes for columns, or few."""
+    kinds: list[Any] = [
+        np.arange(6, dtype=np.float32).reshape(2, 3),
+        np.arange(4, dtype=np.int64),
+        np.array(2.5),
+        np.zeros((0, 3), np.int16),
+        np.arange(4).astype(ml_dtypes.bfloat16),
+        np.arange(4).astype(ml_dtypes.float8_e4m3fn),
+        np.array([1 + 2j], np.complex64),
+        np.array([True, False]),
+    ]
+    return {f"{index}.{kinds[index % 8].dtype}": kinds[index % 8] for index in range(count)}
+
+
+def test_names_that_are_none(tmp_path: Path) -> None:
+    save_file(some(2000), tmp_path / "m.zt")
+    for source in (tmp_path / "m.zt", save(some(8))):
+        with ztensor.open(source) as reader:
+            odd: Any
+            for odd in (3, None, ["0.float32"], b"0.float32"):
+                for use in (reader.__getitem__, reader.get_slice):
+                    with pytest.raises(ArgumentTypeError):
+                        use(odd)
+            with pytest.raises(ObjectNotFoundError):
+                reader["x"]
+
+
+def test_a_file_that_is_not_what_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    save_file(some(8), path)
+    with ztensor.open(path) as reader:
+        part = reader.get_slice("0.float32")
+        reader["0.float32"]
+        os.truncate(path, path.stat().st_size // 2)
+        uses: list[Any] = [
+            lambda: reader["0.float32"],
+            lambda: part[0],
+            lambda: reader["1.int64"],
+        ]
+        for use in uses:
+            with pytest.raises(SourceError) as caught:
+                use()
+            assert caught.value.object_name is not None
+
+
+def test_a_closed_reader(tmp_path: Path) -> None:
+    save_file(some(8), tmp_path / "m.zt")
+    reader = ztensor.open(tmp_path / "m.zt")
+    some_of_it = reader_over(reader.objects.select(["0.float32"]))
+    part, array = reader.get_slice("0.float32"), reader["0.float32"]
+    assert some_of_it["0.float32"].sum() == 15
+    reader.close()
+    uses: list[Any] = [
+        lambda: reader["0.float32"],
+        lambda: part[0],
+        lambda: some_of_it["0.float32"],
+    ]
+    for use in uses:
+        with pytest.raises(ClosedError):
+            use()
+    assert array.sum() == 15
+
+
+class Name(str):
+    __slots__ = ()
+
+
+def uses_of(reader: ztensor.Reader, name: str) -> list[bytes]:
+    one = reader.read_numpy(name, copy=True)
+    return [reader[name].tobytes(), one.tobytes(), reader.get_slice(name)[...].tobytes()]
+
+
+@pytest.mark.parametrize("count", [8, 600])
+def test_a_reader_gives_the_same_however_it_came_to_be(tmp_path: Path, count: int) -> None:
+    """Used before or not, of one file, of several, of some objects, pickled, by other text."""
+    path, tensors = tmp_path / "m.zt", some(count)
+    save_file(tensors, path)
+    save_file({"more": np.ones(3)}, tmp_path / "n.zt")
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("int16")}
+    wanted = {name: [tensor.tobytes()] * 3 for name, tensor in tensors.items()}
+    with ztensor.open(path) as first, ztensor.open([path, tmp_path / "n.zt"]) as of_set:
+        for _ in range(2):
+            others = [pickle.loads(pickle.dumps(first)), of_set, first]
+            others.append(reader_over(first.objects.select(tensors)))
+            for reader in others:
+                for name, expected in wanted.items():
+                    assert uses_of(reader, Name(name)) == expected
+        some_of_it = reader_over(first.objects.select(["0.float32"]))
+        with pytest.raises(ObjectNotFoundError):
+            some_of_it["1.int64"]
+        others[0].close()
+
+
+@pytest.mark.parametrize("digest", ["fffffffffffffffd", "fffffffffffffffe", "ffffffffffffffff"])
+def test_the_largest_digests_are_digests_like_others(digest: str) -> None:
+    """As signed numbers they are those that stand for no digest, and for one of another kind."""
+    file = File2()
+    objects = {str(number): dense(file.part(np.full(3, number)), [3]) for number in range(9)}
+    objects["4"]["parts"]["data"]["digest"] = f"xxh3:{digest}"
+    data = file.seal({"objects": objects})
+    uses: list[Any] = [
+        lambda: load(data),
+        lambda: ztensor.open(data).read_numpy("4", copy=True),
+    ]
+    for use in uses:
+        with pytest.raises(DigestMismatchError) as caught:
+            use()
+        assert caught.value.object_name == "4"
+    with ztensor.open(data) as reader:
+        assert [problem.object_name for problem in reader.verify().problems] == ["4"]

@@ -1,0 +1,486 @@
+"""Which state of a torn file is taken, and that nothing stored in it can pose as one."""
+
+from __future__ import annotations
+
+import io
+import logging
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.io.reading.counted import Counted
+from ztensor.edit import find
+from ztensor.errors import ContainerError, FormatError, Reason
+from ztensor.io.reading.recovery import search
+from ztensor.io.source import locking
+from ztensor.io.source.memory import MemorySource
+from ztensor.limits import Limits
+from ztensor.numpy import save
+from ztensor.spec.container.framing import MAGIC_1
+from ztensor.spec.wire import cbor
+from ztensor.testing.builder import build, draft, item, sealed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOUR = np.arange(4, dtype=np.float32)
+MIB = 1 << 20
+
+
+def state_end(data: bytes, **options: Any) -> int | None:
+    state, _ = search(MemorySource(data), **options)
+    return None if state is None else state.end
+
+
+def appended(path: Path, tensors: dict[str, Any], **options: Any) -> bytes:
+    with ztensor.Writer.append(path, **options) as writer:
+        for name, array in tensors.items():
+            writer.write(name, array)
+    return path.read_bytes()
+
+
+def without_commit(version: str = "1.2.0", *, padding: int = 0, **tensors: Any) -> bytes:
+    """Return a file as libraries write it that know no commit record."""
+    new = draft(version)
+    for name in list(new.objects):
+        if tensors:
+            del new.objects[name]
+    if tensors:
+        new.blobs.clear()
+    for name, array in tensors.items():
+        new.add(name, list(array.shape), {"data": ({"dtype": "f32"}, array.tobytes())})
+    data = new.to_bytes()
+    size = int.from_bytes(data[-16:-8], "little")
+    root: Any = cbor.decode(data[-16 - size : -16])
+    del root["commit"]
+    return sealed(data[: -16 - size] + bytes(padding), item(root), footer=MAGIC_1)
+
+
+# --- The last state -------------------------------------------------------------------------
+
+
+def test_a_whole_file_ends_with_its_state() -> None:
+    for version in ("1.1.0", "1.2.0"):
+        data = build(version)
+        assert state_end(data) == len(data)
+    assert state_end(without_commit()) == len(without_commit())
+    assert state_end(save({})) == len(save({}))
+
+
+@pytest.mark.parametrize("history", ["written", "appended", "renamed", "removed all", "set twice"])
+def test_whatever_the_last_commit_was_it_is_found(history: str, tmp_path: Path) -> None:
+    """A commit of names alone has its manifest right behind the footer before it."""
+    path = tmp_path / "m.zt"
+    path.write_bytes(save({"a": FOUR, "b": FOUR + 1}))
+    if history == "appended":
+        appended(path, {"c": FOUR})
+    elif history == "renamed":
+        ztensor.rename_tensors(path, {"a": "c"})
+    elif history == "removed all":
+        ztensor.remove_tensors(path, names=["a", "b"])
+    elif history == "set twice":
+        ztensor.set_attributes(path, {"x": 1})
+        ztensor.set_attributes(path, {"x": 2})
+    data = path.read_bytes()
+    with ztensor.open(data) as reader:
+        names, attributes = reader.keys(), reader.attributes
+    for tail in (b"x", b"torn" * 1000, data[:-3], data[8:-8], MAGIC_1, bytes(8) + MAGIC_1):
+        assert state_end(data + tail) == len(data)
+        with ztensor.open(data + tail, recover=True) as reader:
+            assert (reader.keys(), reader.attributes) == (names, attributes)
+
+
+@pytest.mark.slow
+def test_a_cut_file_falls_back_to_the_commit_before(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(save({"a": FOUR}))
+    ends = [path.stat().st_size]
+    for step in range(4):
+        if step % 2:
+            ztensor.set_attributes(path, {"step": step})
+        else:
+            appended(path, {f"new {step}": FOUR + step})
+        ends.append(path.stat().st_size)
+    data = path.read_bytes()
+    for length in range(ends[0], len(data) + 1):
+        assert state_end(data[:length]) == max(end for end in ends if end <= length)
+    for length in range(8, ends[0]):
+        assert state_end(data[:length]) is None
+
+
+def test_a_state_whose_manifest_is_damaged_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(save({"a": FOUR}))
+    first = path.stat().st_size
+    data = bytearray(appended(path, {"b": FOUR}))
+    data[-30] ^= 1
+    assert state_end(bytes(data)) == first
+    state, candidates = search(MemorySource(bytes(data)))
+    assert state is not None
+    assert candidates[0].end == len(data)
+    assert "digest" in str(candidates[0].fault)
+    assert candidates[-1].fault is None
+
+
+# --- What poses as a state ------------------------------------------------------------------
+
+
+def nested_file(kind: str, outer: bytes, dice: random.Random) -> bytes:
+    """Return a whole file to be stored in a tensor."""
+    if kind == "this very file":
+        return outer
+    if kind == "empty":
+        return save({})
+    if kind == "from another library":
+        return without_commit(x=np.zeros(dice.randrange(1, 40), np.float32))
+    if kind == "this one without commit":
+        return without_commit()
+    if kind == "appended":
+        with io.BytesIO() as file, ztensor.Writer(file) as writer:
+            writer.write("inner", np.arange(dice.randrange(100)))
+            writer.finish()
+            return file.getvalue()
+    return save({"inner": np.arange(dice.randrange(100)), "a": FOUR})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_commit", [True, False], ids=["ours", "another library's"])
+@pytest.mark.parametrize(
+    "kind",
+    ["ours", "this very file", "empty", "from another library", "this one without commit",
+     "appended"],
+)  # fmt: skip
+def test_a_whole_file_stored_in_a_torn_append_is_never_taken(
+    kind: str, has_commit: bool, tmp_path: Path
+) -> None:
+    dice = random.Random(f"{kind} {has_commit}")
+    path = tmp_path / "m.zt"
+    for _ in range(60):
+        outer = save({"a": FOUR}) if has_commit else without_commit(a=FOUR)
+        path.write_bytes(outer)
+        inner = nested_file(kind, outer, dice)
+        # At the start of a blob, in its middle, aligned and not, once or several times.
+        before = bytes(dice.choice([0, 0, 64, dice.randrange(300)]))
+        blob = (before + inner) * dice.choice([1, 1, 3]) + bytes(dice.choice([0, 0, 50]))
+        whole = appended(path, {"archive": np.frombuffer(blob, np.uint8)}, durable=False)
+        end = len(whole) if dice.random() < 0.1 else dice.randrange(len(outer), len(whole))
+        expected = len(whole) if end == len(whole) else len(outer)
+        assert state_end(whole[:end]) == expected
+        # Cut right behind the stored footer: the file ends with a whole file.
+        at = whole.rfind(MAGIC_1, len(outer), len(whole) - 8)
+        while at >= 0:
+            assert state_end(whole[: at + 8]) == len(outer)
+            at = whole.rfind(MAGIC_1, len(outer), at)
+
+
+@pytest.mark.slow
+def test_a_file_nested_in_itself_again_and_again(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    data = save({"a": FOUR})
+    for depth in range(6):
+        path.write_bytes(data)
+        with ztensor.Writer.append(path) as writer:
+            writer.write(f"itself {depth}", np.frombuffer(data, np.uint8))
+        whole = path.read_bytes()
+        for cut in range(1, len(whole) - len(data), 211):
+            assert state_end(whole[:-cut]) == len(data)
+        data = whole
+
+
+def test_the_guard_is_a_copy_and_the_original_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    for old in (save({"a": FOUR}), without_commit(a=FOUR)):
+        path.write_bytes(old)
+        editor = ztensor.Writer.append(path)
+        editor.write("new", np.zeros(9 * MIB, np.uint8))  # more than a piece: written at once
+        editor.abort()
+        assert path.stat().st_size > len(old)
+        ztensor.open(path).close()  # the guard makes it readable
+        report = find(path)
+        assert report.end == len(old)
+        assert not report.is_clean
+        assert report.tail == path.stat().st_size - len(old)
+        fault = str(report.candidates[0].fault)
+        assert "a copy of the state" in fault or "a copy of a state" in fault
+
+
+def test_random_bytes_that_look_like_a_footer(tmp_path: Path) -> None:
+    data = save({"a": FOUR})
+    dice = random.Random(3)
+    for _ in range(300):
+        tail = bytearray(dice.randbytes(dice.randrange(20, 400)))
+        for _ in range(dice.randrange(1, 5)):
+            at = dice.randrange(8, len(tail) - 8 + 1)
+            tail[at : at + 8] = MAGIC_1
+            tail[at - 8 : at] = dice.randrange(0, 2 * len(tail)).to_bytes(8, "little")
+        assert state_end(data + bytes(tail)) == len(data)
+
+
+# --- States of other writers ----------------------------------------------------------------
+
+
+def test_a_padded_state_is_shown_and_taken_on_demand() -> None:
+    """Nothing tells it from a copy, so the caller has to."""
+    padded = without_commit(padding=64)
+    torn = padded + b"torn"
+    state, candidates = search(MemorySource(torn))
+    assert state is None
+    (candidate,) = candidates
+    assert candidate.end == len(padded)
+    assert candidate.objects == 10
+    assert not candidate.is_commit
+    assert f"accept={len(padded)}" in str(candidate.fault)
+    assert state_end(torn, accept=len(padded)) == len(padded)
+    assert state_end(torn, accept=len(padded) - 1) is None
+
+
+def test_a_state_of_another_library_behind_one_of_ours(tmp_path: Path) -> None:
+    """1.2.3 cuts the footer, appends, and drops the record: the rule for its files holds."""
+    foreign = without_commit(a=FOUR, b=FOUR)
+    assert state_end(foreign + b"torn") == len(foreign)
+    path = tmp_path / "m.zt"
+    path.write_bytes(foreign)
+    ours = appended(path, {"c": FOUR})
+    assert state_end(ours + b"torn") == len(ours)
+    assert state_end(ours[:-1]) == len(foreign)
+
+
+@pytest.mark.parametrize("data", [build("0.1.0"), b"", b"ZTEN", b"\x89ZT2\r\n"])
+def test_containers_whose_states_cannot_be_found(data: bytes) -> None:
+    with pytest.raises(ContainerError) as caught:
+        search(MemorySource(data))
+    assert caught.value.reason is Reason.HEADER_MAGIC
+    with pytest.raises(ztensor.ZTensorError) as plain:
+        ztensor.open(data[:-1])
+    with pytest.raises(ztensor.ZTensorError) as recovering:
+        ztensor.open(data[:-1], recover=True)
+    assert type(recovering.value) is type(plain.value)
+    assert recovering.value.reason is plain.value.reason
+
+
+# --- Bounds ---------------------------------------------------------------------------------
+
+
+def nested_footers(size: int) -> bytes:
+    """Return a file in which every footer claims all bytes before it."""
+    data = bytearray(save({"a": FOUR}))
+    while len(data) < size:
+        data += (len(data) - 8).to_bytes(8, "little") + MAGIC_1
+    return bytes(data)
+
+
+def overlapping_maps(size: int) -> bytes:
+    """Return one whose footers claim 64 KiB of well-formed CBOR each."""
+    data = bytearray(save({"a": FOUR}))
+    while len(data) < size:
+        data += b"\x81" * 30
+        data += min(len(data) - 8, 1 << 16).to_bytes(8, "little") + MAGIC_1
+    return bytes(data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [nested_footers, overlapping_maps])
+def test_footers_nested_by_someone_who_means_harm_stay_linear(make: Any) -> None:
+    read = []
+    for size in (MIB, 2 * MIB, 4 * MIB):
+        source = Counted(make(size))
+        state, candidates = search(source)
+        assert state is None
+        assert len(candidates) <= 1000
+        read.append(source.count)
+    assert read[-1] <= 8 * 4 * MIB + 16 * MIB
+    assert read[-1] <= 5 * read[0] + 16 * MIB
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "unit",
+    [
+        MAGIC_1,
+        (16).to_bytes(8, "little") + MAGIC_1,
+        b"\xa0" + (1).to_bytes(8, "little") + MAGIC_1,
+    ],
+)
+def test_a_file_full_of_footers_costs_bounded_memory(unit: bytes) -> None:
+    data = save({"a": FOUR}) + unit * (2 * MIB // len(unit))
+    _, candidates = search(MemorySource(data))
+    assert len(candidates) <= 1001
+
+
+def test_so_many_candidates_are_reported() -> None:
+    """Of those that are no manifest, and of manifests that may be copies."""
+    empty = item({"version": "1.2.0", "attributes": {}, "objects": {}})
+    for manifest in (b"\xff", empty):
+        unit = manifest + len(manifest).to_bytes(8, "little") + MAGIC_1
+        state, candidates = search(MemorySource(MAGIC_1 + unit * 5000))
+        assert state is None
+        assert len(candidates) == 1000
+
+
+def test_what_is_accepted_is_looked_at_however_much_was_before() -> None:
+    data = save({"a": FOUR})
+    torn = data + (b"\xff" + (1).to_bytes(8, "little") + MAGIC_1) * 5000
+    assert state_end(torn) is None
+    assert state_end(torn, accept=len(data)) == len(data)
+
+
+def test_a_manifest_may_be_as_long_as_the_limit() -> None:
+    data = save({"a": FOUR})
+    length = int.from_bytes(data[-16:-8], "little")
+    assert state_end(data, limits=Limits(manifest_bytes=length)) == len(data)
+    assert state_end(data, limits=Limits(manifest_bytes=length - 1)) is None
+
+
+def test_only_so_much_is_searched(tmp_path: Path) -> None:
+    data = save({"a": FOUR})
+    torn = data + bytes(5000)
+    assert state_end(torn, within=5000) is None
+    assert state_end(torn, within=5008) == len(data)
+    assert state_end(torn, within=10**9) == len(data)
+    assert state_end(torn, limits=Limits(manifest_bytes=10)) is None
+
+
+@pytest.mark.parametrize("shift", range(-9, 10))
+def test_a_footer_across_the_border_of_two_windows_is_found(
+    shift: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ztensor.io.reading.recovery._WINDOW", 256)
+    data = save({"a": FOUR})
+    torn = data + bytes(512 + shift)
+    assert state_end(torn) == len(data)
+    _, candidates = search(MemorySource(torn))
+    assert len(candidates) == 1  # and once
+
+
+# --- What an ordinary error says ------------------------------------------------------------
+
+
+def test_the_error_of_a_torn_file_says_what_was_found_and_what_to_type(tmp_path: Path) -> None:
+    path = tmp_path / "it's torn.zt"
+    data = save({"a": FOUR, "b": FOUR})
+    for torn in (data + b"tail", data + data[8:-1]):
+        path.write_bytes(torn)
+        with pytest.raises(FormatError) as caught:
+            ztensor.open(path)
+        text = str(caught.value)
+        assert f"2 objects, ends at byte {len(data)}" in text
+        assert "ztensor repair" in text
+        assert "recover=True" in text
+    path.write_bytes(data[:-1])
+    with pytest.raises(FormatError, match=r"no committed state was found in its last 64 MiB"):
+        ztensor.open(path)
+
+
+def test_the_error_looks_at_the_last_bytes_only(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(save({"a": FOUR}))
+    with open(path, "r+b") as file:
+        file.truncate(70 * MIB)
+    with pytest.raises(FormatError, match="no committed state was found in its last 64 MiB"):
+        ztensor.open(path)
+    with ztensor.open(path, recover=True) as reader:
+        assert reader["a"].tolist() == FOUR.tolist()
+
+
+def test_of_a_manifest_that_is_damaged_the_state_before_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(data := save({"a": FOUR}))
+    torn = bytearray(appended(path, {"b": FOUR}))
+    torn[-16 - int.from_bytes(torn[-16:-8], "little")] = 0xFF
+    path.write_bytes(torn)
+    with pytest.raises(FormatError, match=f"1 object, ends at byte {len(data)}") as caught:
+        ztensor.open(path)
+    assert "cbor" in str(caught.value.reason)
+
+
+def test_other_faults_say_nothing_of_repair(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(build("1.2.0", broken="out_of_bounds"))
+    with pytest.raises(FormatError) as caught:
+        ztensor.open(path)
+    assert "repair" not in str(caught.value)
+
+
+def test_what_was_opened_is_logged_and_nothing_is_changed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "m.zt"
+    data = save({"a": FOUR})
+    path.write_bytes(data + b"tail")
+    with caplog.at_level(logging.WARNING, "ztensor"), ztensor.open(path, recover=True) as reader:
+        assert reader["a"].tolist() == FOUR.tolist()
+        assert reader.verify().ok
+    assert f"damaged behind byte {len(data)}" in caplog.text
+    assert path.read_bytes() == data + b"tail"
+    caplog.clear()
+    path.write_bytes(data)
+    with ztensor.open(path, recover=True) as reader:
+        assert reader.keys() == ["a"]
+    assert caplog.text == ""
+
+
+def test_where_there_is_no_state_the_first_error_stands() -> None:
+    data = save({"a": FOUR})
+    with pytest.raises(FormatError) as plain:
+        ztensor.open(data[:-1])
+    with pytest.raises(FormatError) as recovering:
+        ztensor.open(data[:-1], recover=True)
+    assert recovering.value.reason is plain.value.reason
+
+
+# --- A commit that is being written ---------------------------------------------------------
+
+
+def test_a_commit_that_ends_while_the_reader_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock is free by then, and the file whole: what was read before says nothing any more."""
+    path = tmp_path / "m.zt"
+    data = save({"a": FOUR})
+    path.write_bytes(data[:-5])
+
+    def end_the_commit(name: str) -> bool:
+        path.write_bytes(data)
+        return False
+
+    monkeypatch.setattr(locking, "is_locked", end_the_commit)
+    with ztensor.open(path) as reader:
+        assert reader["a"].tolist() == FOUR.tolist()
+
+
+@pytest.mark.parametrize("recover", [False, True])
+def test_a_writer_at_work_is_waited_for(
+    recover: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "m.zt"
+    old = save({"a": FOUR})
+    path.write_bytes(old)
+    new = appended(path, {"b": FOUR})
+    path.write_bytes(new[:-5])
+    answers = iter([True, True, True])
+
+    def writing(name: str) -> bool:
+        if not next(answers, False):
+            path.write_bytes(new)
+        return True
+
+    monkeypatch.setattr(locking, "is_locked", writing)
+    with ztensor.open(path, recover=recover) as reader:
+        assert reader.keys() == ["a", "b"]
+    assert caplog.text == ""  # nothing was damaged
+
+
+def test_a_writer_that_takes_too_long_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "m.zt"
+    data = save({"a": FOUR})
+    path.write_bytes(data + b"torn")
+    monkeypatch.setattr(locking, "is_locked", lambda name: True)
+    with pytest.raises(FormatError, match="ztensor repair"):
+        ztensor.open(path)
+    with ztensor.open(path, recover=True) as reader:
+        assert reader["a"].tolist() == FOUR.tolist()

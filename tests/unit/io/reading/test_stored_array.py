@@ -1,0 +1,135 @@
+"""Parts of a component: what its elements are is looked up where that may have changed."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.io.reading.counted import Counted
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.source.memory import MemorySource
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.numpy import save_file
+from ztensor.spec.encoding.raw import Raw
+from ztensor.spec.model.dtype import LogicalType, register_logical_type
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
+from ztensor.testing.builder import draft
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ztensor.spec.encoding.base import Stored
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_type_that_is_registered_later_is_known_then() -> None:
+    made = draft("1.2.0")
+    made.component("matrix")["type"] = "my_bits"
+    with ztensor.open(made.to_bytes()) as reader:
+        before = reader.get_slice("matrix")
+        assert before.dtype == reader["matrix"].dtype == "int32"
+        assert before[:1].dtype == "int32"
+    register_logical_type(LogicalType("my_bits", "i32", "uint32"))
+    with ztensor.open(made.to_bytes()) as reader:
+        after = reader.get_slice("matrix")
+        assert after.dtype == reader["matrix"].dtype == "uint32"
+        assert after[:1].tobytes() == reader["matrix"][:1].tobytes()
+
+
+def test_types_of_a_file_that_nobody_knows_are_not_kept() -> None:
+    made = draft("1.2.0")
+    for number in range(500):
+        fields = {"dtype": "i32", "type": f"{number}".ljust(4000, "x")}
+        made.add(f"odd{number}", [2], {"data": (fields, bytes(8))})
+    data = made.to_bytes()
+
+    def slice_all() -> None:
+        with ztensor.open(data) as reader:
+            for name in reader:
+                if name.startswith("odd"):
+                    assert reader.get_slice(name)[1:].tolist() == [0]
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        slice_all()
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()
+
+
+W = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("key", "is_view"),
+    [
+        (..., True),
+        ((..., 0), True),
+        ((1, 2, 0, ...), True),
+        ((None, slice(1, 3)), True),
+        ((slice(None), None, 1), True),
+        (2, True),
+        ([0, 1], False),
+        ((slice(None), [0, 2]), False),
+    ],
+    ids=str,
+)
+def test_a_part_is_a_view_of_the_file_where_numpy_gives_one(
+    tmp_path: Path, key: Any, is_view: bool
+) -> None:
+    save_file({"w": W}, tmp_path / "m.zt")
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        whole, part = reader["w"], reader.get_slice("w")[key]
+        assert np.array_equal(part, W[key])
+        assert np.shares_memory(part, whole) is is_view
+
+
+class Unmapped(Counted):
+    """Counts the bytes that are read, and is not mapped."""
+
+    def view(self) -> memoryview | None:
+        return None
+
+
+@pytest.mark.usefixtures("registry")
+def test_of_elements_of_two_numbers_those_that_are_wanted_are_read() -> None:
+    register_logical_type(LogicalType("my_pair", "f32", "complex64", storage_per_element=2))
+    value = (np.arange(60_000).reshape(50, 1200) * (1 + 2j)).astype(np.complex64)
+    made = draft("1.2.0")
+    made.add("w", [50, 1200], {"data": ({"dtype": "f32", "type": "my_pair"}, value.tobytes())})
+    source = Unmapped(made.to_bytes())
+    reader = ObjectReader(FileObjects(source, read_manifest(source, DEFAULT_LIMITS)[1]))
+    for key, rows in ((3, 1), (slice(7, 31), 24), ([49, 0], 2)):
+        source.count = 0
+        assert np.array_equal(reader.get_slice("w")[key], value[key])
+        assert source.count == rows * 1200 * 8
+
+
+class Boxes(Raw):
+    """An encoding that reads any box of an array, and never the whole."""
+
+    def read_box(
+        self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Any
+    ) -> bool:
+        first, second = (slice(at, at + size) for at, size in zip(offsets, sizes, strict=True))
+        target[...] = np.arange(stored.length, dtype=np.uint8).reshape(5, 20)[first, second]
+        return True
+
+
+def test_where_an_encoding_reads_boxes_no_more_is_read() -> None:
+    part = Component("u8", 0, 100, None, "boxes", decoded_length=100)
+    objects = {"w": TensorObject((5, 20), "dense", {"data": part})}
+    encodings: dict[str, Any] = {"boxes": Boxes()}
+    file = FileObjects(MemorySource(bytes(100)), Manifest("", objects, None), encodings=encodings)
+    found = ObjectReader(file).get_slice("w")[2:4, 5:9]
+    assert found.tolist() == [[45, 46, 47, 48], [65, 66, 67, 68]]

@@ -1,0 +1,536 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.io.reading.counted import Counted
+from ztensor import Limits
+from ztensor.errors import FormatError, ObjectNotFoundError, Reason
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.verify import verify_file
+from ztensor.io.source.memory import MemorySource
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.numpy import save
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.model.manifest import Manifest
+from ztensor.testing.builder import VERSIONS, draft, stored, zstd_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.io.reading.verify import VerifyReport
+
+CORPUS = Path(__file__).parents[3] / "corpus"
+WRONG = "crc32c:0x00000000"
+
+
+def found(report: VerifyReport) -> list[tuple[Reason, str | None, str | None]]:
+    return [(p.reason, p.object_name, p.component) for p in report.problems]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
+def test_a_good_file(tmp_path: Path, version: str, mmap: bool) -> None:
+    (tmp_path / "m.zt").write_bytes(draft(version).to_bytes())
+    with ztensor.open(tmp_path / "m.zt", mmap=mmap) as reader:
+        report = reader.verify()
+        parts = [p for name in reader for p in reader.metadata(name).components.values()]
+        assert report.ok
+        assert (report.problems, report.unsupported) == ((), ())
+        assert (report.checked, report.undigested) == (len(parts), 0)
+        assert report.objects == len(reader)
+        assert report.nbytes == sum(part.length for part in parts)
+
+
+def many_damages() -> bytes:
+    made = draft("1.2.0")
+    made.component("matrix")["digest"] = WRONG
+    made.blobs["flags", "data"] = b"\x00\x01\x02\xff"
+    made.component("empty")["digest"] = "blake9:zz"
+    made.blobs["packed", "data"] = made.blobs["packed", "data"][:-1]
+    made.component("small")["dtype"] = "f3"
+    made.component("wave")["encoding"] = "lz4"
+    made.component("wave")["digest"] = WRONG
+    made.blobs["rows", "indices"] = stored("u64", 0, 3, 2)
+    made.component("rows", "values")["digest"] = WRONG
+    made.blobs["points", "coords"] = stored("u64", 1, 0, 0, 2)
+    made.objects["groups"]["format"] = "later"
+    made.component("groups", "scales")["digest"] = WRONG
+    return made.to_bytes()
+
+
+def test_every_problem_of_a_file_is_found_and_none_hides_another() -> None:
+    with ztensor.open(many_damages()) as reader:
+        report = reader.verify()
+    assert not report.ok
+    assert found(report) == [
+        (Reason.DIGEST_MISMATCH, "matrix", "data"),
+        (Reason.BOOL_VALUE, "flags", "data"),
+        (Reason.ENCODING_TRUNCATED, "packed", "data"),
+        (Reason.DIGEST_MISMATCH, "wave", "data"),
+        (Reason.INDEX_RANGE, "rows", "indices"),
+        (Reason.DIGEST_MISMATCH, "rows", "values"),
+        (Reason.INDEX_RANGE, "points", "coords"),
+        (Reason.DIGEST_MISMATCH, "groups", "scales"),
+    ]
+    assert [(p.reason, p.object_name) for p in report.unsupported] == [
+        (Reason.UNKNOWN_DTYPE, "small"),
+        (Reason.UNKNOWN_ENCODING, "wave"),
+        (Reason.UNKNOWN_LAYOUT, "groups"),
+    ]
+    assert report.undigested == 1
+    for problem in (*report.problems, *report.unsupported):
+        assert problem.path[:2] == ("objects", problem.object_name)
+        assert str(problem).isascii()
+
+
+def test_what_is_unsupported_is_not_wrong() -> None:
+    made = draft("1.2.0")
+    made.component("small")["dtype"] = "f3"
+    made.objects["groups"]["format"] = "later"
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify()
+    assert report.ok
+    assert len(report.unsupported) == 2
+
+
+def test_a_cap_is_no_damage_either() -> None:
+    with ztensor.open(draft("1.2.0").to_bytes(), limits=Limits(decoded_bytes=5)) as reader:
+        report = reader.verify()
+    assert report.ok
+    assert [(p.reason, p.object_name) for p in report.unsupported] == [
+        (Reason.LIMIT_DECODED, "packed")
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4, None])
+def test_threads_change_nothing(threads: int | None) -> None:
+    for data in (many_damages(), draft("1.1.0").to_bytes(), draft("0.1.0").to_bytes()):
+        with ztensor.open(data) as reader:
+            assert reader.verify(threads=threads) == reader.verify(threads=1)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("data", [many_damages(), save({}), save({"e": np.zeros(0)})])
+def test_progress_only_rises_and_ends_at_the_whole(data: bytes, threads: int) -> None:
+    calls: list[tuple[int, int]] = []
+    with ztensor.open(data) as reader:
+        report = reader.verify(threads=threads, progress=lambda *call: calls.append(call))
+    assert calls == sorted(calls)
+    assert {total for _, total in calls} <= {report.nbytes}
+    if report.objects:
+        assert calls[-1] == (report.nbytes, report.nbytes)
+
+
+def test_a_name_that_is_asked_for_twice_is_checked_once() -> None:
+    for data in (save({"a": np.zeros(3), "b": np.zeros(4)}), draft("1.2.0").to_bytes()):
+        calls: list[tuple[int, int]] = []
+        with ztensor.open(data) as reader:
+            names = list(reader)[:2]
+            report = reader.verify(
+                [*names, names[0]], progress=lambda *at, told=calls: told.append(at)
+            )
+            assert report == reader.verify(names)
+        assert report.objects == 2
+        assert calls[-1] == (report.nbytes, report.nbytes)
+
+
+def test_an_error_of_the_callback_comes_through() -> None:
+    def stop(*_: int) -> None:
+        raise KeyboardInterrupt
+
+    with ztensor.open(many_damages()) as reader:
+        for threads in (1, 4):
+            with pytest.raises(KeyboardInterrupt):
+                reader.verify(threads=threads, progress=stop)
+
+
+@pytest.mark.parametrize(
+    ("names", "objects"),
+    [([], 0), (["matrix"], 1), ("matrix", 1), (("flags", "packed"), 2), (iter(["rows"]), 1)],
+    ids=["none", "list", "one name", "tuple", "iterator"],
+)
+def test_some_objects(names: Any, objects: int) -> None:
+    with ztensor.open(many_damages()) as reader:
+        report = reader.verify(names)
+    assert report.objects == objects
+    assert report.ok is (objects == 0)
+
+
+def test_a_name_that_is_not_there() -> None:
+    with ztensor.open(many_damages()) as reader, pytest.raises(ObjectNotFoundError):
+        reader.verify(["matrix", "no such"])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "role"),
+    [
+        (("indptr", (0, 3, 2)), Reason.INDEX_POINTERS, "indptr"),
+        (("indptr", (1, 2, 3)), Reason.INDEX_POINTERS, "indptr"),
+        (("indptr", (0, 2, 4)), Reason.INDEX_POINTERS, "indptr"),
+        (("indices", (0, 2, 3)), Reason.INDEX_RANGE, "indices"),
+    ],
+)
+def test_rules_of_rows(change: tuple[str, tuple[int, ...]], reason: Reason, role: str) -> None:
+    made = draft("1.2.0")
+    made.blobs["rows", change[0]] = stored("u64", *change[1])
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify()) == [(reason, "rows", role)]
+
+
+@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
+def test_wrong_elements_are_found_in_any_piece(compression: bool) -> None:
+    """Behind the first megabyte, and in elements cut by the pieces they are decoded in."""
+    flags = np.zeros(3_000_000, bool)
+    flags[[0, 2_999_998]] = True  # 1 is right
+    flags.view(np.uint8)[2_999_999] = 7
+    coords = np.zeros(400_000, np.uint64)
+    coords[399_999] = 5
+    values = np.zeros(400_000, np.int8)
+    good = ztensor.Tensor({"values": values, "coords": coords}, shape=(6,), format="sparse_coo")
+    data = bytearray(save({"flags": flags, "points": good}, compression=compression))
+    with ztensor.open(data) as reader:
+        assert found(reader.verify()) == [(Reason.BOOL_VALUE, "flags", "data")]
+        assert "2999999" in reader.verify().problems[0].message
+        narrow = dataclasses.replace(
+            reader.objects.parts()[0].manifest.objects["points"], shape=(5,)
+        )
+        objects: Any = reader.objects.parts()[0].manifest.objects
+        objects["points"] = narrow
+        assert found(reader.verify("points")) == [(Reason.INDEX_RANGE, "points", "coords")]
+        assert "399999" in reader.verify("points").problems[0].message
+
+
+def test_bools_of_0_1_may_be_any_byte() -> None:
+    made = draft("0.1.0")
+    made.blobs["flags", "data"] = b"\x00\x01\x02\xff"
+    with ztensor.open(made.to_bytes()) as reader:
+        assert reader.verify().ok
+
+
+def test_a_layout_of_0_1_that_no_text_describes_has_a_digest() -> None:
+    made = draft("0.1.0")
+    made.objects["matrix"]["layout"] = "sparse"
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify("matrix")
+        assert (report.ok, report.checked) == (True, 1)
+        assert [p.reason for p in report.unsupported] == [Reason.UNKNOWN_LAYOUT]
+    made.component("matrix")["checksum"] = WRONG
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify("matrix")) == [(Reason.DIGEST_MISMATCH, "matrix", "data")]
+
+
+def test_a_digest_of_decoded_bytes_counts_as_checked_in_1_1() -> None:
+    from ztensor.spec.digest import ALGORITHMS, digest_of
+
+    made = draft("1.1.0")
+    content = stored("i16", 258, -1, 3)
+    made.component("packed")["digest"] = digest_of(ALGORITHMS["crc32c"], [content])
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify("packed")
+    assert (report.ok, report.checked, report.undigested) == (True, 1, 0)
+
+
+@pytest.mark.parametrize("name", ["packed", "matrix"], ids=["compressed", "raw"])
+def test_a_digest_of_neither_stored_nor_decoded_bytes_does_not_match_in_1_1(name: str) -> None:
+    made = draft("1.1.0")
+    made.component(name)["digest"] = WRONG
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify(name)
+    assert found(report) == [(Reason.DIGEST_MISMATCH, name, "data")]
+
+
+@pytest.mark.parametrize("version", ["1.1", "2.1"])
+@pytest.mark.parametrize("compression", [False, True])
+def test_of_many_small_objects_only_those_that_are_asked_for_are_looked_at(
+    compression: bool, version: str
+) -> None:
+    dice = np.random.default_rng(0)
+    values = {f"{number:03}": dice.integers(0, 256, 64, np.uint8) for number in range(300)}
+    data = bytearray(save(values, version=version, compression=compression))
+    data[data.index(values["009"].tobytes())] ^= 1
+    with ztensor.open(bytes(data)) as reader:
+        report = reader.verify(["007", "008"])
+        assert (report.ok, report.checked, report.objects) == (True, 2, 2)
+        assert found(reader.verify(["008", "009"])) == [(Reason.DIGEST_MISMATCH, "009", "data")]
+
+
+@pytest.mark.parametrize("checksum", ["xxh3", "sha256"])
+@pytest.mark.parametrize("compression", [False, True])
+def test_a_byte_that_decodes_to_another_is_found_in_2(compression: bool, checksum: str) -> None:
+    """The block holds the bytes as they are, and the frame has no sum of its own."""
+    value = np.random.default_rng(0).integers(0, 256, 500, np.uint8)
+    data = bytearray(save({"w": value}, version="2.1", compression=compression, checksum=checksum))
+    data[data.index(value[200:300].tobytes())] ^= 1
+    with ztensor.open(bytes(data)) as reader:
+        report = reader.verify()
+    assert found(report) == [(Reason.DIGEST_MISMATCH, "w", "data")]
+
+
+def test_a_digest_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = draft("1.2.0")
+    made.component("matrix")["digest"] = "xxh3:0123456789abcdef"
+    monkeypatch.setitem(sys.modules, "xxhash", None)
+    with ztensor.open(made.to_bytes()) as reader:
+        report = reader.verify("matrix")
+    assert (report.outcome, report.checked, report.undigested) == ("unchecked", 0, 1)
+    assert [p.reason for p in report.unsupported] == [Reason.MISSING_DEPENDENCY]
+
+
+@pytest.mark.parametrize(
+    ("name", "blob", "reason"),
+    [
+        ("packed", zstd_frame(stored("i16", 258, -1)), Reason.DECODED_SHORT),
+        ("packed", zstd_frame(stored("i16", 258, -1, 3, 4)), Reason.DECODED_LONG),
+        ("packed", zstd_frame(stored("i16", 258, -1, 3)) + b"\0", Reason.ENCODING_MALFORMED),
+        ("packed", b"", Reason.ENCODING_TRUNCATED),
+    ],
+)
+def test_compressed_data_is_decoded_to_its_last_byte(
+    name: str, blob: bytes, reason: Reason
+) -> None:
+    made = draft("1.2.0")
+    made.component(name)["uncompressed_length"] = 6
+    made.blobs[name, "data"] = blob
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify()) == [(reason, name, "data")]
+
+
+@pytest.mark.parametrize(("length", "reasons"), [(8, 1), (12, 0), (16, 1), (None, 0)])
+def test_a_length_that_is_told_is_the_one_the_layout_needs(
+    length: int | None, reasons: int
+) -> None:
+    """How many values there are only the last pointer says."""
+    made = draft("1.2.0")
+    fields: dict[str, Any] = {"dtype": "f32", "encoding": "zstd"}
+    if length is not None:
+        fields["uncompressed_length"] = length
+    made.objects["rows"]["components"]["values"] = fields
+    made.blobs["rows", "values"] = zstd_frame(stored("f32", 0.5, 2, -1))
+    made.objects["rows"]["components"]["indices"] = {"dtype": "u64", "encoding": "zstd"}
+    made.blobs["rows", "indices"] = zstd_frame(stored("u64", 0, 2, 2))
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify("rows")) == [(Reason.SIZE_MISMATCH, "rows", "values")] * reasons
+
+
+def test_decoded_bytes_that_end_inside_an_element() -> None:
+    """Where nothing but the bytes tells how many there are."""
+    made = draft("1.1.0")
+    for role, dtype, content in (("values", "i32", bytes(7)), ("coords", "u64", bytes(16))):
+        made.objects["points"]["components"][role] = {"dtype": dtype, "encoding": "zstd"}
+        made.blobs["points", role] = zstd_frame(content)
+    with ztensor.open(made.to_bytes()) as reader:
+        assert found(reader.verify("points")) == [(Reason.SIZE_MISMATCH, "points", "values")]
+        with pytest.raises(ztensor.FormatError) as caught:
+            reader.read("points")
+        assert caught.value.reason is Reason.SIZE_MISMATCH
+
+
+def test_a_sparse_bomb_is_walked_in_little_memory() -> None:
+    """Nothing in a 1.1 file tells how many values there are; 384 MiB decode from 40 KiB."""
+    encode = ENCODINGS["zstd"].encode
+    frame = b"".join(encode(memoryview(bytes(4 << 20)), level=3, frame_bytes=4 << 20))
+    made = draft("1.1.0")
+    for role, dtype, count in (("values", "f32", 32), ("coords", "u64", 64)):
+        made.objects["points"]["components"][role] = {"dtype": dtype, "encoding": "zstd"}
+        made.blobs["points", role] = frame * count
+    made.objects["points"]["shape"] = [1]
+    data = made.to_bytes()
+    assert len(data) < 100_000
+    with ztensor.open(data) as reader:
+        tracemalloc.start()
+        try:
+            report = reader.verify("points")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert report.ok
+    assert peak < 32 << 20
+
+
+def test_what_users_wrote_into_their_arrays_is_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "m.zt").write_bytes(draft("1.2.0").to_bytes())
+    uses: list[Callable[[Any], Any]] = [lambda array: array.__iadd__(1), lambda array: array.sort()]
+    with ztensor.open(tmp_path / "m.zt", verify=True) as reader:
+        for use in uses:
+            use(reader["matrix"])
+        assert reader.verify().ok
+        assert reader.read_numpy("matrix", copy=True).tolist() == [[1, -2, 3], [4, 5, -6]]
+
+
+# --- What is known of the bytes -------------------------------------------------------------
+
+
+def outcome(data: bytes) -> tuple[str, dict[str, str]]:
+    with ztensor.open(data) as reader:
+        report = reader.verify()
+        return report.outcome, dict(report.unchecked)
+
+
+def test_ok_means_that_every_byte_is_under_a_digest() -> None:
+    tensors = {"a": np.arange(4.0), "empty": np.zeros((0, 3))}
+    assert outcome(save(tensors)) == ("ok", {})
+    assert outcome(save(tensors, checksum=None)) == ("unchecked", {"a": "it has no digest"})
+    assert outcome(save({"empty": np.zeros(0)}, checksum=None)) == ("ok", {})
+    assert outcome(save(tensors, version="0.1.0", checksum=None))[0] == "unchecked"
+
+
+def test_one_object_without_a_digest_is_enough() -> None:
+    buffer = io.BytesIO()
+    with ztensor.Writer(buffer) as writer:
+        writer.write("with", np.arange(4.0))
+        writer.write("without", np.arange(4.0), checksum=False)
+    assert outcome(buffer.getvalue()) == ("unchecked", {"without": "it has no digest"})
+
+
+def test_damage_comes_before_what_is_unchecked() -> None:
+    buffer = io.BytesIO()
+    with ztensor.Writer(buffer) as writer:
+        writer.write("with", np.arange(4.0))
+        writer.write("without", np.arange(4.0), checksum=False)
+    data = bytearray(buffer.getvalue())
+    data[64] ^= 1
+    assert outcome(bytes(data))[0] == "damaged"
+
+
+def test_a_digest_of_an_unknown_kind_checks_nothing() -> None:
+    made = draft("1.2.0")
+    made.component("matrix")["digest"] = "future:0123456789abcdef"
+    kind, why = outcome(made.to_bytes())
+    assert kind == "unchecked"
+    assert "unknown kind" in why["matrix"]
+    assert list(why) == ["matrix"]
+
+
+@pytest.mark.parametrize("bits", [0x00, 0x10, 0xF0])
+def test_bits_of_2_that_belong_to_no_element_are_zero(bits: int) -> None:
+    """Three elements of four bits: the upper half of the second byte is padding."""
+    array = np.array([1, 2, 3], ml_dtypes.float4_e2m1fn)
+    data = bytearray(save({"w": array}, version="2.1", checksum=None))
+    with ztensor.open(bytes(data)) as reader:
+        place = reader.location("w")
+    assert place.length == 2
+    data[place.offset + 1] |= bits
+    report = ztensor.open(bytes(data)).verify()
+    found = [problem.reason for problem in report.problems]
+    assert found == ([ztensor.Reason.PADDING_VALUE] if bits else [])
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_elements_that_fill_their_bytes_have_no_padding(count: int) -> None:
+    array = np.full(count, 6, ml_dtypes.float4_e2m1fn)
+    assert outcome(save({"w": array}, version="2.1"))[0] == "ok"
+
+
+def test_an_archive_has_a_sum_over_each_tensor() -> None:
+    """Each storage is one member, from the first to the last byte under the member's CRC."""
+    for path in sorted((CORPUS / "foreign" / "accept" / "pt").glob("*.pt")):
+        with ztensor.open(path) as reader:
+            unchecked = reader.verify().unchecked
+        assert bool(unchecked) is (path.stem == "legacy"), path.name  # that one is no archive
+
+
+def test_a_problem_says_what_was_expected_and_what_was_found() -> None:
+    with ztensor.open(many_damages()) as reader:
+        messages = {(p.object_name, p.component): p.message for p in reader.verify().problems}
+    assert "digest, expected 00000000, found " in messages["matrix", "data"]
+    assert messages["flags", "data"].endswith("neither 0x00 nor 0x01, found 0x02 at position 2")
+    assert ", expected " in messages["rows", "indices"]
+
+
+def test_a_problem_of_our_format_names_the_section() -> None:
+    with ztensor.open(many_damages()) as reader:
+        sections = [problem.section for problem in reader.verify("flags").problems]
+    assert sections == ["1.2 section 2, Storage types"]
+
+
+@pytest.mark.parametrize(("names", "nbytes"), [("aa", 24), ("aba", 824), ("ba", 824)])
+def test_a_name_that_is_given_twice_is_counted_once(names: str, nbytes: int) -> None:
+    with ztensor.open(save({"a": np.zeros(3), "b": np.ones(100)}, version="2.1")) as reader:
+        report = reader.verify(list(names))
+    assert (report.objects, report.nbytes) == (len(set(names)), nbytes)
+
+
+def test_attributes_are_looked_at_where_all_objects_are() -> None:
+    wrong = FormatError("it is odd", reason=Reason.FIELD_VALUE)
+    file = FileObjects(
+        MemorySource(b""), Manifest("", {}, None), format="other", faults=lambda: {"note": wrong}
+    )
+    assert [problem.path for problem in verify_file(file).problems] == [("attributes", "note")]
+    assert verify_file(file, []).problems == ()
+
+
+@pytest.mark.parametrize(("values", "is_right"), [(b"\x42", True), (b"\x42\x00", False)])
+def test_more_elements_than_a_byte_can_hold_are_no_padding(values: bytes, is_right: bool) -> None:
+    """Two values of four bits; nothing but the pointers tells how many there are."""
+    made = draft("1.2.0")
+    parts = {
+        "indptr": ({"dtype": "u64"}, stored("u64", 0, 1, 2)),
+        "indices": ({"dtype": "u64", "encoding": "zstd"}, zstd_frame(stored("u64", 0, 2))),
+        "values": ({"dtype": "u8", "type": "f4_e2m1"}, values),
+    }
+    made.add("few", [2, 3], parts, format="sparse_csr")
+    with ztensor.open(made.to_bytes()) as reader:
+        assert (reader.verify("few").problems == ()) is is_right
+
+
+def test_a_length_that_is_told_is_checked_where_the_layout_is_unknown() -> None:
+    made = draft("1.2.0")
+    made.objects["packed"]["format"] = "later"
+    for length, reasons in ((6, []), (8, [Reason.DECODED_SHORT])):
+        made.component("packed")["uncompressed_length"] = length
+        with ztensor.open(made.to_bytes()) as reader:
+            assert [p.reason for p in reader.verify("packed").problems] == reasons
+
+
+def test_objects_over_the_same_bytes_are_held_to_their_own_shapes() -> None:
+    coords, values = np.array([[0, 5]], np.uint64), np.ones(2, np.int8)
+    points = ztensor.Tensor({"values": values, "coords": coords}, shape=(6,), format="sparse_coo")
+    with ztensor.open(save({"a": points, "b": points})) as reader:
+        objects: Any = reader.objects.parts()[0].manifest.objects
+        objects["b"] = dataclasses.replace(objects["a"], shape=(5,))
+        assert found(reader.verify()) == [(Reason.INDEX_RANGE, "b", "coords")]
+
+
+@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
+def test_bytes_that_do_not_match_are_looked_at_all_the_same(version: str) -> None:
+    data = bytearray(save({"flags": np.ones(9, bool)}, version=version))
+    data[data.index(b"\1" * 9) + 4] = 7
+    with ztensor.open(bytes(data)) as reader:
+        problems = found(reader.verify())
+    assert problems == [
+        (Reason.DIGEST_MISMATCH, "flags", "data"),
+        (Reason.BOOL_VALUE, "flags", "data"),
+    ]
+
+
+def test_raw_numbers_are_read_once() -> None:
+    """Any bytes are numbers, and the last of them is looked at again: it may be a count."""
+    source = Counted(save({"w": np.arange(100_000)}))
+    file = FileObjects(source, read_manifest(source, DEFAULT_LIMITS)[1])
+    source.count = 0
+    report = verify_file(file)
+    assert (report.ok, source.count) == (True, report.nbytes + 8)
+
+
+@pytest.mark.parametrize(
+    ("version", "outcome"), [("1.1", "ok"), ("1.2", "ok"), ("2.1", "unchecked")]
+)
+def test_what_may_not_be_decoded_is_ok_where_its_digest_is_over_what_is_stored(
+    version: str, outcome: str
+) -> None:
+    data = save({"x": np.zeros(10_000)}, version=version, compression=True)
+    with ztensor.open(data, limits=ztensor.Limits(decoded_bytes=1000)) as reader:
+        report = reader.verify()
+    assert report.outcome == outcome
+    assert [problem.reason for problem in report.unsupported] == [Reason.LIMIT_DECODED]

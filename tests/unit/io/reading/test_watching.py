@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.io.reading.watching import OpenedFiles
+from ztensor.numpy import save_file
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    files = [tmp_path / f"{i}.zt" for i in range(5)]
+    for i, file in enumerate(files):
+        save_file({f"w{i}": np.full(3, i)}, file)
+    return files
+
+
+def test_some_at_a_time_all_have_their_turn(
+    shards: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ztensor.open(shards[0].parent) as reader:
+        opened = OpenedFiles([reader])
+    looked: list[str] = []
+    stat = os.stat
+
+    def counting(path: str) -> os.stat_result:
+        looked.append(os.path.basename(path))
+        return stat(path)
+
+    monkeypatch.setattr(os, "stat", counting)
+    for _ in range(5):
+        assert opened.changed(2) is None
+    assert looked == [f"{i % 5}.zt" for i in range(10)]
+    looked.clear()
+    assert opened.changed() is None
+    assert sorted(looked) == sorted(file.name for file in shards)
+
+
+def test_what_changed_is_said_until_it_is_as_it_was(shards: list[Path]) -> None:
+    with ztensor.open(shards[0].parent) as reader:
+        opened = OpenedFiles([reader])
+    before = shards[3].stat()
+    os.utime(shards[3], ns=(before.st_atime_ns, before.st_mtime_ns + 1000))
+    assert [opened.changed(3) for _ in range(4)] == [None, *[("3.zt", "has changed")] * 3]
+    assert opened.changed() == ("3.zt", "has changed")
+    os.utime(shards[3], ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert opened.changed() is None
+    shards[1].unlink()
+    assert opened.changed() == ("1.zt", "is gone")
+
+
+def test_bytes_in_memory_are_no_files() -> None:
+    from ztensor.numpy import save
+
+    with ztensor.open(save({"w": np.ones(3)})) as reader:
+        assert OpenedFiles([reader]).changed() is None

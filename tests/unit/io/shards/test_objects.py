@@ -1,0 +1,108 @@
+"""A set of files: which are on disk, what a copy of a reader opens, parts without a root."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor.errors import SourceNotFoundError
+from ztensor.io.opening import ShardedReader
+from ztensor.numpy import save_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ARRAYS = {name: np.full(1000, value, np.float32) for value, name in enumerate("abcd")}
+
+
+def store() -> Any:
+    return pytest.importorskip("obstore.store").MemoryStore()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of two models: four shards with an index, and a split one of GGUF."""
+    save_file(ARRAYS, tmp_path / "m.zt", max_shard_size="4KB")
+    save_file({"a": ARRAYS["a"]}, tmp_path / "g-00001-of-00002.gguf")
+    save_file({"b": ARRAYS["b"]}, tmp_path / "g-00002-of-00002.gguf")
+    (tmp_path / "alone").mkdir()
+    for number in (1, 2):
+        name = f"m-0000{number}-of-00002.zt"
+        save_file({str(number): ARRAYS["a"]}, tmp_path / "alone" / name)
+    return tmp_path
+
+
+SHARDS = [f"m-{number:05d}-of-00004.zt" for number in range(1, 5)]
+GGUF = [f"g-{number:05d}-of-00002.gguf" for number in (1, 2)]
+PLAIN = [f"alone/m-{number:05d}-of-00002.zt" for number in (1, 2)]
+# What is opened, and the files it is of.
+ON_DISK: dict[str, tuple[str | list[str], list[str]]] = {
+    "an index": ("m.zt.index.json", ["m.zt.index.json", *SHARDS]),
+    "a list": (SHARDS[:2], SHARDS[:2]),
+    "a list of files of a folder": (PLAIN[:1], PLAIN[:1]),
+    "a folder without an index": ("alone", PLAIN),
+    "the first of GGUF": (GGUF[0], GGUF),
+}
+
+
+def opened(folder: Path, names: str | list[str]) -> ShardedReader:
+    source = folder / names if isinstance(names, str) else [folder / name for name in names]
+    reader = ztensor.open(source)
+    assert isinstance(reader, ShardedReader)
+    return reader
+
+
+@pytest.mark.parametrize("what", ON_DISK)
+def test_a_copy_of_a_reader_opens_what_was_opened(folder: Path, what: str) -> None:
+    """Not the folder instead of a file of it, or files by themselves instead of their folder."""
+    with opened(folder, ON_DISK[what][0]) as reader, pickle.loads(pickle.dumps(reader)) as again:
+        assert again.objects.name == reader.objects.name
+        assert again.objects.set == reader.objects.set
+        assert list(again) == list(reader)
+
+
+def test_a_copy_of_a_reader_opens_the_url() -> None:
+    memory = store()
+    place = ztensor.Remote("memory:///x/m.zt", memory)
+    save_file(ARRAYS, place, max_shard_size="4KB")
+    with ztensor.open(ztensor.Remote("memory:///x/m.zt.index.json", memory)) as reader:
+        source: Any = reader.objects.__reduce__()[1][0]
+        assert source.name == "memory:///x/m.zt.index.json"
+
+
+def test_what_has_to_be_fetched_is_not_known_before(folder: Path) -> None:
+    with opened(folder, "m.zt.index.json") as reader:
+        assert reader.objects.is_known("a")
+        assert reader["a"].shape == (1000,)
+        assert reader.objects.is_known("a")
+    memory = store()
+    place = ztensor.Remote("memory:///x/m.zt", memory)
+    save_file(ARRAYS, place, max_shard_size="4KB")
+    with ztensor.open(ztensor.Remote("memory:///x/m.zt.index.json", memory)) as reader:
+        assert not reader.objects.is_known("a")
+        assert reader["a"].shape == (1000,)
+        assert reader.objects.is_known("a")
+        assert not reader.objects.is_known("d")
+
+
+@pytest.mark.parametrize("suffix", ["zt", "safetensors"])
+def test_parts_of_processes_in_a_store_need_their_root(suffix: str) -> None:
+    """Files of that name that are no parts of a divided checkpoint are shards, and read as one."""
+    place = store()
+    for number, name in enumerate("ab", 1):
+        file = f"memory:///x/m-{number:05d}-of-00002.{suffix}"
+        metadata = {"divided": "no part of one"} if suffix == "safetensors" else None
+        save_file({name: ARRAYS[name]}, ztensor.Remote(file, place), metadata)
+    with ztensor.open(ztensor.Remote("memory:///x/", place)) as reader:
+        assert list(reader) == ["a", "b"]
+    if suffix == "zt":
+        part = ztensor.Remote("memory:///x/m-00002-of-00002.zt", place)
+        save_file({"b": ARRAYS["b"]}, part, {"divided": "a part of one"})
+        with pytest.raises(SourceNotFoundError) as caught:
+            ztensor.open(ztensor.Remote("memory:///x/", place))
+        assert caught.value.file == "memory:///x/checkpoint.zt"
+        assert "ztensor repair" in str(caught.value.hint)

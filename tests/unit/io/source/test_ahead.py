@@ -1,0 +1,162 @@
+"""What is read ahead: more each time for who goes through in order, nothing for who does not."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ztensor.errors import SourceError
+from ztensor.io.source.ahead import AheadSource
+from ztensor.io.source.memory import MemorySource
+from ztensor.io.source.pieces import Extents, extents_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MIB = 1 << 20
+DATA = np.random.default_rng(0).integers(0, 256, 80 * MIB, np.uint8).tobytes()
+
+
+class Far(MemorySource):
+    """Bytes that cost a request each, and are not in this process's memory."""
+
+    prefers_long_reads = True
+
+    def __init__(self, data: bytes = DATA) -> None:
+        super().__init__(data)
+        self.asked: list[tuple[int, int]] = []
+
+    def held(self) -> memoryview | None:
+        return None
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        self.asked.append((offset, destination.nbytes))
+        super().read_into(offset, destination)
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        for offset, memory in parts:
+            self.read_into(offset, memory)
+
+
+def ahead(lengths: list[int], *, encoded: bool = False) -> tuple[AheadSource, Far, Extents]:
+    source = Far()
+    offsets = [64 + sum(lengths[:number]) for number in range(len(lengths))]
+    extents = extents_of(offsets, lengths, [encoded] * len(lengths))
+    return AheadSource(source, lambda: extents), source, extents
+
+
+def read(source: AheadSource, offset: int, length: int) -> None:
+    memory = bytearray(length)
+    source.read_into(offset, memoryview(memory))
+    assert bytes(memory) == DATA[offset : offset + length]
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize("piece", [10_000, 8 * MIB])
+def test_each_byte_comes_once_to_who_goes_through(encoded: bool, piece: int) -> None:
+    lengths = [700_000, 100, 3 * MIB, 1, 40 * MIB, 2 * MIB, 500_000, 9 * MIB]
+    source, far, extents = ahead(lengths, encoded=encoded)
+    for start, stop in zip(extents.starts.tolist(), extents.stops.tolist(), strict=True):
+        for _ in range(2 if encoded else 1):  # a digest, then the frames
+            for offset in range(start, stop, piece):
+                read(source, offset, min(piece, stop - offset))
+    assert sum(length for _, length in far.asked) == sum(lengths)
+    assert len(far.asked) <= 12 if piece < MIB else len(far.asked) <= 16
+    source.close()
+
+
+def test_one_component_brings_no_other() -> None:
+    source, far, _ = ahead([MIB] * 20)
+    read(source, 64 + 7 * MIB, MIB)
+    assert far.asked == [(64 + 7 * MIB, MIB)]
+    read(source, 64 + 3 * MIB, 1000)  # its beginning: it is brought as a whole
+    assert far.asked[1:] == [(64 + 3 * MIB, MIB)]
+    read(source, 64 + 3 * MIB + 1000, 1000)
+    assert len(far.asked) == 2
+
+
+def test_parts_are_read_alone() -> None:
+    source, far, _ = ahead([MIB] * 20)
+    assert source.exact() is far
+    assert far.exact() is far
+    read(source, 64 + 5 * MIB + 77, 10)
+    source.read_many([(100, memoryview(bytearray(5)))])
+    assert far.asked == [(64 + 5 * MIB + 77, 10), (100, 5)]
+
+
+@pytest.mark.parametrize("behind", [-1, 0, 1])
+def test_bytes_between_components_are_read_alone(behind: int) -> None:
+    far = Far()
+    extents = extents_of([64, 2 * MIB, 4 * MIB], [MIB, MIB, MIB], [False] * 3)
+    source = AheadSource(far, lambda: extents)
+    read(source, 64, MIB)
+    read(source, 3 * MIB + behind, 1)  # at the end of the component that would be the next
+    if behind < 0:
+        assert far.asked[1][0] == 3 * MIB - 1
+    else:
+        assert far.asked[1:] == [(3 * MIB + behind, 1)]
+    read(source, 0, 64)
+    assert far.asked[-1] == (0, 64)
+
+
+def test_where_components_lie() -> None:
+    found = extents_of([300, 64, 80, 500], [10, 100, 20, 0], [False, False, True, True])
+    assert found.starts.tolist() == [64, 300]  # 80 lies within the first, 500 has no bytes
+    assert found.stops.tolist() == [164, 310]
+    assert found.is_encoded.tolist() == [True, False]
+    assert not len(extents_of([], [], []).starts)
+
+
+def test_threads_share_it() -> None:
+    source, _, extents = ahead([300_000] * 100)
+    wrong: list[BaseException] = []
+
+    def walk(first: int) -> None:
+        try:
+            for start in extents.starts.tolist()[first::4]:
+                read(source, start, 300_000)
+        except BaseException as error:  # noqa: BLE001  # told by the test
+            wrong.append(error)
+
+    threads = [threading.Thread(target=walk, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_failure_leaves_nothing_behind() -> None:
+    source, far, _ = ahead([40 * MIB], encoded=True)
+    far.size = 0
+    broken, far.read_many = far.read_many, _fails  # type: ignore[method-assign]
+    with pytest.raises(SourceError):
+        read(source, 64, 100)
+    far.read_many = broken  # type: ignore[method-assign]
+    read(source, 64, 100)
+    source.close()
+    source.close()
+
+
+def _fails(parts: Sequence[tuple[int, memoryview]]) -> None:
+    raise SourceError("gone")
+
+
+def test_who_goes_on_gets_more_each_time() -> None:
+    source, far, _ = ahead([2 * MIB] * 12)
+    for number in range(12):
+        read(source, 64 + number * 2 * MIB, 2 * MIB)
+    assert [length // MIB for _, length in far.asked] == [2, 2, 8, 12]
+
+
+def test_a_part_of_a_component_is_read_alone_also_in_a_walk() -> None:
+    source, far, _ = ahead([MIB] * 8)
+    with source.walked():
+        read(source, 64 + 3 * MIB + 5, 10)
+        assert far.asked == [(64 + 3 * MIB + 5, 10)]
+        read(source, 64 + 5 * MIB, 10)  # a beginning: the window is whole at once
+    assert len(far.asked) == 2
+    assert far.asked[1] == (64 + 5 * MIB, 3 * MIB)

@@ -1,0 +1,43 @@
+"""What is flushed to disk, by path."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ztensor.io.source.flushing import flush_file, flush_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_files_and_folders_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda number: flushed.append(os.fstat(number).st_ino))
+    path = tmp_path / "a"
+    path.write_bytes(b"x")
+    path.chmod(0o400)
+    flush_file(str(path))
+    flush_folder(str(tmp_path))
+    assert flushed == [path.stat().st_ino, tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_flushes_no_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    if number == errno.EIO:
+        with pytest.raises(OSError, match="error"):
+            flush_folder(str(tmp_path))
+    else:
+        flush_folder(str(tmp_path))
+    (tmp_path / "a").write_bytes(b"")
+    with pytest.raises(OSError):  # noqa: PT011  # any of these
+        flush_file(str(tmp_path / "a"))

@@ -1,0 +1,125 @@
+"""Several files as one: gaps, lazy files of which some are open at a time, and their identity."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ztensor.errors import ClosedError, Reason, SourceError
+from ztensor.io.source.base import Source, read_bytes
+from ztensor.io.source.joined import MOST_OPEN, JoinedSource, LazyFile, OpenFiles, join_behind
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.memory import MemorySource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BODY = bytes(range(100))
+PAGE = 4096
+
+
+@pytest.fixture
+def opened() -> list[FileSource]:
+    """Every file that was opened, in that order."""
+    return []
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    """One file more than may be open."""
+    found = [tmp_path / str(number) for number in range(MOST_OPEN + 1)]
+    for path in found:
+        path.write_bytes(BODY)
+    return found
+
+
+@pytest.fixture
+def joined(paths: list[Path], opened: list[FileSource]) -> JoinedSource:
+    pool = OpenFiles()
+
+    def open_one(path: Path) -> Source:
+        opened.append(FileSource(str(path)))
+        return opened[-1]
+
+    files = [
+        LazyFile(path.name, str(path), 100, functools.partial(open_one, path), pool)
+        for path in paths
+    ]
+    return join_behind(MemorySource(b"first"), files)
+
+
+def test_what_is_between_files_is_zeros(joined: JoinedSource, opened: list[FileSource]) -> None:
+    assert bytes(read_bytes(joined, 0, 5)) == b"first"
+    assert opened == []
+    expected = b"first" + bytes(PAGE - 5) + BODY + bytes(PAGE - 100) + BODY
+    assert bytes(read_bytes(joined, 0, len(expected))) == expected
+    parts = [(0, bytearray(7)), (PAGE, bytearray(100)), (2 * PAGE - 1, bytearray(3))]
+    joined.read_many([(offset, memoryview(memory)) for offset, memory in parts])
+    assert [bytes(memory) for _, memory in parts] == [b"first\0\0", BODY, b"\0\0\1"]
+    assert len(opened) == 2
+    with pytest.raises(SourceError) as caught:
+        read_bytes(joined, joined.size - 5, 6)
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+
+
+def test_the_files_that_were_used_last_are_open(
+    joined: JoinedSource, opened: list[FileSource], paths: list[Path]
+) -> None:
+    for number in range(MOST_OPEN + 1):
+        assert bytes(read_bytes(joined, PAGE * (number + 1), 100)) == BODY
+    for path in paths[:2]:
+        path.with_name("new").write_bytes(BODY[::-1])
+        path.with_name("new").replace(path)
+    with pytest.raises(SourceError) as caught:  # opened again, and another file
+        read_bytes(joined, PAGE, 1)
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+    assert bytes(read_bytes(joined, 2 * PAGE, 100)) == BODY  # still the file that was opened
+
+
+def test_a_file_that_another_thread_closed_is_opened_again(
+    joined: JoinedSource, opened: list[FileSource]
+) -> None:
+    read_bytes(joined, PAGE, 1)
+    opened[0].close()
+    with pytest.raises(ClosedError):
+        opened[0].status()
+    joined.sources[1].close()
+    with pytest.raises(ClosedError):
+        read_bytes(joined, PAGE, 1)
+
+
+def test_closing_closes_what_is_open(joined: JoinedSource, opened: list[FileSource]) -> None:
+    read_bytes(joined, PAGE, 1)
+    for _ in range(2):
+        joined.close()
+    with pytest.raises(ClosedError):
+        opened[0].status()
+    with pytest.raises(ClosedError):
+        read_bytes(joined, PAGE, 1)
+
+
+def test_a_file_of_another_length_is_refused(paths: list[Path]) -> None:
+    opener = functools.partial(FileSource, str(paths[0]))
+    joined = join_behind(MemorySource(b""), [LazyFile("f", None, 7, opener, OpenFiles())])
+    with pytest.raises(SourceError, match="another length"):
+        read_bytes(joined, 0, 1)
+
+
+def test_how_long_files_may_be_together() -> None:
+    def of(size: int) -> LazyFile:
+        return LazyFile("f", None, size, lambda: MemorySource(b""), OpenFiles())
+
+    most = (1 << 62) - 1
+    assert join_behind(MemorySource(b""), [of(most)]).size == most
+    with pytest.raises(SourceError, match="longer together"):
+        join_behind(MemorySource(b""), [of(most + 1)])
+
+
+def test_what_tells_the_files_from_others(paths: list[Path]) -> None:
+    files = [FileSource(str(path)) for path in paths[:2]]
+    joined = JoinedSource([(0, files[0]), (100, files[1])])
+    assert joined.identity() == (*files[0].identity(), *files[1].identity())
+    assert JoinedSource([(0, files[0]), (100, MemorySource(b""))]).identity() is None
+    joined.close()

@@ -1,0 +1,165 @@
+"""What goes through the one door: only files that are ours, through no link."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, BinaryIO
+
+import pytest
+
+from ztensor.io.source.removal import (
+    Made,
+    OpenFolder,
+    Stamp,
+    remove_file,
+    remove_folder,
+    stamp_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+@pytest.fixture(params=["descriptors", "paths"])
+def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Play a system that has no calls by an open folder, such as Windows."""
+    if request.param == "paths":
+        monkeypatch.setattr(os, "supports_dir_fd", set())
+    return str(request.param)
+
+
+def is_mine(file: BinaryIO) -> bool:
+    return file.read() == b"mine"
+
+
+def says_yes(file: BinaryIO) -> bool:
+    del file
+    return True
+
+
+@pytest.mark.usefixtures("system")
+def test_a_file_goes_where_its_contents_say_so(tmp_path: Path) -> None:
+    mine, other = tmp_path / "a.zt", tmp_path / "b.zt"
+    mine.write_bytes(b"mine")
+    other.write_bytes(b"other")
+    assert remove_file(str(mine), is_mine)
+    assert not remove_file(str(other), is_mine)
+    assert not remove_file(str(mine), is_mine)  # gone
+    assert not remove_file(str(tmp_path / "none" / "a.zt"), is_mine)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.zt"]
+
+
+@pytest.mark.usefixtures("system")
+def test_a_file_goes_where_it_is_the_one_that_was_made(tmp_path: Path) -> None:
+    path = tmp_path / "a.zt"
+    path.write_bytes(b"mine")
+    stamp = stamp_of(str(path))
+    (tmp_path / "b.zt").write_bytes(b"other")
+    os.replace(tmp_path / "b.zt", path)
+    assert not remove_file(str(path), stamp)
+    assert path.read_bytes() == b"other"
+    assert remove_file(str(path), stamp_of(str(path)))
+
+
+def link(path: Path, target: Path) -> None:
+    path.symlink_to(target)
+
+
+def folder(path: Path, target: Path) -> None:
+    del target
+    path.mkdir()
+
+
+def pipe(path: Path, target: Path) -> None:
+    del target
+    os.mkfifo(path)
+
+
+def path_was_a_link(plant: Callable[[Path, Path], None]) -> bool:
+    return plant is link
+
+
+@pytest.mark.usefixtures("system")
+@pytest.mark.skipif(os.name == "nt", reason="makes links and pipes")
+@pytest.mark.parametrize("plant", [link, folder, pipe])
+def test_what_is_no_regular_file_stays(tmp_path: Path, plant: Callable[[Path, Path], None]) -> None:
+    target, path = tmp_path / "target", tmp_path / "a.zt"
+    target.write_bytes(b"mine")
+    plant(path, target)
+    assert not remove_file(str(path), says_yes)
+    assert not remove_file(str(path), stamp_of(str(target)))
+    assert os.path.lexists(path)
+    # A link goes by its own stamp: then the caller named the link itself.
+    assert remove_file(str(path), stamp_of(str(path))) is path_was_a_link(plant)
+    assert target.read_bytes() == b"mine"
+
+
+@pytest.mark.usefixtures("system")
+def test_a_file_that_is_replaced_while_it_is_checked_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.zt"
+    path.write_bytes(b"mine")
+
+    def swapped(file: BinaryIO) -> bool:
+        (tmp_path / "b.zt").write_bytes(b"other")
+        os.replace(tmp_path / "b.zt", path)
+        return is_mine(file)
+
+    assert not remove_file(str(path), swapped)
+    assert path.read_bytes() == b"other"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="makes links, and renames an open folder")
+def test_a_folder_that_becomes_a_link_meanwhile_leads_nowhere(tmp_path: Path) -> None:
+    mine, other = tmp_path / "run", tmp_path / "other"
+    for place in (mine, other):
+        place.mkdir()
+        (place / "a.zt").write_bytes(b"mine")
+    with OpenFolder(str(mine)) as inside:
+        mine.rename(tmp_path / "moved")
+        mine.symlink_to(other)
+        assert inside.names() == ["a.zt"]
+        assert inside.remove("a.zt", is_mine)
+    assert (other / "a.zt").exists()
+    assert list((tmp_path / "moved").iterdir()) == []
+
+
+@pytest.mark.usefixtures("system")
+@pytest.mark.skipif(os.name == "nt", reason="makes links")
+def test_a_link_is_no_folder_of_ours(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (tmp_path / "step").symlink_to(other)
+    with OpenFolder(str(tmp_path)) as run:
+        with pytest.raises(OSError, match="step"):
+            OpenFolder("step", within=run)
+        with OpenFolder("other", within=run) as inside:
+            assert inside.names() == []
+    assert not remove_folder(str(tmp_path / "step"))
+    assert not remove_folder(str(tmp_path / "step"), whole=True)
+    assert other.is_dir()
+
+
+@pytest.mark.usefixtures("system")
+def test_a_folder_goes_where_it_is_empty_and_the_one_that_was_made(tmp_path: Path) -> None:
+    path = tmp_path / "new"
+    path.mkdir()
+    stamp = stamp_of(str(path))
+    (path / "notes").touch()
+    assert not remove_folder(str(path), stamp)
+    assert not remove_folder(str(path), Stamp(stamp.device, stamp.inode + 1), whole=True)
+    assert not remove_folder(str(path / "notes"), whole=True)
+    assert (path / "notes").exists()
+    assert remove_folder(str(path), stamp, whole=True)
+    assert not remove_folder(str(path), stamp)
+
+
+def test_what_a_save_made_is_taken_back_and_nothing_else(tmp_path: Path) -> None:
+    made, paths = Made(), [tmp_path / name for name in ("a", "b", "c")]
+    for path in paths[:2]:
+        path.write_bytes(b"mine")
+        made.note(str(path), stamp_of(str(path)))
+    paths[2].write_bytes(b"other")
+    os.replace(paths[2], paths[1])
+    made.take_back()
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b", b"other")]

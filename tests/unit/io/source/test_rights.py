@@ -1,0 +1,100 @@
+"""What a new file may grant, by the rights of its sources, and what a mount may refuse."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import struct
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ztensor.io.source.rights import Rights, hand_over, narrow, rights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fchmod"), reason="the system has no modes")
+
+OWNER, USER, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x10, 0x20
+NOBODY = 0xFFFFFFFF
+
+
+def listed(*entries: tuple[int, int, int]) -> bytes:
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *one) for one in entries)
+
+
+def a_list(*, mask: int = 6, user: int = 6, group: int = 4) -> bytes:
+    return listed(
+        (OWNER, 6, NOBODY), (USER, user, 1234), (GROUP, group, NOBODY), (MASK, mask, NOBODY),
+        (OTHER, 0, NOBODY),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    os.fchmod(descriptor, 0o666)
+    yield descriptor
+    os.close(descriptor)
+
+
+def granted(file: int) -> int:
+    return stat.S_IMODE(os.fstat(file).st_mode)
+
+
+def of(file: int, mode: int, acl: bytes | None = None) -> Rights:
+    ours = rights_of(file)
+    return Rights(ours.owner, ours.group, mode, acl)
+
+
+def test_a_source_without_a_list_gives_its_bits(file: int) -> None:
+    narrow(file, None, [of(file, 0o640), of(file, 0o660)])
+    assert granted(file) == 0o640
+
+
+@pytest.mark.parametrize("acl", [a_list(), b"?", b"", a_list()[:-1]])
+def test_a_list_that_the_new_file_has_not_leaves_the_owner_alone(file: int, acl: bytes) -> None:
+    narrow(file, None, [of(file, 0o666, acl)])
+    assert granted(file) == 0o600
+
+
+@pytest.mark.skipif(not hasattr(os, "getxattr"), reason="the system has no lists")
+@pytest.mark.parametrize(
+    ("theirs", "expected"),
+    [
+        (a_list(), 0o640),
+        (a_list(mask=0), 0o640),  # that is in the mode
+        (a_list(user=0), 0o600),
+        (a_list(group=0), 0o600),
+        (None, 0o644),
+    ],
+)
+def test_lists_are_alike_that_differ_in_the_bits_of_the_mode(
+    file: int, theirs: bytes | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "getxattr", lambda *_: a_list())
+    narrow(file, None, [of(file, 0o644 if theirs is None else 0o640, theirs)])
+    assert granted(file) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "is_told"), [(errno.EPERM, False), (errno.ENOTSUP, False), (errno.EIO, True)]
+)
+def test_a_mount_with_one_mode_for_all_files_is_let_be(
+    file: int, code: int, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    if is_told:
+        with pytest.raises(OSError, match=os.strerror(code)):
+            narrow(file, 0o600, [])
+        with pytest.raises(OSError, match=os.strerror(code)):
+            hand_over(file, of(file, 0o600))
+    else:
+        narrow(file, 0o600, [])
+        hand_over(file, of(file, 0o600))

@@ -1,0 +1,160 @@
+"""A kind of place is a file and a line of the table: one from outside works everywhere."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import ztensor
+import ztensor.numpy as znumpy
+from ztensor.cli.main import main
+from ztensor.errors import ArgumentTypeError, SourceNotFoundError
+from ztensor.io.source.local import FileObjectSource, FileSource
+from ztensor.io.source.memory import MemorySource
+from ztensor.io.source.table import SCHEMES, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WEIGHT = np.arange(600, dtype=np.float32).reshape(30, 20)
+HEADER = b'{"w":{"dtype":"F32","shape":[30,20],"data_offsets":[0,2400]}}'
+MODULE = """
+from ztensor.errors import SourceNotFoundError
+from ztensor.io.source.memory import MemorySource
+
+FILES = {}
+
+
+def open_url(url):
+    name = url.removeprefix("demo://")
+    if name not in FILES:
+        raise SourceNotFoundError("nothing is served under this name", file=url)
+    return MemorySource(FILES[name], name=url)
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
+    """What a scheme `demo` serves, whose module lies outside the package."""
+    (tmp_path / "a_source_from_outside.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(SCHEMES, "demo", "a_source_from_outside:open_url")
+    served: dict[str, bytes] = importlib.import_module("a_source_from_outside").FILES
+    served["x"] = znumpy.save({"w": WEIGHT, "b": WEIGHT[0]}, {"note": "here"})
+    served["x.safetensors"] = len(HEADER).to_bytes(8, "little") + HEADER + WEIGHT.tobytes()
+    yield served
+    sys.modules.pop("a_source_from_outside")
+
+
+@pytest.mark.parametrize("url", ["demo://x", "demo://x.safetensors"])
+def test_a_scheme_from_outside(files: dict[str, bytes], url: str, tmp_path: Path) -> None:
+    with ztensor.open(url) as reader:
+        assert reader.name == url
+        assert (reader["w"] == WEIGHT).all()
+        assert (reader.get_slice("w")[3:5, 1] == WEIGHT[3:5, 1]).all()
+        assert not reader.verify().problems
+        with pickle.loads(pickle.dumps(reader)) as again:
+            assert list(again) == list(reader)
+    assert (znumpy.load_file(url)["w"] == WEIGHT).all()
+    assert (znumpy.load_file(url, copy=True)["w"] == WEIGHT).all()
+    with ztensor.safe_open(url, "np") as handle:
+        assert (handle.get_tensor("w") == WEIGHT).all()
+    report = ztensor.convert(url, tmp_path / "new.zt", check=True)
+    assert report.is_lossless
+    assert report.inputs == ()
+    assert ztensor.diff(url, tmp_path / "new.zt").ok
+    assert ztensor.stats(url)["w"].count == 600
+    ztensor.merge([url], tmp_path / "merged.zt")
+    *shards, _ = ztensor.split(url, tmp_path / "shards", max_shard_size=1000)
+    assert shards
+    ztensor.migrate(url, tmp_path / "migrated.zt")
+    assert (znumpy.load_file(tmp_path / "migrated.zt")["w"] == WEIGHT).all()
+
+
+def test_several_are_one_set(files: dict[str, bytes]) -> None:
+    files["y"] = znumpy.save({"other": WEIGHT})
+    with ztensor.open(["demo://x", "demo://y"]) as reader:
+        assert isinstance(reader, ztensor.ShardedReader)
+        assert reader.files == ["demo://x", "demo://y"]
+        assert (reader["other"] == reader["w"]).all()
+        assert not reader.verify().problems
+
+
+VERBS = ["ls", "info", "stats", "verify", "hash", "show URL w", "diff URL URL", "plot"]
+VERBS += [
+    "convert URL new.zt",
+    "convert URL new.npz",
+    "merge URL -o new.zt",
+    "split URL --into new",
+]
+
+
+@pytest.mark.parametrize("call", VERBS)
+def test_verbs_take_it(
+    files: dict[str, bytes], call: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verb, *others = call.split()
+    assert code_of(verb, *(others or ["URL"])) == 0, capsys.readouterr()
+
+
+CHANGES = ["rm URL w", "compact URL", "repair URL", "split URL"]
+CHANGES += ["convert URL --in-place --version 1.1.0"]
+
+
+@pytest.mark.parametrize("call", CHANGES)
+def test_nothing_is_written_where_it_is_read(
+    files: dict[str, bytes], call: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    assert code_of(*call.split()) in (1, 2)
+    assert "URL" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def code_of(*words: str) -> object:
+    with pytest.raises(SystemExit) as end:
+        main([word.replace("URL", "demo://x") for word in words])
+    return end.value.code
+
+
+def test_a_name_that_is_not_there(files: dict[str, bytes]) -> None:
+    with pytest.raises(SourceNotFoundError) as caught:
+        ztensor.open("demo://missing")
+    assert "demo://missing" in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["ftp://host/m.zt", "hdfs://a/b"])
+def test_a_scheme_that_is_not_read(url: str) -> None:
+    with pytest.raises(
+        SourceNotFoundError, match=r"a scheme that is not read; s3://.*https:// are"
+    ):
+        ztensor.open(url)
+    with pytest.raises(FileNotFoundError):
+        znumpy.load_file(url)
+
+
+def test_a_file_on_disk_that_is_called_so(files: dict[str, bytes], tmp_path: Path) -> None:
+    for scheme in ("s3", "demo"):
+        (tmp_path / f"{scheme}:").mkdir()
+        znumpy.save_file({"on disk": WEIGHT}, tmp_path / f"{scheme}:" / "x")
+        assert list(znumpy.load_file(f"{scheme}://x")) == ["on disk"]
+
+
+def test_what_each_kind_of_thing_gives(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    things = [(path, FileSource), (str(path), FileSource), (b"abc", MemorySource)]
+    for given, kind in [*things, (io.BytesIO(b"abc"), FileObjectSource)]:
+        source = source_of(given, mapped=False)
+        assert type(source) is kind
+        source.close()
+    with pytest.raises(ArgumentTypeError):
+        source_of(5, mapped=False)

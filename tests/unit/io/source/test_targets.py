@@ -1,0 +1,75 @@
+"""What may be written over, and what is said where nothing may."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ztensor.errors import (
+    SourceError,
+    SourceNotFoundError,
+    SourceNotRegularError,
+    UsageError,
+)
+from ztensor.io.source.targets import Nowhere, require_free, require_own_link
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_what_is_there_is_refused_with_the_way_of_who_asks(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    require_free(path, overwrite=False)
+    path.write_bytes(b"old")
+    require_free(path, overwrite=True)
+    with pytest.raises(UsageError) as caught:
+        require_free(path, overwrite=False)
+    assert caught.value.in_python == "overwrite=True replaces it"
+    with pytest.raises(UsageError) as caught:
+        require_free(path, overwrite=False, allowed_by="--force")
+    assert (caught.value.in_python, caught.value.hint) == (None, "--force replaces it")
+
+
+def test_a_link_to_nothing_is_something(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    with pytest.raises(UsageError):
+        require_free(tmp_path / "link", overwrite=False)
+
+
+@pytest.mark.parametrize("makes_folder", [False, True])
+def test_a_dry_run_finds_what_the_run_would(tmp_path: Path, makes_folder: bool) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    for there in ("file", "new"):
+        sink = Nowhere(tmp_path / there, makes_folder=makes_folder)
+        assert (sink.name, sink.write(b"bytes")) == (str(tmp_path / there), 5)
+    with pytest.raises(SourceNotRegularError, match="a folder"):
+        Nowhere(tmp_path, makes_folder=makes_folder)
+    with pytest.raises(SourceError):  # a file is in the place of its folder
+        Nowhere(tmp_path / "file" / "m.zt", makes_folder=makes_folder)
+    if makes_folder:
+        Nowhere(tmp_path / "gone" / "m.zt", makes_folder=True)
+    else:
+        with pytest.raises(SourceNotFoundError, match="does not exist"):
+            Nowhere(tmp_path / "gone" / "m.zt")
+    assert sorted(os.listdir(tmp_path)) == ["file"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no pipes with names")
+def test_a_dry_run_refuses_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SourceNotRegularError, match="a device or pipe"):
+        Nowhere(tmp_path / "pipe")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no users")
+def test_own_links_are_followed_where_everyone_may_put_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    tmp_path.chmod(0o1777)
+    require_own_link(str(tmp_path / "link"))
+    ours = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
+    require_own_link(str(tmp_path / "link"))  # of who has the folder

@@ -1,0 +1,85 @@
+"""Files, folders and objects of stores are removed in one module: this reads all others."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import ztensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(ztensor.__file__).parent
+DOOR = PACKAGE / "io" / "source" / "removal.py"
+# Names that remove files whatever they are called on, and those that do as names of these modules.
+ALWAYS = {"unlink", "rmdir", "rmtree", "removedirs", "delete_async"}
+OF_MODULES = {"remove": ("os", "nt", "posix"), "delete": ("obstore", "library", "store")}
+
+
+def removals(text: str) -> Iterator[str]:
+    """Give what in a module's text removes files, or takes hold of what does."""
+    tree = ast.parse(text)
+    modules = {
+        alias.asname: alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.asname
+    }
+    for node in ast.walk(tree):
+        found = None
+        if isinstance(node, ast.Attribute):
+            holder = node.value
+            last = holder.attr if isinstance(holder, ast.Attribute) else getattr(holder, "id", "")
+            last = modules.get(last, last)
+            if node.attr in ALWAYS or last in OF_MODULES.get(node.attr, ()):
+                found = node.attr
+        elif isinstance(node, ast.ImportFrom):
+            names = {alias.name for alias in node.names}
+            wrong = names & ALWAYS or {
+                name for name in names if node.module in OF_MODULES.get(name, ())
+            }
+            found = ", ".join(sorted(wrong))
+        elif isinstance(node, ast.Constant) and node.value in ALWAYS:  # for getattr
+            found = str(node.value)
+        if found:
+            yield f"line {getattr(node, 'lineno', 0)}: {found}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nos.unlink(path)",
+        "import os as system\nsystem.remove(path)",
+        "import os\nself.run(os.rmdir, path)",
+        "import shutil\nshutil.rmtree(path, ignore_errors=True)",
+        "from shutil import rmtree",
+        "from os import remove as forget",
+        "Path(path).unlink(missing_ok=True)",
+        "getattr(os, 'unlink')(path)",
+        "asked(lambda library: library.delete(place.store, place.key))",
+        "self.store.delete(key)",
+        "import obstore\nobstore.delete(store, key)",
+    ],
+)
+def test_a_planted_removal_is_seen(text: str) -> None:
+    assert list(removals(text))
+
+
+@pytest.mark.parametrize("text", ["names.remove(name)", "manager.delete(3)", "delete(paths)"])
+def test_what_removes_no_file_is_not_meant(text: str) -> None:
+    assert not list(removals(text))
+
+
+def test_files_are_removed_in_one_module_only() -> None:
+    assert list(removals(DOOR.read_text("utf-8")))
+    found = {
+        path.relative_to(PACKAGE).as_posix(): list(removals(path.read_text("utf-8")))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path != DOOR
+    }
+    assert {path: lines for path, lines in found.items() if lines} == {}

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import io
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.naming import shown
+from ztensor.errors import (
+    ArgumentTypeError,
+    FormatError,
+    NotZTensorError,
+    Reason,
+    UnsupportedVersionError,
+    ZTensorError,
+)
+from ztensor.io.source.local import FileObjectSource, FileSource
+from ztensor.io.source.memory import MemorySource
+from ztensor.io.source.table import source_of
+from ztensor.numpy import save
+from ztensor.testing.builder import VALUES, VERSIONS, build
+from ztensor.testing.builder_2 import footer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+DATA = save({"w": np.arange(3)})
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_opens_the_same_way(version: str) -> None:
+    with ztensor.open(build(version)) as reader:
+        assert reader.version == version
+        for name in reader:
+            dense = reader.read(name).to_dense()
+            assert dense.tolist() == VALUES[name]
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda path: path, FileSource),
+        (str, FileSource),
+        (lambda path: path.read_bytes(), MemorySource),
+        (lambda path: bytearray(path.read_bytes()), MemorySource),
+        (lambda path: io.BytesIO(path.read_bytes()), FileObjectSource),
+    ],
+    ids=["Path", "str", "bytes", "bytearray", "file object"],
+)
+def test_what_a_caller_may_pass(
+    tmp_path: Path, make: Callable[[Path], Any], kind: type, mapped: bool
+) -> None:
+    (tmp_path / "m.zt").write_bytes(DATA)
+    source = source_of(make(tmp_path / "m.zt"), mapped=mapped)
+    assert type(source) is kind
+    assert (source.view() is None) is (
+        kind is FileObjectSource or (kind is FileSource and not mapped)
+    )
+    source.close()
+    with ztensor.open(make(tmp_path / "m.zt"), mmap=mapped) as reader:
+        assert reader["w"].tolist() == [0, 1, 2]
+
+
+class OddPath:
+    def __fspath__(self) -> bytes:
+        return b"no such file \xff.zt"
+
+
+def test_a_path_of_bytes_behind_a_path_object() -> None:
+    with pytest.raises(FileNotFoundError):
+        ztensor.open(OddPath())  # type: ignore[arg-type]  # a name of bytes
+
+
+@pytest.mark.parametrize("thing", [None, 5, 2.5, object(), [1], {"a": 1}, io.BytesIO], ids=shown)
+def test_what_cannot_be_opened(thing: Any) -> None:
+    with pytest.raises(ArgumentTypeError) as caught:
+        ztensor.open(thing)
+    assert caught.value.reason is Reason.ARGUMENT
+
+
+class Counting(MemorySource):
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.reads: list[tuple[int, int]] = []
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        self.reads.append((offset, destination.nbytes))
+        super().read_into(offset, destination)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "reason"),
+    [
+        (b"", FormatError, Reason.TRUNCATED),
+        (b"PK\x03\x04" + bytes(99), NotZTensorError, Reason.NOT_ZTENSOR),
+        (DATA[:-1], FormatError, Reason.FOOTER_MAGIC),
+        (
+            b"\x89ZT2\r\n\x1a\n" + bytes(99) + footer(4096, 1, 0, version=3),
+            UnsupportedVersionError,
+            Reason.UNKNOWN_VERSION,
+        ),
+    ],
+    ids=["empty", "zip", "cut", "3.x"],
+)
+def test_errors_name_the_file(
+    tmp_path: Path, data: bytes, kind: type[ZTensorError], reason: Reason
+) -> None:
+    path = tmp_path / "m.zt"
+    path.write_bytes(data)
+    for thing, name in (
+        (path, str(path)),
+        (data, "<bytes>"),
+        (io.BytesIO(data), "<BytesIO>"),
+    ):
+        with pytest.raises(kind) as caught:
+            ztensor.open(thing)
+        assert caught.value.reason is reason
+        assert caught.value.file == name
+        assert str(caught.value).startswith(name)
+
+
+def test_what_is_no_ztensor_file_is_refused_at_once_however_large(tmp_path: Path) -> None:
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a hole: takes no space
+    start = time.monotonic()
+    for head in (bytes(8), b"ZTEN1000", b"ZTEN0001"):
+        with path.open("r+b") as file:
+            file.write(head)
+        with pytest.raises(FormatError):
+            ztensor.open(path)
+    assert time.monotonic() - start < 5
+
+
+def test_a_layouts_rule_is_seen_at_open_with_its_place() -> None:
+    with pytest.raises(ztensor.ManifestError) as caught:
+        ztensor.open(build("1.2.0", broken="layout_rank"))
+    assert caught.value.reason is Reason.LAYOUT_RANK
+    (problem,) = caught.value.problems
+    assert problem.path[0] == "objects"
+    assert problem.object_name == caught.value.object_name == problem.path[1]
+
+
+def test_options_are_keywords() -> None:
+    by_place: Any = ztensor.Reader  # mypy's word for the mistake depends on its cache
+    with pytest.raises(TypeError):
+        by_place(DATA, True)
+    with ztensor.open(DATA, verify=True, mmap=False, limits=ztensor.Limits()) as reader:
+        assert isinstance(reader, ztensor.Reader)
+
+
+def test_a_path_with_other_letters(tmp_path: Path) -> None:
+    path = tmp_path / "modèle 模型 \U0001f600.zt"
+    try:
+        path.write_bytes(DATA)
+    except (OSError, UnicodeError):
+        pytest.skip("this system's names hold no such letters")
+    with ztensor.open(path) as reader:
+        assert os.path.samefile(reader.name, path)
+
+
+# --- Modes, as other libraries have them ------------------------------------------------------
+
+
+def test_a_mode_that_reads_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "m.zt").write_bytes(DATA)
+    with ztensor.open(tmp_path / "m.zt", "r") as one, ztensor.open(DATA, mode="r") as other:
+        assert list(one) == list(other)
+
+
+@pytest.mark.parametrize(
+    ("mode", "call"),
+    [
+        ("w", "ztensor.Writer(path)"),
+        ("wb", "ztensor.Writer(path)"),
+        ("x", "ztensor.Writer(path)"),
+        ("a", "ztensor.Writer.append(path)"),
+        ("r+", "ztensor.Editor(path)"),
+    ],
+)
+def test_a_mode_that_writes_says_what_writes(tmp_path: Path, mode: str, call: str) -> None:
+    (tmp_path / "m.zt").write_bytes(DATA)
+    with pytest.raises(ztensor.ArgumentValueError) as caught:
+        ztensor.open(tmp_path / "m.zt", mode)  # type: ignore[arg-type]
+    assert call in str(caught.value)
+    assert (tmp_path / "m.zt").read_bytes() == DATA
+
+
+@pytest.mark.parametrize("mode", [3, True, b"r", "", "rw", None])
+def test_what_is_no_mode_is_refused(mode: object) -> None:
+    with pytest.raises((ztensor.ArgumentTypeError, ztensor.ArgumentValueError)):
+        ztensor.open(DATA, mode)  # type: ignore[arg-type]
