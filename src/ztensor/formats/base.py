@@ -10,28 +10,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztensor.buffers import new_bytes
 from ztensor.errors import (
     Reason,
     UnsupportedError,
     ZTensorError,
 )
+from ztensor.ext import ENCODINGS, Blocks, Encoding, Runs, Unrepresented, new_bytes
 from ztensor.spec.digest import Sum
-from ztensor.spec.encoding import ENCODINGS, Encoding
-from ztensor.spec.encoding.base import Runs
-from ztensor.spec.layout.blocks import Blocks
-from ztensor.spec.model.account import Unrepresented
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.base import Source
-    from ztensor.io.source.sink import Sink
+    from ztensor.ext import Array, Manifest, ObjectReader, Sink, Source, Stored
     from ztensor.limits import Budget, Limits
-    from ztensor.spec.encoding import Stored
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import Manifest
 
 # Worked out when it is asked for: what is asked for most is a list of names.
 Account = Callable[[], Sequence[Unrepresented]]

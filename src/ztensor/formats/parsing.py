@@ -7,20 +7,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ZTensorError
+from ztensor.ext import STORAGE_TYPES, Tally, foreign_bytes, read_bytes
 from ztensor.formats.base import Projection
 from ztensor.formats.table import FORMATS, Look
-from ztensor.guard import foreign_bytes
-from ztensor.io.source.base import read_bytes
 from ztensor.io.source.directory import FolderSource
 from ztensor.limits import Budget
-from ztensor.spec.model.account import UNREAD, Tally
-from ztensor.spec.model.dtype import STORAGE_TYPES
+from ztensor.spec.model.account import UNREAD
 
 if TYPE_CHECKING:
+    from ztensor.ext import Source, Unrepresented
     from ztensor.formats.base import Exporting, Projecting
-    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.spec.model.account import Unrepresented
 
 
 def recognised(source: Source) -> str | None:

@@ -6,11 +6,9 @@ import bisect
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
+from ztensor.ext import FileObjects, ObjectReader, Source
 from ztensor.formats.parsing import exporter
-from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import read_manifest
-from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.source.base import Source
 from ztensor.io.source.sink import sink_of
 from ztensor.io.writing.saving import save_all
 from ztensor.limits import DEFAULT_LIMITS
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from ztensor.io.source.sink import Durable
+    from ztensor.ext import Durable
 
 
 # What options of zTensor files are where they say nothing; digests are in none of these formats.
