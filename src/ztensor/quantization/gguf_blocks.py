@@ -16,19 +16,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.buffers import empty_array
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
-from ztensor.spec.layout.base import Array, Quantized, View, check_components, check_length
+from ztensor.ext import (
+    Array,
+    Problem,
+    Quantized,
+    View,
+    check_components,
+    element_count,
+    empty_array,
+)
+from ztensor.spec.layout.base import check_length
 from ztensor.spec.layout.sparse import require_roles
-from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import DTypeLike
 
-    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.ext import TensorObject
 
 SECTION = "GGUF, ggml types"
 PREFIX = "gguf."
