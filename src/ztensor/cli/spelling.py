@@ -7,7 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from ztensor.showing import counted, visible
+from ztensor.ext import counted, visible
 from ztensor.showing import shape_text as shape_text
 from ztensor.showing import size_text as size_text
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
