@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedError, describe
-from ztensor.io.source.base import Range
+from ztensor.ext import ENCODINGS, Range
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.training.tree import columns
 from ztensor.training.tree.names import key_step
 
