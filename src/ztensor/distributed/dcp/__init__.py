@@ -25,8 +25,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ztensor.ext import Source
     from ztensor.formats.base import Projection
-    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
 
 
