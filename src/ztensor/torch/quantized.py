@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ztensor import Tensor
 from ztensor.arguments import require_kind
 from ztensor.errors import LimitError, describe
-from ztensor.io.tensor import Tensor, groups_of
+from ztensor.ext import numpy_dtype
+from ztensor.io.tensor import groups_of
 from ztensor.quantization.dequantizing import dequantize_view
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import MX
-from ztensor.spec.layout.elements import numpy_dtype
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import array_to_torch, empty, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
     from ztensor.typing import TorchDevice
 
 
