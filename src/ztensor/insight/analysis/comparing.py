@@ -22,7 +22,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import ENCODINGS, LAYOUTS, Shown, counted, element_count, short_repr
+from ztensor.ext import LAYOUTS, Shown, counted, element_count, short_repr
 from ztensor.insight.analysis.streaming import (
     Meter,
     component_blocks,
@@ -445,7 +445,7 @@ def _has_equal_digests(one: _Side, two: _Side) -> bool:
             or digest != digest_of(theirs)
             or ours.length != theirs.length
             or ours.encoding != theirs.encoding
-            or ours.encoding not in ENCODINGS
+            or not one.file.fetching.is_common(ours.encoding)
             or ours.byte_order != theirs.byte_order
             or ours.nonzero_is_true != theirs.nonzero_is_true
             or ours.digest_may_cover_decoded
