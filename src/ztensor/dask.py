@@ -20,9 +20,9 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
-from ztensor.ext import Lock
+from ztensor.ext import Lock, slice_of
 from ztensor.io.reading.runs import RunReader
-from ztensor.io.reading.slices import TensorSlice, slice_of
+from ztensor.io.reading.slices import TensorSlice
 from ztensor.io.source.joined import files_of
 
 if TYPE_CHECKING:

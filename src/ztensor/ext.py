@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.reading.row_slices import slice_of
+    from ztensor.io.reading.slices import slice_of
     from ztensor.io.source.base import Range, Source, read_bytes
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import remove_object
@@ -73,7 +73,7 @@ _HOMES = {
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.objects": "Objects",
     "ztensor.io.reading.reader": "ObjectReader",
-    "ztensor.io.reading.row_slices": "slice_of",
+    "ztensor.io.reading.slices": "slice_of",
     "ztensor.io.source.base": "Range Source read_bytes",
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "remove_object",

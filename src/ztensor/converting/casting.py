@@ -30,11 +30,11 @@ from ztensor.ext import (
     View,
     element_count,
     numpy_dtype,
+    slice_of,
     spell,
     typed_array,
 )
 from ztensor.io.opening import reader_over
-from ztensor.io.reading.slices import slice_of
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme

@@ -12,7 +12,7 @@ from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
-from ztensor.ext import ENCODINGS, FileSink, Place
+from ztensor.ext import FileSink, Place
 from ztensor.formats.parsing import exporter
 from ztensor.io.reading.ahead import Ahead
 from ztensor.io.reading.portable import stored_object

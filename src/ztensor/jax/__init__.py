@@ -27,11 +27,10 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import element_count, run_jobs
+from ztensor.ext import element_count, run_jobs, slice_of
 from ztensor.io.opening import reader_of_bytes
 from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files
-from ztensor.io.reading.slices import slice_of
 from ztensor.io.shards.saving import save_files
 from ztensor.io.writing.saving import saved_bytes
 from ztensor.options import OpenOptions, SaveOptions, WriteOptions, require_options

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
+from ztensor.ext import slice_of
 from ztensor.insight.analysis.channels import Channels, ChannelSums, is_float
-from ztensor.io.reading.slices import DenseSlice, slice_of
+from ztensor.io.reading.slices import DenseSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,8 +13,16 @@ import numpy as np
 
 from ztensor import open as open_reader
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
-from ztensor.ext import LAYOUTS, Lock, ObjectReader, Pool, element_count, thread_count, typed_array
-from ztensor.io.reading.slices import slice_of
+from ztensor.ext import (
+    LAYOUTS,
+    Lock,
+    ObjectReader,
+    Pool,
+    element_count,
+    slice_of,
+    thread_count,
+    typed_array,
+)
 from ztensor.spec.layout.elements import require_known, storage_dtype
 from ztensor.threads.sharing import WINDOWS, worth
 
