@@ -20,10 +20,10 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
-from ztensor.formats.table import written_formats
 from ztensor.io.contents import only_ours_change
 from ztensor.io.edit.dividing import write_divided
 from ztensor.io.edit.editor import kept_alignment, require_manifest
+from ztensor.io.formats import written_formats
 from ztensor.io.opening import Reader
 from ztensor.io.opening import open as open_files
 from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
