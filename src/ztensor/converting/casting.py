@@ -22,7 +22,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.opening import reader_over
-from ztensor.io.reading.row_slices import slice_of
+from ztensor.io.reading.slices import slice_of
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme

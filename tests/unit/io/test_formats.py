@@ -1,4 +1,4 @@
-"""Formats are found by a registry: ours first, those of plugins by magic, and none for our files."""
+"""Formats are found by a registry: ours, then those of plugins; our own files ask none."""
 
 from __future__ import annotations
 

@@ -37,12 +37,11 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.runs import StreamReader
-    from ztensor.io.reading.selection import Indices
     from ztensor.io.source.base import Source
     from ztensor.limits import Limits
     from ztensor.spec.digest import Hasher
     from ztensor.spec.encoding import Encoding
-    from ztensor.spec.layout.base import Array
+    from ztensor.spec.layout.base import Array, Indices
     from ztensor.spec.model.manifest import Component, TensorObject
 
     Parts = PartReader | RunReader | StreamReader

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.component import Parts
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.selection import Indices, Piece
-    from ztensor.spec.layout.base import Array
+    from ztensor.io.reading.selection import Piece
+    from ztensor.spec.layout.base import Array, Indices
     from ztensor.spec.model.manifest import Component, TensorObject
 
 _MOST_PIECES = 1 << 12  # that are read together
@@ -155,7 +155,8 @@ class StoredArray:
         name: the object's name.
         tensor_object: the object.
         role: the component's.
-        shape: the shape its elements are seen in.
+        shape: the shape its elements are seen in; None for all of them in a row, decoded now to
+            count them.
         entries: as `Layout.expected_length` takes it.
         copy: True gives no views of the file.
 
@@ -189,11 +190,14 @@ class StoredArray:
         name: str,
         tensor_object: TensorObject,
         role: str,
-        shape: tuple[int, ...],
+        shape: tuple[int, ...] | None,
         entries: int | None = None,
         *,
         copy: bool = False,
     ) -> None:
+        if shape is None:
+            entries = file.component(name, tensor_object, role, copy=True).size
+            shape = (entries,)
         self._file = file
         self._name = name
         self._object = tensor_object

@@ -334,12 +334,7 @@ class Tensor(Constructors, DLPackExporter, Shown):
             UnsupportedError: this release does not know the scheme, or the type of blocks.
             LimitError: the array does not fit into memory.
         """
-        layout = LAYOUTS.get(self.format)
-        if not isinstance(layout, Quantized):
-            raise UsageError(
-                "this is for quantized tensors", found=f"format {describe(self.format)}"
-            )
-        return layout.dequantize(self._view(), dtype=dtype, threads=threads)
+        return self._quantized_layout().dequantize(self._view(), dtype=dtype, threads=threads)
 
     def integers(self) -> Array:
         """Return the packed integers of a `quantized_group` tensor, one byte each; a new array.
@@ -353,10 +348,15 @@ class Tensor(Constructors, DLPackExporter, Shown):
             UnsupportedError: the attributes name a scheme this release does not know.
             LimitError: the array does not fit into memory.
         """
-        from ztensor.quantization.dequantizing import integers_of_view
+        return self._quantized_layout().integers(self._view())
 
-        integers: Array = integers_of_view(groups_of(self))
-        return integers.reshape(self.shape)
+    def _quantized_layout(self) -> Quantized:
+        layout = LAYOUTS.get(self.format)
+        if not isinstance(layout, Quantized):
+            raise UsageError(
+                "this is for quantized tensors", found=f"format {describe(self.format)}"
+            )
+        return layout
 
     def jax(self, *, device: JaxDevice | None = None) -> JaxArray | Any:
         """Return the tensor as a `jax.Array`, or as `BCOO` or `BCSR` where it is sparse.
@@ -407,21 +407,3 @@ def tensor_of(view: View, layout_name: str, declared_type: str | None) -> Tensor
     tensor.attributes = dict(view.attributes)
     tensor._declared_type = declared_type
     return tensor
-
-
-def groups_of(tensor: Tensor) -> View:
-    """Return the components of a `quantized_group` tensor, or of one as that, of another shape.
-
-    Raises:
-        UsageError: it is of another layout.
-    """
-    if tensor.format == "zt.quant_group/1":
-        from ztensor.quantization.group_profiles import QUANT_GROUP
-
-        return QUANT_GROUP.as_groups(tensor._view())
-    if tensor.format != "quantized_group":
-        raise UsageError(
-            "this is for quantized_group tensors; those of gguf have dequantize()",
-            found=f"format {describe(tensor.format)}",
-        )
-    return View(tensor.shape, tensor.components, tensor.attributes)
