@@ -20,7 +20,7 @@ from tests.unit.cli import conftest as command
 from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
 from ztensor.errors import UsageError
-from ztensor.formats.table import FORMATS, Format
+from ztensor.io.formats import FORMATS, Format
 from ztensor.io.source.table import SCHEMES
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.quantizing import quantize
@@ -188,7 +188,7 @@ LINES = '''
 import numpy as np
 
 from ztensor.spec.encoding.base import Encoding
-from ztensor.formats.base import Projection
+from ztensor.io.formats import Projection
 from ztensor.formats.parts import ahead_of, parts_of
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
@@ -418,6 +418,7 @@ def test_the_page_has_each_table() -> None:
         "spec/layout/__init__.py",
         "spec/model/dtype.py",
         "formats/table.py",
+        "io/formats.py",
         "quantization/recipes.py",
         "spec/digest.py",
         "io/frameworks.py",

@@ -22,7 +22,6 @@ from ztensor.errors import (
 from ztensor.io.reading.runs import WHOLE_BYTES, RunReader, StreamReader
 from ztensor.io.reading.selection import PIECE_BYTES, gathered, plan, select
 from ztensor.io.source.at_once import AtOnce
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.spec.model.dtype import element_count
 
@@ -386,7 +385,7 @@ class StoredArray:
         stored = self._stored
         found = stored.reading(needed, (self._name, self._role))
         # Of another format's long component a part is taken from the stream, and nothing is kept.
-        is_long = found is None and needed > WHOLE_BYTES and component.encoding not in ENCODINGS
+        is_long = found is None and needed > WHOLE_BYTES and not stored.has_common_encoding
         if is_long and stored.encoding().is_streamed(stored.stored()):
             return StreamReader(stored.checked_pieces(needed))
         return found

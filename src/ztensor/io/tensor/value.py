@@ -286,14 +286,15 @@ class Tensor(Constructors, DLPackExporter, Shown):
         """
         if self.format == "dense":
             return self.numpy()
-        layout = LAYOUTS.get(self.format)
-        if layout is None:
+        try:
+            layout = LAYOUTS[self.format]
+        except KeyError:
             raise UnsupportedError(
                 "the layout is unknown, so there is no dense value; its parts are in .components",
                 reason=Reason.UNKNOWN_LAYOUT,
                 expected=f"one of {', '.join(LAYOUTS)}",
                 found=describe(self.format),
-            )
+            ) from None
         with foreign_bytes("the tensor"):
             return layout.to_dense(self._view())
 
