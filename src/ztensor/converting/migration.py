@@ -15,9 +15,9 @@ from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.errors import UsageError
 from ztensor.ext import Place, path_text
-from ztensor.formats.table import require_ours
 from ztensor.io.contents import only_ours_change
 from ztensor.io.edit.versions import version_of
+from ztensor.io.formats import require_ours
 from ztensor.io.source.appending import AppendSink
 from ztensor.io.source.table import remote_of
 from ztensor.io.source.targets import require_free

@@ -15,12 +15,13 @@ from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
     LimitError,
     ManifestError,
+    Problem,
     Reason,
     SourceError,
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.ext import ALGORITHMS, Problem, Range, digest_of, open_file
+from ztensor.ext import ALGORITHMS, Range, digest_of, open_file
 from ztensor.io.reading.objects import not_found
 from ztensor.io.reading.verify import VerifyReport, verify_file
 from ztensor.io.shards.naming import shifted

@@ -22,8 +22,8 @@ from ztensor.io.source.within import Within
 
 if TYPE_CHECKING:
     from ztensor.ext import Source, TensorObject, Unrepresented
-    from ztensor.formats.base import Projection
     from ztensor.formats.zip import Entry
+    from ztensor.io.formats import Projection
     from ztensor.limits import Budget
 
 

@@ -35,15 +35,9 @@ from ztensor.ext import (
     read_bytes,
     require_equal_length,
 )
-from ztensor.formats.base import (
-    GATHERED_BYTES,
-    RAW,
-    InBlocks,
-    Projection,
-    gather,
-    gather_stored,
-)
+from ztensor.formats.base import GATHERED_BYTES, RAW, InBlocks, gather, gather_stored
 from ztensor.formats.parts import Pouring, ahead_of, lose_attributes, parts_of
+from ztensor.io.formats import Projection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

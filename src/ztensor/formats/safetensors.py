@@ -28,8 +28,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Component, Manifest, Tally, TensorObject, read_bytes
-from ztensor.formats.base import RAW, Projection
+from ztensor.formats.base import RAW
 from ztensor.formats.parts import Pouring, ahead_of, parts_of
+from ztensor.io.formats import Projection
 from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.errors import ArgumentValueError, LayoutError, Reason, UnsupportedError, describe
-from ztensor.ext import (
-    Array,
+from ztensor.errors import (
+    ArgumentValueError,
+    LayoutError,
     Problem,
-    Quantized,
-    View,
-    check_components,
-    element_count,
-    empty_array,
+    Reason,
+    UnsupportedError,
+    describe,
 )
+from ztensor.ext import Array, Quantized, View, check_components, element_count, empty_array
 from ztensor.spec.layout.base import Rows, check_length
 from ztensor.spec.layout.sparse import require_roles
 

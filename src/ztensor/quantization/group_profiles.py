@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import LayoutError, Reason, describe
+from ztensor.errors import LayoutError, Problem, Reason, describe
 from ztensor.ext import (
     STORAGE_TYPES,
     Array,
-    Problem,
     Quantized,
     View,
     check_components,

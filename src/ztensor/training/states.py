@@ -28,8 +28,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import FRAMEWORKS, ObjectReader, Shown, counted, foreign_bytes, path_text
-from ztensor.formats.table import written_as
 from ztensor.interactive import Keyed
+from ztensor.io.formats import written_as
 from ztensor.io.frameworks import tree_adapter
 from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files

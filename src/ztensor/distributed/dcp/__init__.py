@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ztensor.ext import Source
-    from ztensor.formats.base import Projection
+    from ztensor.io.formats import Projection
     from ztensor.limits import Budget
 
 

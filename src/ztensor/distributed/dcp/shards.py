@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.dcp.beside import Beside
     from ztensor.ext import Component, Source, TensorObject
-    from ztensor.formats.base import Projection
+    from ztensor.io.formats import Projection
     from ztensor.io.source.directory import FolderSource
     from ztensor.limits import Limits
 

@@ -49,7 +49,7 @@ from ztensor.ext import (
     element_count,
     spell,
 )
-from ztensor.formats.base import RAW, Absent, Projection
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.hdf5.attributes import MOST_BYTES, Attributes, shared_address, text_of
 from ztensor.formats.hdf5.chunks import ChunkTable, read_chunks
 from ztensor.formats.hdf5.data import Converted, InChunks, Unwritten, fill_of
@@ -72,6 +72,7 @@ from ztensor.formats.hdf5.messages import (
 )
 from ztensor.formats.hdf5.superblock import open_window
 from ztensor.formats.hdf5.window import malformed, unknown
+from ztensor.io.formats import Projection
 
 if TYPE_CHECKING:
     from ztensor.ext import Encoding, Source

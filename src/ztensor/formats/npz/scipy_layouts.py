@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import LayoutError, Reason, describe
-from ztensor.ext import Layout, Problem, check_components, element_count
+from ztensor.errors import LayoutError, Problem, Reason, describe
+from ztensor.ext import Layout, check_components, element_count
 from ztensor.spec.layout.base import known_count, width_of
 from ztensor.spec.layout.sparse import (
     ANY_NUMBER,

@@ -20,7 +20,7 @@ from ztensor.ext import (
     TensorObject,
     element_count,
 )
-from ztensor.formats.base import RAW, Absent, Projection
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.onnx.encodings import Coordinates, Elements, External, Neighbours
 from ztensor.formats.onnx.protobuf import (
     BYTES,
@@ -51,6 +51,7 @@ from ztensor.formats.onnx.tensors import (
     twice,
     unfit,
 )
+from ztensor.io.formats import Projection
 from ztensor.io.source.beneath import parts_of
 
 if TYPE_CHECKING:

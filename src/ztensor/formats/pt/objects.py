@@ -28,11 +28,7 @@ from ztensor.ext import (
     element_count,
     spell,
 )
-from ztensor.formats.base import (
-    RAW,
-    Absent,
-    Projection,
-)
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.pt.encodings import Gathered, Geometry, Held
 from ztensor.formats.pt.pickled import Global, Items, misfit
 from ztensor.formats.pt.values import (
@@ -44,6 +40,7 @@ from ztensor.formats.pt.values import (
     Storage,
     TorchTensor,
 )
+from ztensor.io.formats import Projection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

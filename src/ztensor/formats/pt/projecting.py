@@ -54,10 +54,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ztensor.ext import Component, Source, TensorObject, Unrepresented
-    from ztensor.formats.base import Projection
     from ztensor.formats.pt.objects import ByteOrder
     from ztensor.formats.pt.values import Storage
     from ztensor.formats.zip import Entry
+    from ztensor.io.formats import Projection
     from ztensor.limits import Budget
 
 

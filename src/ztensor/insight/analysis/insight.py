@@ -12,7 +12,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.errors import without_secrets
-from ztensor.ext import Shown, counted, short_repr, visible
+from ztensor.ext import Shown, counted, short_repr
 from ztensor.insight.analysis.findings import Finding, Looked, findings_of
 from ztensor.insight.analysis.parameters import parameter_count
 from ztensor.insight.analysis.roles import (
@@ -23,7 +23,7 @@ from ztensor.insight.analysis.roles import (
     roles_of,
 )
 from ztensor.insight.analysis.statistics import Asked, TensorStats, survey
-from ztensor.showing import shown_name
+from ztensor.insight.text import shown_name, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ from ztensor.errors import describe, without_secrets
 from ztensor.ext import counted
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
 from ztensor.insight.notebook.values import value_text
-from ztensor.showing import size_text
+from ztensor.insight.text import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,10 +14,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from ztensor.errors import SourceError, UsageError, ZTensorError
-from ztensor.ext import visible
 from ztensor.insight.serving.connections import BoundedProtocol
 from ztensor.insight.serving.guard import Guard, integer
 from ztensor.insight.serving.work import Job, StoppedError, Workers
+from ztensor.insight.text import visible
 
 if TYPE_CHECKING:
     import socket

@@ -6,9 +6,11 @@ import bisect
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.ext import FileObjects, ObjectReader, Source
-from ztensor.formats.parsing import exporter
+from ztensor.io.formats import FORMATS
+from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.source.base import Source
 from ztensor.io.source.sink import sink_of
 from ztensor.io.writing.saving import save_all
 from ztensor.limits import DEFAULT_LIMITS
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from ztensor.ext import Durable
+    from ztensor.io.source.sink import Durable
 
 
 # What options of zTensor files are where they say nothing; digests are in none of these formats.
@@ -80,7 +82,7 @@ def save_as(
         )
 
     try:
-        exporter(kind).export(reader, sink, lose=refuse, progress=progress)
+        FORMATS[kind].loaded().export(reader, sink, lose=refuse, progress=progress)
         sink.commit()
     except BaseException:
         sink.abort()
