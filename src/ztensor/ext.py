@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ztensor.arguments import require_choice
     from ztensor.buffers import empty_array, new_bytes
-    from ztensor.errors import Reason
+    from ztensor.errors import Problem, Reason
     from ztensor.guard import foreign_bytes
     from ztensor.interactive import Shown
     from ztensor.io.contents import open_file
+    from ztensor.io.formats import FORMATS, Format, FormatModule, Look, Projection, written_formats
     from ztensor.io.frameworks import FRAMEWORKS, adapter_of
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
@@ -36,10 +37,10 @@ if TYPE_CHECKING:
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import remove_object
     from ztensor.io.source.sink import Durable, FileSink, Place, Sink
-    from ztensor.io.source.table import is_remote, source_of
+    from ztensor.io.source.table import SCHEMES, is_remote, source_of
     from ztensor.limits import Budget, Limits
     from ztensor.locks import Lock
-    from ztensor.showing import counted, short_repr, visible
+    from ztensor.showing import counted, short_repr
     from ztensor.spec.digest import ALGORITHMS, digest_of
     from ztensor.spec.encoding import ENCODINGS
     from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_equal_length
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
         register_logical_type,
     )
     from ztensor.spec.model.manifest import Component, Manifest, TensorObject
-    from ztensor.spec.model.problem import Problem
     from ztensor.threads import run_jobs
     from ztensor.threads.pool import Pool
     from ztensor.threads.sharing import thread_count
@@ -65,10 +65,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "ztensor.arguments": "require_choice",
     "ztensor.buffers": "empty_array new_bytes",
-    "ztensor.errors": "Reason",
+    "ztensor.errors": "Problem Reason",
     "ztensor.guard": "foreign_bytes",
     "ztensor.interactive": "Shown",
     "ztensor.io.contents": "open_file",
+    "ztensor.io.formats": "FORMATS Format FormatModule Look Projection written_formats",
     "ztensor.io.frameworks": "FRAMEWORKS adapter_of",
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.objects": "Objects",
@@ -78,10 +79,10 @@ _HOMES = {
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "remove_object",
     "ztensor.io.source.sink": "Durable FileSink Place Sink",
-    "ztensor.io.source.table": "is_remote source_of",
+    "ztensor.io.source.table": "SCHEMES is_remote source_of",
     "ztensor.limits": "Budget Limits",
     "ztensor.locks": "Lock",
-    "ztensor.showing": "counted short_repr visible",
+    "ztensor.showing": "counted short_repr",
     "ztensor.spec.digest": "ALGORITHMS digest_of",
     "ztensor.spec.encoding": "ENCODINGS",
     "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
@@ -94,7 +95,6 @@ _HOMES = {
         "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES LogicalType element_count register_logical_type"
     ),
     "ztensor.spec.model.manifest": "Component Manifest TensorObject",
-    "ztensor.spec.model.problem": "Problem",
     "ztensor.threads": "run_jobs",
     "ztensor.threads.pool": "Pool",
     "ztensor.threads.sharing": "thread_count",
@@ -102,16 +102,17 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
-    "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FRAMEWORKS", "LAYOUTS", "LOGICAL_TYPES",
-    "STORAGE_TYPES", "Array", "Blocks", "Budget", "Component", "Durable", "Encoding",
-    "FileObjects", "FileSink", "Layout", "Limits", "Lock", "LogicalType", "Manifest",
-    "ObjectReader", "Objects", "Place", "Pool", "Problem", "Quantized", "Range", "Reason",
-    "Runs", "Shown", "Sink", "Source", "Stored", "Tally", "TensorObject", "Unrepresented",
-    "View", "adapter_of", "check_components", "counted", "digest_of", "element_count",
-    "empty_array", "foreign_bytes", "is_remote", "new_bytes", "numpy_dtype", "open_file",
-    "path_text", "read_bytes", "register_logical_type", "remove_object", "require_choice",
-    "require_equal_length", "result_dtype", "run_jobs", "short_repr", "slice_of", "source_of",
-    "spell", "thread_count", "typed_array", "visible",
+    "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
+    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "Array", "Blocks", "Budget", "Component",
+    "Durable", "Encoding", "FileObjects", "FileSink", "Format", "FormatModule", "Layout",
+    "Limits", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects", "Place",
+    "Pool", "Problem", "Projection", "Quantized", "Range", "Reason", "Runs", "Shown", "Sink",
+    "Source", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "adapter_of",
+    "check_components", "counted", "digest_of", "element_count", "empty_array", "foreign_bytes",
+    "is_remote", "new_bytes", "numpy_dtype", "open_file", "path_text", "read_bytes",
+    "register_logical_type", "remove_object", "require_choice", "require_equal_length",
+    "result_dtype", "run_jobs", "short_repr", "slice_of", "source_of", "spell", "thread_count",
+    "typed_array", "written_formats",
 ]  # fmt: skip
 
 

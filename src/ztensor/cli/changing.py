@@ -288,7 +288,8 @@ def require_target(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.io.formats import FORMATS, named_as
+    from ztensor.ext import FORMATS
+    from ztensor.io.formats import named_as
 
     require_free(path, force=force)
     kind = named_as(path)

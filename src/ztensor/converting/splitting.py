@@ -15,9 +15,8 @@ from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, describe, without_secrets
-from ztensor.ext import is_remote, path_text
+from ztensor.ext import is_remote, path_text, written_formats
 from ztensor.io.edit.versions import version_of
-from ztensor.io.formats import written_formats
 from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.io.source.table import absolute, remote_of, require_on_disk

@@ -21,9 +21,8 @@ from ztensor.formats.zip import STORED, place, read_entries, unread_bytes
 from ztensor.io.source.within import Within
 
 if TYPE_CHECKING:
-    from ztensor.ext import Source, TensorObject, Unrepresented
+    from ztensor.ext import Projection, Source, TensorObject, Unrepresented
     from ztensor.formats.zip import Entry
-    from ztensor.io.formats import Projection
     from ztensor.limits import Budget
 
 

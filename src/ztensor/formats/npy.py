@@ -29,6 +29,7 @@ from ztensor.ext import (
     Blocks,
     Component,
     Manifest,
+    Projection,
     TensorObject,
     counted,
     element_count,
@@ -37,7 +38,6 @@ from ztensor.ext import (
 )
 from ztensor.formats.base import GATHERED_BYTES, RAW, InBlocks, gather, gather_stored
 from ztensor.formats.parts import Pouring, ahead_of, lose_attributes, parts_of
-from ztensor.io.formats import Projection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

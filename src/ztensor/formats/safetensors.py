@@ -27,10 +27,9 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.ext import Component, Manifest, Tally, TensorObject, read_bytes
+from ztensor.ext import Component, Manifest, Projection, Tally, TensorObject, read_bytes
 from ztensor.formats.base import RAW
 from ztensor.formats.parts import Pouring, ahead_of, parts_of
-from ztensor.io.formats import Projection
 from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:

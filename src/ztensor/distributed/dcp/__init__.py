@@ -25,8 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ztensor.ext import Source
-    from ztensor.io.formats import Projection
+    from ztensor.ext import Projection, Source
     from ztensor.limits import Budget
 
 

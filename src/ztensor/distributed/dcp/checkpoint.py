@@ -22,10 +22,9 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Component, Manifest, Tally, TensorObject
+from ztensor.ext import Component, Manifest, Projection, Tally, TensorObject
 from ztensor.formats.base import RAW
 from ztensor.formats.pt.encodings import Gathered
-from ztensor.io.formats import Projection
 from ztensor.io.source.joined import join_behind
 from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.later import LaterObjects

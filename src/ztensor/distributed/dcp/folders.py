@@ -7,7 +7,7 @@ import re
 
 from ztensor import Remote
 from ztensor.errors import ArgumentValueError, SourceError, describe
-from ztensor.io.formats import Format, Look
+from ztensor.ext import Format, Look
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.directory import RemoteFiles
 from ztensor.io.source.folders import there

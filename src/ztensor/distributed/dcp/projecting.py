@@ -24,8 +24,7 @@ from ztensor.limits import Budget
 if TYPE_CHECKING:
     from ztensor.distributed.dcp.beside import Beside
     from ztensor.distributed.dcp.table import Table
-    from ztensor.ext import Source
-    from ztensor.io.formats import Projection
+    from ztensor.ext import Projection, Source
     from ztensor.limits import Limits
 
 _LONG_BYTES = 1 << 20  # of a pickle: at 5 MB a third of the time is the collector's

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.distributed.dcp.beside import Beside
-    from ztensor.ext import Component, Source, TensorObject
-    from ztensor.io.formats import Projection
+    from ztensor.ext import Component, Projection, Source, TensorObject
     from ztensor.io.source.directory import FolderSource
     from ztensor.limits import Limits
 

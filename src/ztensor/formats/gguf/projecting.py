@@ -7,12 +7,19 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ztensor.errors import Reason, UnsupportedVersionError, describe
-from ztensor.ext import STORAGE_TYPES, Component, Manifest, Tally, TensorObject, element_count
+from ztensor.ext import (
+    STORAGE_TYPES,
+    Component,
+    Manifest,
+    Projection,
+    Tally,
+    TensorObject,
+    element_count,
+)
 from ztensor.formats.base import RAW, Absent
 from ztensor.formats.gguf.cursor import Cursor
 from ztensor.formats.gguf.metadata import alignment_of, read_metadata
 from ztensor.formats.gguf.types import BLOCKS, HEADER, MOST_RANK, PLAIN, SWAPPED, broken
-from ztensor.io.formats import Projection
 from ztensor.quantization.gguf_blocks import PREFIX
 
 if TYPE_CHECKING:

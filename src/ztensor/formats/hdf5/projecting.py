@@ -44,6 +44,7 @@ from ztensor.ext import (
     STORAGE_TYPES,
     Component,
     Manifest,
+    Projection,
     Tally,
     TensorObject,
     element_count,
@@ -72,7 +73,6 @@ from ztensor.formats.hdf5.messages import (
 )
 from ztensor.formats.hdf5.superblock import open_window
 from ztensor.formats.hdf5.window import malformed, unknown
-from ztensor.io.formats import Projection
 
 if TYPE_CHECKING:
     from ztensor.ext import Encoding, Source

@@ -16,6 +16,7 @@ from ztensor.ext import (
     STORAGE_TYPES,
     Component,
     Manifest,
+    Projection,
     Tally,
     TensorObject,
     element_count,
@@ -51,7 +52,6 @@ from ztensor.formats.onnx.tensors import (
     twice,
     unfit,
 )
-from ztensor.io.formats import Projection
 from ztensor.io.source.beneath import parts_of
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from ztensor.ext import (
     STORAGE_TYPES,
     Component,
     Manifest,
+    Projection,
     Tally,
     TensorObject,
     element_count,
@@ -40,7 +41,6 @@ from ztensor.formats.pt.values import (
     Storage,
     TorchTensor,
 )
-from ztensor.io.formats import Projection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

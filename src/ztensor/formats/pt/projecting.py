@@ -53,11 +53,10 @@ from ztensor.spec.model.later import LaterObjects
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.ext import Component, Source, TensorObject, Unrepresented
+    from ztensor.ext import Component, Projection, Source, TensorObject, Unrepresented
     from ztensor.formats.pt.objects import ByteOrder
     from ztensor.formats.pt.values import Storage
     from ztensor.formats.zip import Entry
-    from ztensor.io.formats import Projection
     from ztensor.limits import Budget
 
 

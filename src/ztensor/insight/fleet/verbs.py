@@ -9,13 +9,13 @@ from ztensor import open as open_reader
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.ext import counted, is_remote, path_text, short_repr
+from ztensor.ext import counted, is_remote, path_text, short_repr, written_formats
 from ztensor.insight.analysis.identity import combined, tensor_hashes
 from ztensor.insight.analysis.statistics import BINS, QUANTILES
 from ztensor.insight.analysis.statistics import stats as stats_of
 from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import each, listed
-from ztensor.io.formats import require_written, written_formats
+from ztensor.io.formats import require_written
 from ztensor.io.source.paths import make_folder
 from ztensor.io.source.table import absolute
 from ztensor.options import ConvertOptions, FleetOptions, require_options
