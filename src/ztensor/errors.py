@@ -8,7 +8,6 @@ the code, people read the message.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import errno as _errno
 import re
@@ -211,7 +210,7 @@ def without_our_section(problem: Any) -> Any:
     """Return a problem of a file of another format: it cites no section of our specification."""
     if not is_our_section(problem.section):
         return problem
-    return dataclasses.replace(problem, section=None)
+    return problem._replace(section=None)
 
 
 def near_names(name: str, names: Iterable[str]) -> tuple[list[str], int]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import ManifestError, Reason, describe
 from ztensor.showing import counted
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 MOST_PROBLEMS = 256
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One broken rule, with the path from the file's root to the place.
 
     Attributes:
@@ -39,13 +37,11 @@ class Problem:
 
     def under(self, *steps: str | int) -> Problem:
         """Return the same problem seen from further up: `steps` come before its path."""
-        return dataclasses.replace(self, path=(*steps, *self.path))
+        return self._replace(path=(*steps, *self.path))
 
     def about(self, object_name: str, component: str | None = None) -> Problem:
         """Return the same problem with the object, and perhaps the component, it concerns."""
-        return dataclasses.replace(
-            self, object_name=object_name, component=self.component or component
-        )
+        return self._replace(object_name=object_name, component=self.component or component)
 
     def __str__(self) -> str:
         """Return path, sentence and section on one line, safe to print."""
