@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         convert,
         convert_folder,
         migrate,
+        split,
     )
     from ztensor.errors import (
         ArgumentTypeError,
@@ -80,7 +81,6 @@ if TYPE_CHECKING:
         repair,
         replace_tensor,
         set_attributes,
-        split,
     )
     from ztensor.io.metadata import ComponentMetadata, TensorMetadata
     from ztensor.io.opening import Reader, ShardedReader, open
@@ -103,10 +103,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "ztensor.insight.analysis.comparing": "DiffReport TensorDiff diff",
     "ztensor.training.checkpoints": "Checkpoint CheckpointManager Restored",
-    "ztensor.converting": "ConversionReport FolderReport Loss convert convert_folder migrate",
+    "ztensor.converting": (
+        "ConversionReport FolderReport Loss convert convert_folder migrate split"
+    ),
     "ztensor.io.edit": (
         "Editor RepairReport compact merge remove_tensors rename_tensors repair replace_tensor "
-        "set_attributes split"
+        "set_attributes"
     ),
     "ztensor.errors": (
         "ArgumentTypeError ArgumentValueError ClosedError ContainerError DigestMismatchError "
