@@ -21,8 +21,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.interactive import Shown
-from ztensor.io.reading.file import FileObjects
+from ztensor.ext import FileObjects, Manifest, Shown, counted
 from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.objects import not_found
 from ztensor.io.shards.naming import DIVIDED, ROOT
@@ -33,9 +32,7 @@ from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.remote.failures import changed
 from ztensor.remote.source import RemoteSource
-from ztensor.showing import counted
 from ztensor.spec.model.later import LaterObjects
-from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,9 +40,9 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.distributed.root import Root
+    from ztensor.ext import TensorObject
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.source.rights import Rights
-    from ztensor.spec.model.manifest import TensorObject
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
