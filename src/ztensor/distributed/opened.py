@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from typing import TYPE_CHECKING, Any, Self
@@ -200,11 +199,10 @@ class DividedObjects(FileObjects):
                 object_name=name,
             )
         components = {
-            role: dataclasses.replace(one, offset=one.offset + start)
-            for role, one in found.components.items()
+            role: one._replace(offset=one.offset + start) for role, one in found.components.items()
         }
         kept = {k: v for k, v in (found.attributes or {}).items() if k != ATTRIBUTE}
-        return dataclasses.replace(found, components=components, attributes=kept or None)
+        return found._replace(components=components, attributes=kept or None)
 
     # --- The file ---------------------------------------------------------------------------
 

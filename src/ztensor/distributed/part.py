@@ -309,7 +309,7 @@ class PartWriter:
         output.copy(own, objects, own_name(name, chunk.number))
         copied = output.draft.objects[own]  # of earlier releases it says itself which chunk it is
         kept = {key: v for key, v in (copied.attributes or {}).items() if key != ATTRIBUTE}
-        output.draft.objects[own] = dataclasses.replace(copied, attributes=kept or None)
+        output.draft.objects[own] = copied._replace(attributes=kept or None)
         box = chunk.offsets, chunk.sizes
         self._written.append(
             Written(own, chunk.tensor, count, *box, is_whole=False, content=chunk.content)

@@ -355,7 +355,7 @@ def _main_component(
     main = None if layout is None else tensor_object.components.get(layout.main_role)
     if main is None or is_quantized(tensor_object.format):
         return main, None
-    stated = dataclasses.replace(main, extra=None)
+    stated = main._replace(extra=None)
     length = known_length(tensor_object, LAYOUTS[tensor_object.format].main_role)
     return main, (stated, tensor_object.format, tensor_object.shape, length)
 
