@@ -13,7 +13,7 @@ import numpy as np
 from ztensor.distributed.chunks.table import Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import remove_parts
 from ztensor.distributed.columns import told_kinds
-from ztensor.distributed.place import ATTRIBUTE, Place, is_own, part_name
+from ztensor.distributed.place import ATTRIBUTE, ROOT, Place, is_own, part_name
 from ztensor.distributed.rows import (
     Tensors,
     Written,
@@ -32,7 +32,7 @@ from ztensor.errors import (
 )
 from ztensor.io.frameworks import adapter_of
 from ztensor.io.reading.listing import find_manifest
-from ztensor.io.shards.naming import ROOT, parse_size
+from ztensor.io.shards.naming import parse_size
 from ztensor.io.source.base import Range
 from ztensor.io.source.reference import Remote
 from ztensor.io.source.sink import FileSink

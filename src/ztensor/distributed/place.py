@@ -16,7 +16,6 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.io.shards.naming import ROOT
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.paths import absolute_path, is_url, make_folder, path_text
 from ztensor.io.source.reference import Remote, path_of_file_url, remote_of, with_storage
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
     from ztensor.io.source.base import Source
     from ztensor.typing import Storage
 
+# What tells of a checkpoint that many processes wrote, and what its format is called.
+ROOT = "checkpoint.zt"
+DIVIDED = "divided"
 # The key of attributes of the root, of files of processes, and of objects in these.
 ATTRIBUTE = "divided"
 REQUESTS = 16  # to a store at a time, by who looks into all files of processes

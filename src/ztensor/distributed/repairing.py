@@ -15,7 +15,7 @@ from ztensor.distributed.chunks.table import Kind, TableFile
 from ztensor.distributed.columns import Columns, kinds_of
 from ztensor.distributed.committing import merged
 from ztensor.distributed.opened import open_objects
-from ztensor.distributed.place import ATTRIBUTE, REQUESTS, Place
+from ztensor.distributed.place import ATTRIBUTE, REQUESTS, ROOT, Place
 from ztensor.distributed.root import encode_values, write_root
 from ztensor.distributed.rows import (
     SEPARATOR,
@@ -30,7 +30,6 @@ from ztensor.distributed.saves import file_of_part, require_one_save
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
 from ztensor.guard import foreign_bytes
 from ztensor.io.contents import open_file
-from ztensor.io.shards.naming import ROOT
 from ztensor.io.source.base import Range
 from ztensor.io.source.sink import FileSink
 from ztensor.io.source.targets import shown

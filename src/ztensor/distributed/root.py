@@ -41,7 +41,7 @@ import numpy as np
 
 from ztensor.distributed.chunks.table import ChunkTable, TableFile, broken
 from ztensor.distributed.columns import CONTENT_BYTES, Columns, columns_of, kinds_of, told_kinds
-from ztensor.distributed.place import ATTRIBUTE, Place, opener, require_plain
+from ztensor.distributed.place import ATTRIBUTE, ROOT, Place, opener, require_plain
 from ztensor.distributed.saves import Save, save_of
 from ztensor.errors import (
     LimitError,
@@ -55,7 +55,6 @@ from ztensor.guard import foreign_bytes
 from ztensor.io.attributes import AttributeKind
 from ztensor.io.contents import only_ours_change, open_file
 from ztensor.io.frameworks import tree_adapter
-from ztensor.io.shards.naming import ROOT
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import Budget
 from ztensor.locks import cached_property

@@ -16,11 +16,10 @@ from torch import distributed as dist
 
 from ztensor.distributed import open_divided
 from ztensor.distributed.chunks.boxes import find_misfit, overlap
-from ztensor.distributed.place import Place
+from ztensor.distributed.place import ROOT, Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
-from ztensor.io.shards.naming import ROOT
 from ztensor.io.source.base import Range
 from ztensor.io.source.reference import Remote
 from ztensor.remote.upload import is_there
