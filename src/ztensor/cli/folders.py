@@ -30,7 +30,7 @@ def is_folder_asked(files: Sequence[str], output: str) -> bool:
     """Return whether a folder is to become a folder, and not one file of its weights."""
     if len(files) != 1 or not os.path.isdir(files[0]):
         return False
-    from ztensor.distributed.dcp.folders import is_checkpoint
+    from ztensor.formats.dcp.folders import is_checkpoint
 
     has_suffix = format_by_suffix(output) is not None and not os.path.isdir(output)
     return not has_suffix and not is_checkpoint(files[0])
