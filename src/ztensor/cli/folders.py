@@ -52,7 +52,7 @@ def convert_whole(
         UsageError: an option is given that is for files only.
         ZTensorError: it cannot be done; both folders are as they were.
     """
-    from ztensor.converting import convert_folder
+    from ztensor import convert_folder
 
     given = [word for word in _OF_FILES if getattr(options, word) not in (None, False, [])]
     if given:

@@ -159,7 +159,7 @@ def report(terminal: Terminal, options: Namespace) -> None:
 
 def _examined(terminal: Terminal, options: Namespace) -> Insight:
     """Read the models, and return what was seen."""
-    from ztensor.insight.analysis.examining import examine
+    from ztensor import examine
 
     with contextlib.ExitStack() as stack:
         files = [options.file, *([options.other] if options.other is not None else [])]

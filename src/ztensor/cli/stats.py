@@ -87,9 +87,9 @@ def stats(terminal: Terminal, options: Namespace) -> None:
       $ ztensor stats broken.npz --check
         which objects are not finite; exits with 1
     """
+    from ztensor import stats as stats_of
     from ztensor.fleet import stats_files
     from ztensor.insight.analysis.statistics import QUANTILES
-    from ztensor.insight.analysis.statistics import stats as stats_of
 
     shares = QUANTILES if options.quantiles is None else _shares(options.quantiles)
     shown = () if options.quantiles is None else shares

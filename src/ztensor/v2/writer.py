@@ -10,8 +10,8 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor import Writer as FileWriter
+from ztensor import convert as convert_file
 from ztensor.arguments import require_kind
-from ztensor.converting import convert as convert_file
 from ztensor.edit import Editor
 from ztensor.errors import (
     ArgumentTypeError,

@@ -13,12 +13,10 @@ from ztensor.insight.text import shape_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ztensor import ShardedReader
-    from ztensor.distributed.opened import DividedCheckpoint
+    from ztensor import ShardedReader, TensorMetadata, TensorSlice
+    from ztensor.distributed import DividedCheckpoint
     from ztensor.ext import ObjectReader
     from ztensor.handle import HandleSlice, safe_open
-    from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.reading.slices import TensorSlice
 
 _ATTRIBUTES = 20
 _TALLIED = 1000  # objects whose types are counted: more would take too long
