@@ -1,4 +1,4 @@
-"""A table of names and what they stand for, each imported when it is first asked for."""
+"""Names and what they stand for, each imported when it is first asked for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -70,6 +70,24 @@ class Registry(MutableMapping[_Key, _Value]):
         if isinstance(key, str):
             for start in [one for one in self._families if key.startswith(one)]:
                 self._values.update(_attribute(self._families.pop(start)))
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package.
+
+    Args:
+        package: its `__name__`.
+        homes: by module, the names that come from it, with spaces between.
+    """
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        """Import a public name."""
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(home_of[name]), name)
+
+    return load
 
 
 def _attribute(place: str) -> Any:

@@ -5,3 +5,43 @@ Read `source/` (bytes at an offset; bytes to a file), `reading/` (an opened sour
 several files). `contents.py` says what a path holds, `opening.py` makes a reader of it. `tensor/`,
 `metadata.py`, `protocols.py` and `frameworks.py` have what users hold.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.registry import lazy
+
+if TYPE_CHECKING:
+    from ztensor.io.metadata import ComponentMetadata
+    from ztensor.io.opening import ShardedReader
+    from ztensor.io.reading.file import Location
+    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.writing.stream import ObjectSink
+    from ztensor.spec.model.problem import Problem
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "ztensor.io.metadata": "ComponentMetadata",
+            "ztensor.io.opening": "ShardedReader",
+            "ztensor.io.reading.file": "Location",
+            "ztensor.io.reading.verify": "VerifyReport",
+            "ztensor.io.writing.stream": "ObjectSink",
+            "ztensor.spec.model.problem": "Problem",
+        },
+    )
+
+__all__ = [
+    "ComponentMetadata",
+    "Location",
+    "ObjectSink",
+    "Problem",
+    "ShardedReader",
+    "VerifyReport",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

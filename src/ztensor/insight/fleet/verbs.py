@@ -43,7 +43,7 @@ class FileHash:
 
     Attributes:
         id: of all tensors, as `ztensor.content_hash` gives it.
-        tensors: of each, as `ztensor.tensor_hashes` gives them.
+        tensors: of each, as `ztensor.insight.tensor_hashes` gives them.
     """
 
     id: str

@@ -32,7 +32,7 @@ def of_reader(reader: ObjectReader) -> Sheet:
 
 def of_set(reader: ShardedReader) -> Sheet:
     """Return the sheet of a set of files; those not opened yet stay so if they are remote."""
-    return _of_objects("ztensor.ShardedReader", reader, "reader")
+    return _of_objects("ztensor.io.ShardedReader", reader, "reader")
 
 
 def of_handle(handle: safe_open[Any]) -> Sheet:

@@ -41,7 +41,7 @@ def verify_set(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Check every stored byte of all files; see `ztensor.ShardedReader.verify`.
+    """Check every stored byte of all files; see `ztensor.io.ShardedReader.verify`.
 
     Raises:
         ObjectNotFoundError: a name is not in the set.
