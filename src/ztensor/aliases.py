@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import ztensor
+from ztensor.options import ObjectOptions, require_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ztensor.io.edit import Editor
-    from ztensor.io.edit import remove_tensors as remove_tensors
-    from ztensor.io.edit import replace_tensor as replace_tensor
-    from ztensor.options import EditOptions, ObjectOptions
+    from ztensor.options import EditOptions
     from ztensor.typing import Array, Path, TensorLike, TorchTensor
 
 # By name in `ztensor`, the module that has it.
@@ -55,12 +54,14 @@ class WriterAliases:
         self: _Writes, name: str, data: npt.ArrayLike, **options: Unpack[ObjectOptions]
     ) -> None:
         """Write a dense object from an array: `write`."""
+        require_options("write_numpy", options, ObjectOptions)
         self.write(name, data, **options)
 
     def write_torch(
         self: _Writes, name: str, data: TorchTensor, **options: Unpack[ObjectOptions]
     ) -> None:
         """Write a torch tensor: `write`."""
+        require_options("write_torch", options, ObjectOptions)
         self.write(name, data, **options)
 
     def add(

@@ -1,5 +1,22 @@
 """Changes of finished files, new files out of old ones, and repair."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import ztensor.io.edit
 from ztensor.io.edit import *  # noqa: F403  # all of its public names
-from ztensor.io.edit import __all__ as __all__
-from ztensor.io.edit import __dir__ as __dir__
+from ztensor.registry import lazy
+
+if TYPE_CHECKING:
+    from ztensor.converting.splitting import Shard, plan_split, split
+else:
+    __getattr__ = lazy(__name__, {"ztensor.converting.splitting": "Shard plan_split split"})
+
+__all__ = ["Shard", "plan_split", "split"]
+__all__ += ztensor.io.edit.__all__
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

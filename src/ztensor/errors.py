@@ -113,6 +113,7 @@ class Reason(enum.StrEnum):
     UNKNOWN_ENCODING = "unknown_encoding"
     UNKNOWN_LAYOUT = "unknown_layout"
     MISSING_DEPENDENCY = "missing_dependency"
+    BROKEN_PLUGIN = "broken_plugin"
     # Refused for safety.
     LIMIT_DEPTH = "limit_depth"
     LIMIT_MANIFEST = "limit_manifest"

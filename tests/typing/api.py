@@ -166,6 +166,8 @@ def writing(path: Path, array: Array, tensor: Tensor) -> None:
     writer.abort()
     Writer(io.BytesIO(), compression=False)
     Writer(path=str(path)).add(name="w", data=array, compress=3, checksum="crc32c")
+    assert_type(ztensor.replace_tensor(path="m.zt", name="w", data=array), int)  # as in 1.2
+    assert_type(ztensor.remove_tensors(input="m.zt", output="o.zt", names=["w"]), int)
     assert_type(ztensor.edit.replace_tensor(path="m.zt", name="w", data=array), int)
     assert_type(ztensor.edit.remove_tensors(input="m.zt", output="o.zt", names=["w"]), int)
 

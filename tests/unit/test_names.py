@@ -27,8 +27,14 @@ MODULES = [
     "edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras", "lightning", "numpy",
     "peft", "testing", "torch", "trainer", "training", "transformers", "typing", "v2",
 ]  # fmt: skip
-# Attributes of HDF5 and ONNX files, and a part of a pattern.
-NO_MODULES = {"ztensor.format", "ztensor.shape", "ztensor.type", "ztensor.errors.Source"}
+# Attributes of HDF5 files, and groups of entry points.
+NO_MODULES = {
+    f"ztensor.{name}"
+    for name in (
+        "encodings", "format", "formats", "frameworks", "layouts", "logical_types", "openers",
+        "shape", "sources", "type", "verbs",
+    )
+}  # fmt: skip
 
 
 def resolved(text: str) -> Any:
@@ -71,9 +77,9 @@ def strings() -> Iterator[tuple[str, str]]:
     for root in ("src", "benchmarks", "docs", "examples", "fuzz"):
         for path in sorted((ROOT / root).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    if NAME.fullmatch(node.value) and node.value not in NO_MODULES:
-                        yield node.value, str(path.relative_to(ROOT))
+                text = node.value if isinstance(node, ast.Constant) else None
+                if isinstance(text, str) and NAME.fullmatch(text) and text not in NO_MODULES:
+                    yield text, str(path.relative_to(ROOT))
 
 
 STRINGS = dict(strings())
@@ -129,7 +135,7 @@ def documented() -> Iterator[tuple[str, str]]:
         programs += [program for word, program in FENCE.findall(text) if word == "python"]
         names = [name for program in programs for name in imported(program)]
         prose = FENCE.sub(lambda block: block[2] if block[1] == "python" else "", text)
-        if "import v2 as ztensor" in text:  # programs for the package of 2.x
+        if "import ztensor.v2 as ztensor" in text:  # programs for the package of 2.x
             prose = ""
         names += [name.removesuffix(".py") for name in CHAIN.findall(prose)]
         yield from ((name, page.name) for name in names)

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.arguments import require_kind
-from ztensor.converting.versions import emitter_for
 from ztensor.distributed.root import says_root
 from ztensor.errors import (
     FormatError,
@@ -26,6 +25,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.contents import only_ours_change, refuse_not_ours
+from ztensor.io.edit.versions import emitter_for
 from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
 from ztensor.io.reading.listing import read_manifest

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.arguments import require_kind
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +87,26 @@ class LogicalType:
         return -(-count * self.storage_per_element // self.elements_per_storage)
 
 
-LOGICAL_TYPES: dict[str, LogicalType] = {}
+LOGICAL_TYPES: Registry[str, LogicalType] = Registry(
+    {
+        logical.name: logical
+        for logical in (
+            # 1.2 section 2, simple types
+            LogicalType("f8_e4m3fn", "u8", "float8_e4m3fn"),
+            LogicalType("f8_e5m2", "u8", "float8_e5m2"),
+            LogicalType("f8_e4m3fnuz", "u8", "float8_e4m3fnuz"),
+            LogicalType("f8_e5m2fnuz", "u8", "float8_e5m2fnuz"),
+            # 1.2 section 2, compound types
+            LogicalType("complex64", "f32", "complex64", storage_per_element=2),
+            LogicalType("complex128", "f64", "complex128", storage_per_element=2),
+            # Open extensions, under the names later releases use.
+            LogicalType("f8_e8m0", "u8", "float8_e8m0fnu"),
+            LogicalType("f4_e2m1", "u8", "float4_e2m1fn", elements_per_storage=2),
+        )
+    },
+    group="ztensor.logical_types",
+    kind=LogicalType,
+)
 
 
 def register_logical_type(logical: LogicalType) -> None:
@@ -105,22 +125,6 @@ def register_logical_type(logical: LogicalType) -> None:
             found=describe(logical.dtype),
         )
     LOGICAL_TYPES[logical.name] = logical
-
-
-for _logical in (
-    # 1.2 section 2, simple types
-    LogicalType("f8_e4m3fn", "u8", "float8_e4m3fn"),
-    LogicalType("f8_e5m2", "u8", "float8_e5m2"),
-    LogicalType("f8_e4m3fnuz", "u8", "float8_e4m3fnuz"),
-    LogicalType("f8_e5m2fnuz", "u8", "float8_e5m2fnuz"),
-    # 1.2 section 2, compound types
-    LogicalType("complex64", "f32", "complex64", storage_per_element=2),
-    LogicalType("complex128", "f64", "complex128", storage_per_element=2),
-    # Open extensions, under the names later releases use.
-    LogicalType("f8_e8m0", "u8", "float8_e8m0fnu"),
-    LogicalType("f4_e2m1", "u8", "float4_e2m1fn", elements_per_storage=2),
-):
-    register_logical_type(_logical)
 
 
 def element_count(shape: Sequence[int]) -> int:
