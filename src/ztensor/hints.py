@@ -19,13 +19,13 @@ _MOVED = {  # by module, what it has that `ztensor` had
     "ztensor.converting": "ConversionReport FolderReport Loss",
     "ztensor.errors": (
         "ArgumentTypeError ArgumentValueError ClosedError ContainerError EncodingError LayoutError "
-        "ManifestError NotZTensorError UnsupportedVersionError"
+        "ManifestError NotZTensorError Problem UnsupportedVersionError"
     ),
     "ztensor.insight": (
         "DiffReport Finding Histogram Insight ModelView Picture StatsReport TensorDiff TensorStats "
         "ValueDiff canonical_problems content_digest tensor_hashes"
     ),
-    "ztensor.io": "ComponentMetadata Location ObjectSink Problem ShardedReader VerifyReport",
+    "ztensor.io": "ComponentMetadata Location ObjectSink ShardedReader VerifyReport",
     "ztensor.training": "Checkpoint LazyTree Record Restored",
 }
 

@@ -132,7 +132,7 @@ def reading(reader: Reader, target: Array) -> None:
     assert_type(reader.verify(), VerifyReport)
     report = reader.verify(["w"], threads=2, progress=lambda done, total: None)
     assert_type(report.ok, bool)
-    assert_type(report.problems, tuple[ztensor.io.Problem, ...])
+    assert_type(report.problems, tuple[ztensor.errors.Problem, ...])
     assert_type(report.problems[0].reason, ztensor.Reason)
     reader.close()
 
@@ -197,7 +197,7 @@ def errors(path: Path) -> None:
         assert_type(error.algorithm, str)
         assert_type(error.actual, str)
     except ztensor.errors.ManifestError as error:
-        assert_type(error.problems, tuple[ztensor.io.Problem, ...])
+        assert_type(error.problems, tuple[ztensor.errors.Problem, ...])
     except (FileNotFoundError, PermissionError):
         pass
     except ztensor.ZTensorError as error:

@@ -11,7 +11,7 @@ from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
-from ztensor.formats.parsing import exporter
+from ztensor.io.formats import FORMATS
 from ztensor.io.opening import Reader
 from ztensor.io.reading.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
@@ -21,7 +21,6 @@ from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.writer import Writer
 from ztensor.spec.container import emitter_of
-from ztensor.spec.encoding import ENCODINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -76,12 +75,16 @@ def write_one(
         else:
             if how.strict:  # before the work: what is lost already
                 require_lossless(lost, target)
-            count = exporter(kind).export(
-                reader,
-                sink,
-                lose=lambda name, sentence: lost.append(Loss(name, sentence)),
-                progress=lambda done, whole: written(done * stored // max(whole, 1)),
-                threads=how.threads,
+            count = (
+                FORMATS[kind]
+                .loaded()
+                .export(
+                    reader,
+                    sink,
+                    lose=lambda name, sentence: lost.append(Loss(name, sentence)),
+                    progress=lambda done, whole: written(done * stored // max(whole, 1)),
+                    threads=how.threads,
+                )
             )
             if how.strict:
                 require_lossless(lost, target)
@@ -184,7 +187,7 @@ def _decoded(
             continue
         for role, component in file.object(name).components.items():
             place = file, component.offset, component.length
-            if component.encoding not in ENCODINGS or place not in seen:
+            if not file.fetching.is_common(component.encoding) or place not in seen:
                 seen.add(place)
                 yield file, name, role
 

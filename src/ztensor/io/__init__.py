@@ -2,8 +2,9 @@
 
 Read `source/` (bytes at an offset; bytes to a file), `reading/` (an opened source to arrays),
 `writing/` (arrays to a sink), `edit/` (a finished file to its next state) and `shards/` (models in
-several files). `contents.py` says what a path holds, `opening.py` makes a reader of it. `tensor/`,
-`metadata.py`, `protocols.py` and `frameworks.py` have what users hold.
+several files). `contents.py` says what a path holds, `formats.py` finds what reads other formats,
+`opening.py` makes a reader of it. `tensor/`, `metadata.py`, `protocols.py` and `frameworks.py` have
+what users hold.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from ztensor.io.reading.file import Location
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.writing.stream import ObjectSink
-    from ztensor.spec.model.problem import Problem
 else:
     __getattr__ = lazy(
         __name__,
@@ -28,7 +28,6 @@ else:
             "ztensor.io.reading.file": "Location",
             "ztensor.io.reading.verify": "VerifyReport",
             "ztensor.io.writing.stream": "ObjectSink",
-            "ztensor.spec.model.problem": "Problem",
         },
     )
 
@@ -36,7 +35,6 @@ __all__ = [
     "ComponentMetadata",
     "Location",
     "ObjectSink",
-    "Problem",
     "ShardedReader",
     "VerifyReport",
 ]

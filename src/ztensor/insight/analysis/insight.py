@@ -22,8 +22,9 @@ from ztensor.insight.analysis.roles import (
     roles_of,
 )
 from ztensor.insight.analysis.statistics import Asked, TensorStats, survey
+from ztensor.insight.text import shown_name, visible
 from ztensor.interactive import Shown
-from ztensor.showing import counted, short_repr, shown_name, visible
+from ztensor.showing import counted, short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -121,7 +122,7 @@ class Insight(Shown):
         for level in ("error", "warn", "info"):
             count = sum(one.level == level for one in self.findings)
             facts += [f"{count} {level}"] if count else []
-        return short_repr("Insight", facts, ".findings, .as_json()")
+        return short_repr("insight.Insight", facts, ".findings, .as_json()")
 
     def as_json(self) -> dict[str, Any]:
         """Return the document `ztensor-insight/1`, as `json.dumps(..., allow_nan=False)` takes it.
