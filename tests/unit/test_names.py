@@ -91,7 +91,7 @@ def test_a_string_that_names_a_module_of_ours_is_right(text: str) -> None:
 
 
 def test_strings_are_found() -> None:
-    assert STRINGS["ztensor.spec.model.dtype"] == "src/ztensor/__init__.py"
+    assert "ztensor.spec.model.dtype" in STRINGS
     assert len(STRINGS) > 100
     for wrong in ("ztensor.edit.nothing", "ztensor.nothing", "ztensor.edit:Nothing"):
         with pytest.raises(AttributeError):
@@ -112,7 +112,6 @@ CHAIN = re.compile(r"(?<![\w./-])ztensor(?:\.[A-Za-z_]\w*)+(?![\w/-])")
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # Files in commands and examples, and what a page says is gone.
 NOT_NAMES = {"ztensor.zt", "ztensor.TORCH_AVAILABLE", *NO_MODULES}
-NOT_NAMES |= {"ztensor.ext"}  # for the time being: it is being built
 
 
 def imported(source: str) -> Iterator[str]:
