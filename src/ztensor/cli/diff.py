@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ztensor import TensorMetadata
-    from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
+    from ztensor.insight import DiffReport, TensorDiff
 
 _TOLERANCE: dict[str, Any] = {"metavar": "X", "type": number(0, kind=float), "default": 0.0}
 OPTIONS = (

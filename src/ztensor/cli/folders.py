@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor.cli.terminal import Terminal
-    from ztensor.converting.folders import FolderReport
+    from ztensor.converting import FolderReport
 
 # Options of `convert` that mean nothing where a folder is converted.
 _OF_FILES = (

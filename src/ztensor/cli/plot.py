@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor import Reader
-    from ztensor.insight.analysis.statistics import TensorStats
+    from ztensor.insight import TensorStats
 
 OPTIONS = (
     FILE,

@@ -18,9 +18,8 @@ from ztensor.errors import ArgumentValueError, describe
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ztensor.insight import Finding, Insight
     from ztensor.insight.analysis.conditions import Met
-    from ztensor.insight.analysis.findings import Finding
-    from ztensor.insight.analysis.insight import Insight
 
 OPTIONS = (
     MODEL,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ztensor.insight.analysis.statistics import StatsReport, TensorStats
+    from ztensor.insight import StatsReport, TensorStats
 
 OPTIONS = (
     FILE,
@@ -120,7 +120,7 @@ def _told(
     check: bool,
 ) -> dict[str, Any]:
     """Show what was found in a file, and return it as JSON."""
-    from ztensor.insight.analysis.statistics import TensorStats
+    from ztensor.insight import TensorStats
 
     if isinstance(found, ZTensorError):
         terminal.error(found)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ztensor.ext import Array
-    from ztensor.io.writing.stream import ObjectSink
+    from ztensor.io import ObjectSink
     from ztensor.typing import Path
     from ztensor.v2.source import Source
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor import Tensor
-    from ztensor.training.states import LazyTree
-    from ztensor.training.tree import Record
+    from ztensor.training import LazyTree, Record
 
 _CHARACTERS = 100  # of a plain value
 
@@ -57,12 +56,14 @@ def of_tree(tree: LazyTree) -> Sheet:
     facts = [("values", f"{len(tree):,}")]
     if tree.is_closed:
         return Sheet(
-            "ztensor.LazyTree",
+            "ztensor.training.LazyTree",
             without_secrets(tree.name),
             [*facts, ("state", "closed; open the file again")],
         )
     table = Table(counted(len(tree), "value"), ("path", "value", "size"), rows(), len(tree))
-    return Sheet("ztensor.LazyTree", without_secrets(tree.name), facts, [table], "tree[path]")
+    return Sheet(
+        "ztensor.training.LazyTree", without_secrets(tree.name), facts, [table], "tree[path]"
+    )
 
 
 def of_record(record: Record) -> Sheet:
@@ -70,7 +71,7 @@ def of_record(record: Record) -> Sheet:
     rows = ((Said(str(name)), Said(value_text(record[name]))) for name in record)
     facts = [("class", Said(record.class_name)), ("sort", Said(record.sort))]
     table = Table(f"{len(record):,} fields", ("field", "value"), rows, len(record))
-    return Sheet("ztensor.Record", "", facts, [table])
+    return Sheet("ztensor.training.Record", "", facts, [table])
 
 
 def value_text(value: object) -> str:
