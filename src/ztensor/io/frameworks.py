@@ -7,11 +7,14 @@ the framework can do more. Nothing below an adapter names its framework: who is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,20 +44,27 @@ class Framework(NamedTuple):
     trees: str = ""
 
 
-FRAMEWORKS: dict[str, Framework] = {
-    "torch": Framework(
-        ("torch",),
-        "ztensor.torch.adapter",
-        ("pt", "torch", "pytorch"),
-        "ztensor.training.torch_tree",
-    ),
-    "jax": Framework(
-        ("jax", "jaxlib"), "ztensor.jax.adapter", ("jax", "flax"), "ztensor.training.jax_tree"
-    ),
-    "scipy": Framework(("scipy",), "ztensor.scipy"),
-}
+# A plugin is asked for by a package of its classes, and by the word of a caller.
+FRAMEWORKS: Registry[str, Framework] = Registry(
+    {
+        "torch": Framework(
+            ("torch",),
+            "ztensor.torch.adapter",
+            ("pt", "torch", "pytorch"),
+            "ztensor.training.torch_tree",
+        ),
+        "jax": Framework(
+            ("jax", "jaxlib"), "ztensor.jax.adapter", ("jax", "flax"), "ztensor.training.jax_tree"
+        ),
+        "scipy": Framework(("scipy",), "ztensor.scipy"),
+    },
+    group="ztensor.frameworks",
+    kind=Framework,
+)
 
 _NUMPY = ("np", "numpy")
+# Packages that no plugin adapts; most values are of a class of theirs.
+_NO_FRAMEWORKS = frozenset([*sys.stdlib_module_names, "numpy", "ml_dtypes", "ztensor"])
 
 
 class Adapter(Protocol):
@@ -181,8 +191,10 @@ def framework_of(word: object) -> str:
     Raises:
         ArgumentValueError: no framework has it.
     """
-    words = {one: name for name, line in FRAMEWORKS.items() for one in line.words}
-    words |= dict.fromkeys(_NUMPY, "numpy")
+    words = dict.fromkeys(_NUMPY, "numpy")
+    words |= {one: name for name, line in FRAMEWORKS.items() for one in line.words}
+    if isinstance(word, str) and word not in words and (plugin := framework_named(word)):
+        words |= dict.fromkeys(plugin.words, word)
     if not isinstance(word, str) or word not in words:
         raise ArgumentValueError(
             "unknown framework",
@@ -190,6 +202,18 @@ def framework_of(word: object) -> str:
             found=describe(word),
         )
     return words[word]
+
+
+def framework_named(name: str) -> Framework | None:
+    """Return the framework that a file or a class names, or None.
+
+    Raises:
+        UnsupportedError: the plugin that has the name is broken.
+    """
+    is_package = name.isidentifier() and name not in _NO_FRAMEWORKS
+    with contextlib.suppress(KeyError):
+        return FRAMEWORKS[name] if is_package else None
+    return None
 
 
 def device_of(framework: str, device: Any) -> Any:
@@ -284,4 +308,6 @@ def _name_of(kind: type) -> str | None:
         for name, framework in FRAMEWORKS.items():
             if package in framework.packages:
                 return name
+        if framework_named(package) is not None:
+            return package
     return None

@@ -29,7 +29,7 @@ from ztensor.errors import (
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Keyed, Shown
 from ztensor.io.formats import written_as
-from ztensor.io.frameworks import FRAMEWORKS, tree_adapter
+from ztensor.io.frameworks import framework_named, tree_adapter
 from ztensor.io.opening import open as open_files
 from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files
@@ -332,7 +332,8 @@ class _Homes:
         """Return the adapter of a framework, None where its values come as NumPy's arrays."""
         if name not in self._known:
             is_asked = self._framework in (name, AS_SAVED)
-            has_trees = is_asked and name in FRAMEWORKS and bool(FRAMEWORKS[name].trees)
+            framework = framework_named(name) if is_asked else None
+            has_trees = framework is not None and framework.trees
             self._known[name] = tree_adapter(name) if has_trees else None
         return self._known[name]
 
