@@ -41,12 +41,12 @@ from ztensor.spec.model.dtype import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ztensor.errors import Problem
     from ztensor.limits import Limits
     from ztensor.spec.encoding import Stored
     from ztensor.spec.layout import View
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import TensorObject
-    from ztensor.spec.model.problem import Problem
 
 run = command.run  # the fixture
 W = np.arange(600, dtype=np.float32).reshape(20, 30)

@@ -10,6 +10,7 @@ from ztensor.errors import (
     FormatError,
     LimitError,
     ManifestError,
+    Problem,
     Reason,
     UnsupportedError,
     ZTensorError,
@@ -22,7 +23,6 @@ from ztensor.io.source.base import Range
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.table import source_of
 from ztensor.spec.digest import digest_of, parse_digest
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
