@@ -22,31 +22,31 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.ext import (
+    STORAGE_TYPES,
+    Component,
+    Encoding,
+    TensorObject,
+    View,
+    element_count,
+    numpy_dtype,
+    slice_of,
+    spell,
+    typed_array,
+)
 from ztensor.io.opening import reader_over
-from ztensor.io.reading.slices import slice_of
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
-from ztensor.spec.encoding.base import Encoding
-from ztensor.spec.layout import View, known_length
-from ztensor.spec.layout.elements import (
-    numpy_dtype,
-    spell,
-    storage_dtype,
-    typed_array,
-    whole_elements,
-)
-from ztensor.spec.model.dtype import STORAGE_TYPES, element_count
-from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.layout import known_length
+from ztensor.spec.layout.elements import storage_dtype, whole_elements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from ztensor.io.opening import Reader
-    from ztensor.io.reading.file import FileObjects
+    from ztensor import Reader
+    from ztensor.ext import Array, FileObjects, Stored
     from ztensor.limits import Limits
-    from ztensor.spec.encoding.base import Stored
-    from ztensor.spec.layout.base import Array
 
 TARGETS = ("float32", "float16", "bfloat16")
 # Narrower ones are left alone: they are parts of a quantization, whose scales lie elsewhere.

@@ -6,18 +6,17 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, UnsupportedError, describe
-from ztensor.io.opening import Reader
 from ztensor.io.reading.portable import portable_object, stored_object
 from ztensor.io.writing.planning import require_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.io.reading.file import FileObjects
+    from ztensor.ext import FileObjects, TensorObject
     from ztensor.spec.container import Emitter
-    from ztensor.spec.model.manifest import TensorObject
 
 
 def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObjects], list[Loss]]:

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, STEP, values_kept
-from ztensor.guard import foreign_bytes
-from ztensor.io.frameworks import framework_named
-from ztensor.locks import Lock
+from ztensor.ext import FRAMEWORKS, Lock, foreign_bytes
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import Leaf
 from ztensor.training.tree.names import unique
@@ -91,7 +89,7 @@ def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
         values.pop(name, None)
     is_step = STEP not in paths and _is_of_a_step(values.get(STEP))
     attributes: dict[str, object] = {STEP: values.pop(STEP)} if is_step else {}
-    framework = root.writer if framework_named(root.writer) else "numpy"
+    framework = root.writer if FRAMEWORKS.own(root.writer) else "numpy"
     flat: dict[str, Any] = {name: Leaf(None, name, framework, name) for name in root.names}
     flat.update(values)
     return {**attributes, ATTRIBUTE: stored_shape(encode(nested(flat, paths)).shape)}

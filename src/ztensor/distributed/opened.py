@@ -22,8 +22,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.interactive import Shown
-from ztensor.io.reading.file import FileObjects
+from ztensor.ext import FileObjects, Manifest, Shown, counted
 from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.objects import not_found
 from ztensor.io.shards.naming import DIVIDED, ROOT
@@ -34,9 +33,7 @@ from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.remote.failures import changed
 from ztensor.remote.source import RemoteSource
-from ztensor.showing import counted
 from ztensor.spec.model.later import LaterObjects
-from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,8 +41,9 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.distributed.root import Root
+    from ztensor.ext import TensorObject
+    from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.source.rights import Rights
-    from ztensor.spec.model.manifest import TensorObject
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
@@ -151,6 +149,14 @@ class DividedObjects(FileObjects):
                         found=str(size),
                     ),
                 )
+
+    def check(
+        self, names: Iterable[str] | None = None, *, deep: bool = False, **how: Any
+    ) -> VerifyReport:
+        """Check every stored byte; see `Objects`."""
+        from ztensor.distributed.verifying import verify_divided
+
+        return verify_divided(self, names, **how)
 
     def explained(self, error: SourceError) -> SourceError:
         """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""

@@ -15,18 +15,15 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
+from ztensor.ext import Tally
 from ztensor.formats import hdf5
 from ztensor.formats.zip import STORED, place, read_entries, unread_bytes
 from ztensor.io.source.within import Within
-from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
+    from ztensor.ext import Projection, Source, TensorObject, Unrepresented
     from ztensor.formats.zip import Entry
-    from ztensor.io.formats import Projection
-    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.spec.model.account import Unrepresented
-    from ztensor.spec.model.manifest import TensorObject
 
 
 WEIGHTS = "model.weights.h5"

@@ -199,25 +199,35 @@ _LOOKALIKES: Registry[str, Callable[[bytes], Any]] = Registry(
 
 
 def every_format() -> Iterator[tuple[str, Format]]:
-    """Yield the formats that can be used: without broken plugins, and packages that are absent."""
-    for name in (*FORMATS, *FORMATS.installed()):
+    """Yield the formats that can be used: without broken plugins, and packages that are absent.
+
+    Plugins come last; what is installed is read where an iteration gets there.
+    """
+    yield from known_formats()
+    for name in FORMATS.installed():
+        if (format := FORMATS.get(name)) is not None:
+            yield name, format
+
+
+def known_formats() -> Iterator[tuple[str, Format]]:
+    """Yield the formats of the table, and the plugins that were used."""
+    for name in FORMATS:
         with contextlib.suppress(ModuleNotFoundError):
-            if (format := FORMATS.get(name)) is not None:
-                yield name, format
+            yield name, FORMATS[name]
 
 
 # --- What names say -------------------------------------------------------------------------
 
 
 def written_formats() -> dict[str, tuple[str, ...]]:
-    """Return the formats that are written, ours first, with their suffixes."""
-    others = {name: format.suffixes for name, format in every_format() if format.is_written}
+    """Return the formats that are written, ours first, with their suffixes; no plugin is sought."""
+    others = {name: format.suffixes for name, format in known_formats() if format.is_written}
     return {"zt": (".zt",), **others}
 
 
 def read_suffixes() -> list[str]:
-    """Return what files are called that are read, ours first."""
-    suffixes = [s for _, each in every_format() for s in (*each.suffixes, *each.also)]
+    """Return what files are called that are read, ours first; no plugin is sought."""
+    suffixes = [s for _, each in known_formats() for s in (*each.suffixes, *each.also)]
     return [".zt", *suffixes]
 
 

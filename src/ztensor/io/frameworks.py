@@ -193,7 +193,7 @@ def framework_of(word: object) -> str:
     """
     words = dict.fromkeys(_NUMPY, "numpy")
     words |= {one: name for name, line in FRAMEWORKS.items() for one in line.words}
-    if isinstance(word, str) and word not in words and (plugin := framework_named(word)):
+    if isinstance(word, str) and word not in words and (plugin := _named(word)):
         words |= dict.fromkeys(plugin.words, word)
     if not isinstance(word, str) or word not in words:
         raise ArgumentValueError(
@@ -204,12 +204,8 @@ def framework_of(word: object) -> str:
     return words[word]
 
 
-def framework_named(name: str) -> Framework | None:
-    """Return the framework that a file or a class names, or None.
-
-    Raises:
-        UnsupportedError: the plugin that has the name is broken.
-    """
+def _named(name: str) -> Framework | None:
+    """Return the framework that a file, a class or a caller names, or None."""
     is_package = name.isidentifier() and name not in _NO_FRAMEWORKS
     with contextlib.suppress(KeyError):
         return FRAMEWORKS[name] if is_package else None
@@ -243,13 +239,17 @@ def adapter(name: str) -> Any:
     return importlib.import_module(FRAMEWORKS[name].adapter)
 
 
-def tree_adapter(name: str) -> TreeAdapter:
-    """Return the module of a framework's types in trees.
+def tree_adapter(name: str) -> TreeAdapter | None:
+    """Return the module of a framework's types in trees, or None; a file may give the name.
 
     Raises:
         MissingDependencyError: the framework is not installed.
+        UnsupportedError: the plugin that has the name is broken.
     """
-    module: Any = importlib.import_module(FRAMEWORKS[name].trees)
+    framework = _named(name)
+    if framework is None or not framework.trees:
+        return None
+    module: Any = importlib.import_module(framework.trees)
     return module  # type: ignore[no-any-return]
 
 
@@ -257,7 +257,7 @@ def tree_adapter_beside(value: object) -> TreeAdapter | None:
     """Return that of the framework which a value's class is from, or None."""
     kind: Any = type(value)
     name = _name_of(kind)
-    return tree_adapter(name) if name is not None and FRAMEWORKS[name].trees else None
+    return None if name is None else tree_adapter(name)
 
 
 def adapter_beside(thing: object) -> Any:
@@ -308,6 +308,6 @@ def _name_of(kind: type) -> str | None:
         for name, framework in FRAMEWORKS.items():
             if package in framework.packages:
                 return name
-        if framework_named(package) is not None:
+        if _named(package) is not None:
             return package
     return None

@@ -22,9 +22,9 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.ext import result_dtype
 from ztensor.io.reading import filling
 from ztensor.spec.layout.base import known_count
-from ztensor.spec.layout.elements import result_dtype
 from ztensor.threads.pool import Crew
 from ztensor.torch.values import (
     SPARSE,
@@ -41,8 +41,7 @@ from ztensor.torch.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.ext import FileObjects, TensorObject
 
 # Two of these for each thread, four threads by default: 64 MiB in all.
 _STAGING_BYTES = 8 << 20

@@ -22,14 +22,12 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.ext import Component, Manifest, Projection, Tally, TensorObject
 from ztensor.formats.base import RAW
 from ztensor.formats.pt.encodings import Gathered
-from ztensor.io.formats import Projection
 from ztensor.io.source.joined import join_behind
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.account import Tally
 from ztensor.spec.model.later import LaterObjects
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,11 +35,9 @@ if TYPE_CHECKING:
     from ztensor.distributed.dcp.beside import Beside
     from ztensor.distributed.dcp.records import Record
     from ztensor.distributed.dcp.table import Entry, Place, Table
+    from ztensor.ext import Encoding, Source, Unrepresented
     from ztensor.formats.pt.values import ElementType
-    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.spec.encoding import Encoding
-    from ztensor.spec.model.account import Unrepresented
 
 
 class Checkpoint:

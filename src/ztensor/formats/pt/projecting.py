@@ -30,6 +30,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
+from ztensor.ext import Range, Tally, read_bytes
 from ztensor.formats.deflate import Stream
 from ztensor.formats.pt.objects import Objects, Place
 from ztensor.formats.pt.pickle_reader import read_pickle
@@ -46,22 +47,17 @@ from ztensor.formats.zip import (
     sum_of,
     unread_bytes,
 )
-from ztensor.io.source.base import Range, read_bytes
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.account import Tally
 from ztensor.spec.model.later import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ztensor.ext import Component, Projection, Source, TensorObject, Unrepresented
     from ztensor.formats.pt.objects import ByteOrder
     from ztensor.formats.pt.values import Storage
     from ztensor.formats.zip import Entry
-    from ztensor.io.formats import Projection
-    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.spec.model.account import Unrepresented
-    from ztensor.spec.model.manifest import Component, TensorObject
 
 
 MAGIC = 0x1950A86A20F9469CFC6C

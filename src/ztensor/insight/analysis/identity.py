@@ -10,24 +10,21 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
+from ztensor.ext import ALGORITHMS, Lock, Pool, digest_of, thread_count
 from ztensor.insight.analysis.streaming import opened
 from ztensor.io.reading.objects import order_of_bytes
 from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.portable import portable_chunks, portable_object
-from ztensor.locks import Lock
 from ztensor.spec.container.v2.content import emit_content
-from ztensor.spec.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
+from ztensor.spec.digest import CONTENT_ALGORITHMS
 from ztensor.spec.layout import known_length
 from ztensor.spec.wire import cbor
-from ztensor.threads.pool import Pool
-from ztensor.threads.sharing import WINDOWS, thread_count, worth
+from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.spec.model.manifest import Component
+    from ztensor.ext import Component, FileObjects, ObjectReader
 
     Progress = Callable[[int, int], None]
     from ztensor.typing import Readable

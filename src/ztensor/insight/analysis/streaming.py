@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ztensor import open as open_reader
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
-from ztensor.io.opening import open as open_reader
-from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.reading.slices import slice_of
-from ztensor.locks import Lock
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.elements import require_known, storage_dtype, typed_array
-from ztensor.spec.model.dtype import element_count
-from ztensor.threads.pool import Pool
-from ztensor.threads.sharing import WINDOWS, thread_count, worth
+from ztensor.ext import (
+    LAYOUTS,
+    Lock,
+    ObjectReader,
+    Pool,
+    element_count,
+    slice_of,
+    thread_count,
+    typed_array,
+)
+from ztensor.spec.layout.elements import require_known, storage_dtype
+from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array, FileObjects
 
     Progress = Callable[[int, int], None]
 
