@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from ztensor.errors import Reason, UnsupportedError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from importlib.metadata import EntryPoint
 
 _Key = TypeVar("_Key")
@@ -36,6 +36,9 @@ class Registry(MutableMapping[_Key, _Value]):
         families: by the beginning of names, the place of a dict that has all names so begun.
         group: the group of entry points of plugins, such as `ztensor.encodings`.
         kind: the class of all values; what a plugin gives is held to it.
+
+    Attributes:
+        lines: the names of the table's own lines.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Registry(MutableMapping[_Key, _Value]):
         group: str = "",
         kind: Any = object,
     ) -> None:
+        self.lines = tuple(lines)
         self._values: dict[Any, _Value | str] = dict(lines)
         self._families = dict(families or {})
         self._group = group
@@ -115,6 +119,24 @@ class Registry(MutableMapping[_Key, _Value]):
         """Return the names that only plugins have; none of them is loaded."""
         return [name for name in _installed(self._group) if name not in self._values]
 
+    def usable(self, *, plugins: bool = True) -> Iterator[tuple[_Key, _Value]]:
+        """Yield names and values, those of plugins last, without broken plugins.
+
+        What is installed is read where the iteration gets to plugins. A line whose package is not there, as beside the core alone, is left out, too.
+
+        Args:
+            plugins: False yields what iterating over the table gives.
+        """
+        for name in self:
+            try:
+                yield name, self[name]
+            except ModuleNotFoundError:
+                continue
+        others: list[Any] = self.installed() if plugins else []
+        for name in others:
+            if (value := self.get(name)) is not None:
+                yield name, value
+
     def _load_family(self, key: object) -> None:
         if isinstance(key, str):
             for start in [one for one in self._families if key.startswith(one)]:
@@ -169,6 +191,24 @@ def _installed(group: str) -> dict[str, EntryPoint]:
     for entry in entries:
         found.setdefault(entry.name, entry)
     return found
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package.
+
+    Args:
+        package: its `__name__`.
+        homes: by module, the names that come from it, with spaces between.
+    """
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        """Import a public name."""
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(home_of[name]), name)
+
+    return load
 
 
 def _attribute(place: str) -> Any:

@@ -11,7 +11,6 @@ The root comes last, so an interrupted split leaves no file that opens and lacks
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -104,10 +103,10 @@ def write_divided(
             shards[label] = Shard(label, size, digest, start=0)
             for name, found in written.items():
                 parts = {
-                    role: dataclasses.replace(part, shard=shards[label])
+                    role: part._replace(shard=shards[label])
                     for role, part in found.components.items()
                 }
-                objects[name] = dataclasses.replace(found, components=parts)
+                objects[name] = found._replace(components=parts)
             done += nbytes
             if progress is not None:
                 progress(done, total)

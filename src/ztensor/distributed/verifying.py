@@ -185,8 +185,7 @@ def _named(report: VerifyReport, offsets: Mapping[str, tuple[int, ...]]) -> Veri
         if name is None:
             return problem
         chunk = f", chunk at {list(offsets[name])}" if name in offsets else ""
-        return dataclasses.replace(
-            problem,
+        return problem._replace(
             object_name=name.partition(SEPARATOR)[0],
             message=f"{problem.message}{chunk}",
         )

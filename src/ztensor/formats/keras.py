@@ -64,7 +64,7 @@ def project(source: Source, budget: Budget) -> Projection:
     objects = {
         name: _moved(value, weights.offset) for name, value in found.manifest.objects.items()
     }
-    manifest = dataclasses.replace(found.manifest, objects=objects, attributes=attributes or None)
+    manifest = found.manifest._replace(objects=objects, attributes=attributes or None)
 
     def account() -> list[Unrepresented]:
         left = Tally()
@@ -93,7 +93,7 @@ def _text(source: Source, entry: Entry) -> str:
 def _moved(value: TensorObject, start: int) -> TensorObject:
     """Return an object of the weights with its places in the archive."""
     components = {
-        role: dataclasses.replace(component, offset=start + component.offset)
+        role: component._replace(offset=start + component.offset)
         for role, component in value.components.items()
     }
-    return dataclasses.replace(value, components=components)
+    return value._replace(components=components)

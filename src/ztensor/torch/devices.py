@@ -8,7 +8,6 @@ while the other buffer is on its way.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -178,7 +177,7 @@ def read_onto(file: FileObjects, names: Iterable[str], device: Any, workers: int
                     file.require_dense(name)
                     component = tensor_object.components["data"]
                     # All that its elements turn on, and the digest they are held to.
-                    key = dataclasses.replace(component, extra=None), tensor_object.shape
+                    key = component._replace(extra=None), tensor_object.shape
                     if key in first_of:
                         result[name] = first_of[key].detach()
                         continue

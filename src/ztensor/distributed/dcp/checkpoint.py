@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from typing import TYPE_CHECKING
@@ -210,9 +209,7 @@ class Checkpoint:
         require_same(tensor, entry.element, entry.size)
         if data.encoding == "raw":
             digest = None if record.crc is None else zip_crc32(b"", record.crc)
-            return TensorObject(
-                tensor.shape, "dense", {"data": dataclasses.replace(data, digest=digest)}
-            )
+            return TensorObject(tensor.shape, "dense", {"data": data._replace(digest=digest)})
         if _strides(record, data, entry.size, entry.element.width) is None:
             return self._with_encodings(name, record)
         return None
@@ -225,8 +222,8 @@ class Checkpoint:
             if word not in RAW:
                 word = f"tensor-{self._numbers[name]}-{role}"
                 self._encodings[word] = record.encodings[one.encoding]
-            components[role] = dataclasses.replace(one, encoding=word)
-        return dataclasses.replace(record.tensor, components=components)
+            components[role] = one._replace(encoding=word)
+        return record.tensor._replace(components=components)
 
     def _in_boxes(self, number: int) -> InBoxes:
         name = self._names[number]

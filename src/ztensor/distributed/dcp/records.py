@@ -7,7 +7,6 @@ where it begins.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
@@ -112,10 +111,9 @@ def is_safetensors(source: Source, at: int, end: int) -> bool:
 
 def _moved(found: TensorObject, start: int) -> TensorObject:
     components = {
-        role: dataclasses.replace(one, offset=start + one.offset)
-        for role, one in found.components.items()
+        role: one._replace(offset=start + one.offset) for role, one in found.components.items()
     }
-    return dataclasses.replace(found, components=components)
+    return found._replace(components=components)
 
 
 def _entries(source: Source, limits: Limits) -> Mapping[str, Entry]:

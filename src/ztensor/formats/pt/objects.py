@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -304,7 +303,7 @@ class Objects:
         self._in_state = False
         if not isinstance(plain, dict):
             raise misfit("the attributes of a tensor", "a dict", state)
-        return dataclasses.replace(made, attributes={**plain, **(made.attributes or {})})
+        return made._replace(attributes={**plain, **(made.attributes or {})})
 
     def _dense(self, tensor: TorchTensor) -> TensorObject:
         shape, per_element = tensor.size, tensor.element.per_element

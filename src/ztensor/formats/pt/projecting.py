@@ -173,8 +173,8 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
         whole.extend(unread_bytes(source))
         return whole()
 
-    manifest = dataclasses.replace(
-        found.manifest, objects=_placed(source, found.manifest.objects, entries.values())
+    manifest = found.manifest._replace(
+        objects=_placed(source, found.manifest.objects, entries.values())
     )
     return dataclasses.replace(found, manifest=manifest, sums=sums, account=account)
 
@@ -201,11 +201,11 @@ def _placed(
         if number not in heads:
             member, _ = place(source, by_place[number])
             heads[number] = member.offset - begins[number]
-        return dataclasses.replace(component, offset=component.offset + heads[number])
+        return component._replace(offset=component.offset + heads[number])
 
     def make(name: str) -> TensorObject:
         components = {role: moved(one) for role, one in waiting[name].components.items()}
-        return dataclasses.replace(waiting.pop(name), components=components)
+        return waiting.pop(name)._replace(components=components)
 
     def where(name: str) -> int:
         return min((one.offset for one in objects[name].components.values()), default=0)
@@ -344,9 +344,7 @@ def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
     found = objects.projection(value, str(LEGACY_VERSION))
     if source.prefers_long_reads:
         counted = _counted(source, found.manifest.objects, places, storages)
-        found = dataclasses.replace(
-            found, manifest=dataclasses.replace(found.manifest, objects=counted)
-        )
+        found = dataclasses.replace(found, manifest=found.manifest._replace(objects=counted))
     else:
         for key, one in places.items():
             _require_count(source, one.offset, storages[key].whole)

@@ -6,7 +6,6 @@ how many files, has no part in it. `docs/formats.md` has the definition for othe
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
@@ -201,7 +200,7 @@ def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: 
                 hasher.update(chunk)
             return hasher.hexdigest()
 
-        key = dataclasses.replace(stored, extra=None), component.dtype, known_length(there, role)
+        key = stored._replace(extra=None), component.dtype, known_length(there, role)
         text = overlaps.once(file, stored, key, hexdigest)
         components[role] = [component.type or component.dtype, bytes.fromhex(text)]
     own = found.attributes if attributes or found.format not in _PLAIN_LAYOUTS else None

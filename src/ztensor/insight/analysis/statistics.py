@@ -65,7 +65,7 @@ class StatsReport(Shown, dict[str, "TensorStats"]):
         facts = [counted(len(self), "object", self)]
         facts += [f"NaN in {counted(len(nans), 'object', nans)}"] if nans else []
         facts += [f"infinity in {counted(len(infs), 'object', infs)}"] if infs else []
-        return short_repr("StatsReport", facts, ".items()")
+        return short_repr("insight.StatsReport", facts, ".items()")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -355,7 +355,7 @@ def _main_component(
     main = None if layout is None else tensor_object.components.get(layout.main_role)
     if main is None or is_quantized(tensor_object.format):
         return main, None
-    stated = dataclasses.replace(main, extra=None)
+    stated = main._replace(extra=None)
     length = known_length(tensor_object, LAYOUTS[tensor_object.format].main_role)
     return main, (stated, tensor_object.format, tensor_object.shape, length)
 

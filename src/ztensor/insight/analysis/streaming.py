@@ -6,7 +6,6 @@ Memory stays the same whatever an object's size, but for foreign encodings that 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -70,7 +69,7 @@ def component_blocks(file: FileObjects, name: str, role: str) -> Iterator[Array]
             )
         require_known(component)
         # What decoded_chunks gives is little-endian, and its bools are those of 1.x.
-        component = dataclasses.replace(component, byte_order="little", nonzero_is_true=False)
+        component = component._replace(byte_order="little", nonzero_is_true=False)
         logical = component.logical
         width = storage_dtype(component).itemsize
         width *= 1 if logical is None else logical.storage_per_element

@@ -7,7 +7,6 @@ checked when the file was opened.
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -25,20 +24,18 @@ from ztensor.io.reading.component import Fetching
 from ztensor.io.reading.objects import Located, not_found
 from ztensor.io.reading.opened import OpenedFile
 from ztensor.io.reading.places import Places
-from ztensor.io.source.joined import JoinedSource
-from ztensor.io.tensor import Tensor, tensor_of
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.later import LaterObjects
 from ztensor.spec.wire.cbor import with_dicts
-from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.io.reading.component import StoredComponent
     from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.tensor import Tensor
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import Component, TensorObject
@@ -156,7 +153,7 @@ class FileObjects(OpenedFile):
     def _with(self, **changes: Any) -> Self:
         part = object.__new__(type(self))
         vars(part).update(vars(self))
-        part.manifest = dataclasses.replace(self.manifest, **changes)
+        part.manifest = self.manifest._replace(**changes)
         return part
 
     # --- Objects ----------------------------------------------------------------------------
@@ -192,6 +189,8 @@ class FileObjects(OpenedFile):
 
         One where bytes come over a network, which brings them in order by threads of its own.
         """
+        from ztensor.threads.sharing import thread_count  # not for one tensor
+
         count = thread_count(threads)
         return 1 if self.source.prefers_long_reads else count
 
@@ -228,11 +227,8 @@ class FileObjects(OpenedFile):
             error.object_name = name
             error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
             raise error
-        whole = self.source.exact()
-        if found.shard is not None and isinstance(whole, JoinedSource):
-            source, offset = whole.place(found.offset)
-            return Location(source.path, offset, found.length)
-        return Location(self.source.path, found.offset, found.length)
+        source, offset = self.source.exact().place(found.offset)
+        return Location(source.path, offset, found.length)
 
     def require_dense(self, name: str) -> TensorObject:
         """Return a dense object that NumPy can hold.
@@ -369,6 +365,8 @@ class FileObjects(OpenedFile):
 
     def as_tensor(self, tensor_object: TensorObject, arrays: dict[str, Array]) -> Tensor:
         """Return an object as a `Tensor` over components that were read and checked."""
+        from ztensor.io.tensor import tensor_of  # most objects are read as arrays
+
         layout = LAYOUTS.get(tensor_object.format)
         main = None if layout is None else tensor_object.components.get(layout.main_role)
         declared = main.type if main is not None and main.logical is None else None
@@ -398,7 +396,7 @@ class FileObjects(OpenedFile):
             layout = LAYOUTS.get(tensor_object.format)
             is_unknown = component.is_exact and component.type is not None
             if is_unknown and component.logical is None and layout is None:
-                component = dataclasses.replace(component, dtype="u8", type=None)  # plain bytes
+                component = component._replace(dtype="u8", type=None)  # plain bytes
             require_known(component)
             stored = self.stored(component)
             stored.encoding()  # known?
