@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ztensor.interactive import Shown
     from ztensor.io.contents import open_file
     from ztensor.io.formats import FORMATS, Format, FormatModule, Look, Projection, written_formats
-    from ztensor.io.frameworks import FRAMEWORKS, adapter_of
+    from ztensor.io.frameworks import FRAMEWORKS, Framework, adapter_of
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.reader import ObjectReader
@@ -70,7 +70,7 @@ _HOMES = {
     "ztensor.interactive": "Shown",
     "ztensor.io.contents": "open_file",
     "ztensor.io.formats": "FORMATS Format FormatModule Look Projection written_formats",
-    "ztensor.io.frameworks": "FRAMEWORKS adapter_of",
+    "ztensor.io.frameworks": "FRAMEWORKS Framework adapter_of",
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.objects": "Objects",
     "ztensor.io.reading.reader": "ObjectReader",
@@ -104,10 +104,10 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
     "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "Array", "Blocks", "Budget", "Component",
-    "Durable", "Encoding", "FileObjects", "FileSink", "Format", "FormatModule", "Layout",
-    "Limits", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects", "Place",
-    "Pool", "Problem", "Projection", "Quantized", "Range", "Reason", "Runs", "Shown", "Sink",
-    "Source", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "adapter_of",
+    "Durable", "Encoding", "FileObjects", "FileSink", "Format", "FormatModule", "Framework",
+    "Layout", "Limits", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects",
+    "Place", "Pool", "Problem", "Projection", "Quantized", "Range", "Reason", "Runs", "Shown",
+    "Sink", "Source", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "adapter_of",
     "check_components", "counted", "digest_of", "element_count", "empty_array", "foreign_bytes",
     "is_remote", "new_bytes", "numpy_dtype", "open_file", "path_text", "read_bytes",
     "register_logical_type", "remove_object", "require_choice", "require_equal_length",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
 from ztensor.distributed.nested import RootAttributes, named_apart
 from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
@@ -28,7 +29,7 @@ from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.objects import not_found
 from ztensor.io.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.reference import Remote, path_of_file_url
+from ztensor.io.source.reference import path_of_file_url
 from ztensor.io.source.rights import rights_of
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
