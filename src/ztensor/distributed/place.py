@@ -20,9 +20,9 @@ from ztensor.io.shards.naming import ROOT
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.paths import absolute_path, is_url, make_folder, path_text
 from ztensor.io.source.reference import Remote, path_of_file_url, remote_of, with_storage
-from ztensor.io.source.table import is_read_by_ranges, is_remote, known_schemes, source_of
+from ztensor.io.source.schemes import known_schemes
+from ztensor.io.source.table import is_remote, open_url, source_of
 from ztensor.remote.prefixes import listed
-from ztensor.remote.source import RemoteSource
 from ztensor.remote.upload import is_there
 
 if TYPE_CHECKING:
@@ -199,8 +199,8 @@ class Place:
             SourceError: it cannot be opened.
         """
         target = self.target(name)
-        if isinstance(target, Remote) and size is not None and is_read_by_ranges(target.url):
-            return RemoteSource(target, size)
+        if isinstance(target, Remote) and size is not None:
+            return open_url(target, size)
         return source_of(opener(target), mapped=False)
 
 

@@ -65,7 +65,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.sink import Durable, Sink
+    from ztensor.io.source.base import Sink
+    from ztensor.io.source.sink import Durable
     from ztensor.limits import Limits
     from ztensor.spec.model.manifest import Manifest
     from ztensor.training.tree.decode import LeafAt

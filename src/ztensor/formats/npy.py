@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 
     from ztensor.formats.parts import Lose, Part
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.base import Source
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink, Source
     from ztensor.limits import Budget, Limits
     from ztensor.spec.encoding import Stored
 

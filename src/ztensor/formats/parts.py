@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
     from ztensor.spec.model.manifest import Component, TensorObject
 
     Lose = Callable[[str | None, str], None]

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.base import Source
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink, Source
     from ztensor.limits import Budget
 
 

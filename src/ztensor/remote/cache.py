@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from ztensor.buffers import new_bytes
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.io.source import locking, removal
-from ztensor.io.source.identity import object_id, text_digest
 from ztensor.locks import Lock
+from ztensor.remote.identity import object_id, text_digest
 from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:

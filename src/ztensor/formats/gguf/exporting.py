@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
 
 _MOST_ALIGNMENT = 1 << 16  # that we write; the padding is made in memory
 _MOST_NAME = 63  # bytes, that ggml reads

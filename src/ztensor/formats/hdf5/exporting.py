@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
 
 _ALIGNMENT = 64
 _BEYOND = 1 << 63  # h5py's dimensions are signed

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ztensor.formats.parts import Part
     from ztensor.io.reading.ahead import Ahead
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
 
     Lose = Callable[[str | None, str], None]
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from ztensor.io.edit.editor import Editor
     from ztensor.io.reading.objects import Objects
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
     from ztensor.spec.layout.base import Array
     from ztensor.typing import ElementType, Path, Target, TensorLike, TorchTensor
 
