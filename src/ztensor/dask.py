@@ -20,9 +20,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.opening import open as open_reader
-from ztensor.io.reading.row_slices import slice_of
 from ztensor.io.reading.runs import RunReader
-from ztensor.io.reading.slices import TensorSlice
+from ztensor.io.reading.slices import TensorSlice, slice_of
 from ztensor.io.source.joined import files_of
 from ztensor.locks import Lock
 

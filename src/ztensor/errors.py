@@ -288,7 +288,7 @@ class ZTensorError(Exception):
     ) -> Self:
         """Fill in the place where it is still unknown, and return the same error.
 
-        A room raises with what it knows; the reader and the writer add the rest at their edge.
+        A parser raises with what it knows; the reader and the writer add the rest at their edge.
         """
         self.file = self.file if self.file is not None else file
         self.object_name = self.object_name if self.object_name is not None else object_name

@@ -89,6 +89,10 @@ class Registry(MutableMapping[_Key, _Value]):
             self._load_family(key)
         return key in self._values or self.get(key, self) is not self  # type: ignore[arg-type]
 
+    def own(self, key: _Key) -> _Value | None:
+        """Return the value of a name that the table has, or None; no plugin is looked for."""
+        return self[key] if key in self._values else None
+
     def __setitem__(self, key: _Key, value: _Value) -> None:
         """Add a name, or give it another value."""
         self._values[key] = value

@@ -142,7 +142,7 @@ def test_a_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.
     save_file({"d": ztensor.Tensor({"values": W[1]}, shape=(30, 30), format="diagonal")}, path)
     with ztensor.open(path) as reader:
         assert np.array_equal(reader.read("d").to_dense(), np.diag(W[1]))
-        with pytest.raises(UsageError):  # those with rows are in io/reading/row_slices.py
+        with pytest.raises(UsageError):  # it says nothing about rows
             reader.get_slice("d")
     assert run("verify", path).code == 0
     found = ls(run, path)

@@ -9,6 +9,7 @@ exports, divides and compares objects works on them without knowing.
 from __future__ import annotations
 
 import dataclasses
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.opening import reader_over
-from ztensor.io.reading.row_slices import slice_of
+from ztensor.io.reading.slices import slice_of
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
@@ -132,13 +133,14 @@ class Casts:
 
     def _over(self, file: FileObjects, names: Iterable[str]) -> FileObjects:
         objects = {name: file.object(name) for name in file.names}
-        encodings = dict(file.encodings)
+        casts: dict[str, Encoding] = {}
         for name in names:
             found = self._cast(file, name, objects[name])
             if found is not None:
                 role, attributes, cast = found
-                encodings[cast.name] = cast
+                casts[cast.name] = cast
                 objects[name] = _changed(objects[name], role, attributes, cast)
+        encodings = ChainMap(casts, file.encodings)  # type: ignore[arg-type]  # the first is written
         return file.with_objects(objects, encodings)
 
     def _cast(

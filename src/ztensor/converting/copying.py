@@ -21,7 +21,6 @@ from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.writer import Writer
 from ztensor.spec.container import emitter_of
-from ztensor.spec.encoding import ENCODINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -184,7 +183,7 @@ def _decoded(
             continue
         for role, component in file.object(name).components.items():
             place = file, component.offset, component.length
-            if component.encoding not in ENCODINGS or place not in seen:
+            if not file.fetching.is_common(component.encoding) or place not in seen:
                 seen.add(place)
                 yield file, name, role
 

@@ -1,4 +1,4 @@
-"""What a module of this room gives: a file of another format, said in our words."""
+"""What a module of this package gives: a file of another format, said in our words."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Projection:
 
 
 class Projecting(Protocol):
-    """A module of this room."""
+    """A module that reads a format."""
 
     def project(self, source: Source, budget: Budget) -> Projection:
         """Return what the file says, every rule checked that needs no data.
@@ -84,7 +84,7 @@ class Projecting(Protocol):
 
 
 class Exporting(Protocol):
-    """A module of this room that also writes its format."""
+    """A module that also writes its format."""
 
     def export(
         self,

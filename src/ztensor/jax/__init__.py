@@ -29,7 +29,7 @@ from ztensor.io.opening import open as open_files
 from ztensor.io.opening import reader_of_bytes
 from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files
-from ztensor.io.reading.row_slices import slice_of
+from ztensor.io.reading.slices import slice_of
 from ztensor.io.shards.saving import save_files
 from ztensor.io.tensor import Tensor
 from ztensor.io.writing.saving import saved_bytes

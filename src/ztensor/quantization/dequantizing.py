@@ -89,7 +89,7 @@ def dequantize_array(
     return dense.reshape(view.shape)
 
 
-def integers_of_view(view: View, *, xp: Namespace = NUMPY) -> Any:
+def integers_of_view(view: View) -> Array:
     """Return the packed integers of an object of the layout `quantized_group`; see `integers`.
 
     Raises:
@@ -97,7 +97,8 @@ def integers_of_view(view: View, *, xp: Namespace = NUMPY) -> Any:
         UnsupportedError: the attributes name a scheme this release does not know.
         LimitError: the result does not fit into memory.
     """
-    return integers(scheme_of(view), view.shape, view.arrays["packed_weight"], xp=xp)
+    codes: Array = integers(scheme_of(view), view.shape, view.arrays["packed_weight"])
+    return codes.reshape(view.shape)
 
 
 def dequantize(

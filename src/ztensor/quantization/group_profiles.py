@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.errors import LayoutError, Reason, describe
-from ztensor.spec.layout.base import Array, Quantized, View, check_components
+from ztensor.locks import cached_property
+from ztensor.spec.layout.base import Array, Quantized, Rows, View, check_components, known_count
+from ztensor.spec.layout.rows import whole_units
 from ztensor.spec.layout.sparse import require_roles
 from ztensor.spec.model.dtype import STORAGE_TYPES, element_count
 from ztensor.spec.model.problem import Problem
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
+    from ztensor.spec.layout.base import Indices, Part
     from ztensor.spec.model.manifest import Component, TensorObject
 
 _BITS = (2, 3, 4, 5, 6, 8)
@@ -210,6 +214,10 @@ class _Profile(Quantized):
         del entries
         return tensor_object.components[role].known_decoded_length
 
+    def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
+        """Return what cuts rows out of an object."""
+        return ProfileRows(tensor_object, part)
+
     def require_valid(self, view: View) -> None:
         """Raise unless the parts are those of the shape and the attributes.
 
@@ -233,6 +241,39 @@ class _Profile(Quantized):
     @abc.abstractmethod
     def groups(self, shape: tuple[int, ...], attributes: Mapping[str, object]) -> Groups:
         """Return where the groups of an object lie that no fault was found with."""
+
+
+class ProfileRows(Rows):
+    """Rows of both layouts: they are cut where words and groups end."""
+
+    @cached_property
+    def _groups(self) -> Groups:
+        layout = PROFILES[self.object.format]
+        return layout.groups(self.shape, self.object.attributes or {})
+
+    @property
+    def unit(self) -> int:
+        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        row = element_count(self.shape[1:])
+        counts = [self._groups.per_word]
+        if "zeros" in self.object.components:  # perhaps packed: then whole words of them as well
+            counts.append(self._groups.per_word * self._groups.length)
+        units = [count // math.gcd(count, row) for count in counts if row]
+        return math.lcm(*units, self._groups.length if self._groups.axis == 0 else 1)
+
+    def cut(self, rows: Indices) -> dict[str, Array]:
+        """Return the components of consecutive rows, which cut nothing in two."""
+        start, stop = whole_units(rows, self.unit, self.shape[0])
+        arrays: dict[str, Array] = {}
+        for role in self.object.components:
+            known = known_count(self.object, role)
+            if role == "data":
+                known = element_count(self.shape) // self._groups.per_word
+            part = self.part(role, None if known is None else (known,))
+            (count,) = part.shape
+            # Parts lie in the order of rows: each row has its share of all of them.
+            arrays[role] = part[start * count // self.shape[0] : stop * count // self.shape[0]]
+        return arrays
 
 
 def _told(part: Component) -> tuple[str, int | None]:
@@ -344,6 +385,12 @@ class QuantGroup(_Profile):
 
         groups = self.as_groups(view)
         return dequantize_array(groups, dtype=dtype, threads=threads).reshape(view.shape)
+
+    def integers(self, view: View) -> Array:
+        """Return the codes; a new array. See `Quantized`."""
+        from ztensor.quantization.dequantizing import integers_of_view
+
+        return integers_of_view(self.as_groups(view)).reshape(view.shape)
 
 
 def _count_of(groups: Groups, role: str, part: tuple[str, int | None]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -129,7 +130,7 @@ class Assembler:
 
     def encodings(self) -> Mapping[str, Any]:
         """Return how the components of `objects` are stored, by the word for it."""
-        return {**ENCODINGS, WORD: DividedEncoding(self)}
+        return ChainMap({WORD: DividedEncoding(self)}, ENCODINGS)
 
     def component(self, chunk: Chunk) -> Component:
         """Return where the bytes of a chunk lie in the source, and what they are."""

@@ -36,7 +36,6 @@ from ztensor.interactive import Shown
 from ztensor.io.reading.component import digest_of
 from ztensor.io.reading.objects import not_found, order_of_bytes
 from ztensor.showing import counted, short_repr
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import element_count
 from ztensor.training.tree.stored import split_tree
@@ -451,7 +450,7 @@ def _has_equal_digests(one: _Side, two: _Side) -> bool:
             or digest != digest_of(theirs)
             or ours.length != theirs.length
             or ours.encoding != theirs.encoding
-            or ours.encoding not in ENCODINGS
+            or not one.file.fetching.is_common(ours.encoding)
             or ours.byte_order != theirs.byte_order
             or ours.nonzero_is_true != theirs.nonzero_is_true
             or ours.digest_may_cover_decoded

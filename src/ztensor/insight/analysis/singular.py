@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
-from ztensor.io.reading.row_slices import slice_of
-from ztensor.io.reading.slices import DenseSlice
+from ztensor.io.reading.slices import DenseSlice, slice_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ import numpy as np
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
 from ztensor.io.opening import open as open_reader
 from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.reading.row_slices import QuantizedSlice, slice_of
+from ztensor.io.reading.slices import slice_of
 from ztensor.locks import Lock
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import require_known, storage_dtype, typed_array
@@ -117,7 +117,7 @@ def dequantized_blocks(file: FileObjects, name: str) -> Iterator[Array]:
     if is_scattered or part.size <= _ROWS_ELEMENTS or part.ndim < 2:
         yield file.tensor(name, copy=True).dequantize().reshape(-1)
         return
-    length, unit = part.shape[0], part.row_unit if isinstance(part, QuantizedSlice) else 1
+    length, unit = part.shape[0], part.row_unit
     rows = max(_ROWS_ELEMENTS // (part.size // length) // unit, 1) * unit
     for start in range(0, length, rows):
         block: Any = part[start : start + rows]  # a tensor, as it is no dense object

@@ -259,15 +259,18 @@ class FileObjects(OpenedFile):
         return tensor_object
 
     def _require_transparent(self, name: str, tensor_object: TensorObject) -> None:
-        if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
-            raise UnsupportedError(
-                "the layout is unknown, and only it tells what the stored bytes are",
-                reason=Reason.UNKNOWN_LAYOUT,
-                file=self.name,
-                object_name=name,
-                expected=f"one of {', '.join(LAYOUTS)}",
-                found=describe(tensor_object.format),
-            )
+        if not tensor_object.is_opaque:
+            return
+        with self.located(name):
+            try:
+                LAYOUTS[tensor_object.format]
+            except KeyError:
+                raise UnsupportedError(
+                    "the layout is unknown, and only it tells what the stored bytes are",
+                    reason=Reason.UNKNOWN_LAYOUT,
+                    expected=f"one of {', '.join(LAYOUTS)}",
+                    found=describe(tensor_object.format),
+                ) from None
 
     # --- Their elements ---------------------------------------------------------------------
 

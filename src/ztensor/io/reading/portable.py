@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import blocks, checked_bools, typed_array, whole_elements
 from ztensor.spec.model.rules import FORM_1
@@ -108,12 +107,13 @@ def stored_object(file: FileObjects, name: str, form: Form = FORM_1) -> TensorOb
     changed = {}
     for role, component in tensor_object.components.items():
         has_foreign_digest = file.format != "zt" and component.digest is not None
-        has_other_encoding = ENCODINGS.get(component.encoding) is not file.encodings.get(
-            component.encoding
-        )
-        if not _is_portable(tensor_object, role, form) or has_foreign_digest or has_other_encoding:
+        is_common = file.fetching.is_common(component.encoding)
+        is_unknown = component.encoding not in file.encodings
+        if not _is_portable(tensor_object, role, form) or has_foreign_digest:
             return None
-        if component.encoding in ENCODINGS and component.encoding != "raw":
+        if not is_common and not is_unknown:
+            return None
+        if is_common and component.encoding != "raw":
             decoded_length = file.decoded_length(name, role)
             changed[role] = dataclasses.replace(component, decoded_length=decoded_length)
         if component.shard is not None:

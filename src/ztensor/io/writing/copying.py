@@ -136,7 +136,7 @@ class Copier:
         """Return how a component is stored that is decoded to be copied: as it was, if it can."""
         there = file.object(name).components[role].encoding
         called = self._form.encodings.get(there, there)
-        if file.format != "zt" or there not in ENCODINGS or called not in ENCODINGS:
+        if file.format != "zt" or not file.fetching.is_common(there) or called not in ENCODINGS:
             return self._options
         compression = None if called == "raw" else Compression(called)
         return self._options._replace(compression=compression)
@@ -178,7 +178,8 @@ class Copier:
             )
             checked = set()
             has_place = getattr(file.stored(there).encoding(), "has_place", False)
-            if there.encoding in ENCODINGS or has_place:  # another format's may have none
+            # Another format's may have none.
+            if has_place or file.fetching.is_common(there.encoding):
                 self._recoded[key] = placed, checked
         if digest is not None:
             checked.add(digest)
@@ -251,7 +252,7 @@ class Copier:
         stated = digest_in(component), component.encoding
         if stated not in checked:
             text = component.digest
-            if component.encoding in ENCODINGS and algorithm is not None:
+            if file.fetching.is_common(component.encoding) and algorithm is not None:
                 chunks = file.decoded_chunks(name, role)  # which checks the digest there is
                 text = digest_of(algorithm, chunks) if text is None else text
                 for _ in chunks:

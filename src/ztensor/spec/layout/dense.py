@@ -23,6 +23,7 @@ class Dense(Layout):
     name = "dense"
     main_role = "data"
     read_order = ("data",)
+    has_row_bytes = True
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return problems with the roles and with the size equation."""
