@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         NotRepresentableError,
         NotZTensorError,
         ObjectNotFoundError,
+        Problem,
         Reason,
         SourceError,
         UnsupportedError,
@@ -94,7 +95,6 @@ if TYPE_CHECKING:
     from ztensor.iterating import iterate
     from ztensor.limits import Limits
     from ztensor.spec.model.dtype import LogicalType, register_logical_type
-    from ztensor.spec.model.problem import Problem
     from ztensor.training.checkpoints import Checkpoint, CheckpointManager, Restored
     from ztensor.training.states import LazyTree, Record, load_tree, open_tree, save_tree
 
@@ -113,8 +113,8 @@ _HOMES = {
     "ztensor.errors": (
         "ArgumentTypeError ArgumentValueError ClosedError ContainerError DigestMismatchError "
         "EncodingError FormatError LayoutError LimitError ManifestError "
-        "MissingDependencyError NotRepresentableError NotZTensorError ObjectNotFoundError Reason "
-        "SourceError UnsupportedError UnsupportedVersionError UsageError ZTensorError"
+        "MissingDependencyError NotRepresentableError NotZTensorError ObjectNotFoundError Problem "
+        "Reason SourceError UnsupportedError UnsupportedVersionError UsageError ZTensorError"
     ),
     "ztensor.handle": "safe_open",
     "ztensor.insight.analysis.canonical": "canonical_problems",
@@ -126,7 +126,6 @@ _HOMES = {
     "ztensor.limits": "Limits",
     "ztensor.io.metadata": "ComponentMetadata TensorMetadata",
     "ztensor.spec.model.dtype": "LogicalType register_logical_type",
-    "ztensor.spec.model.problem": "Problem",
     "ztensor.io.opening": "Reader ShardedReader open",
     "ztensor.insight.page.inline": "ModelView view",
     "ztensor.insight.page.report": "report",

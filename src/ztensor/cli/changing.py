@@ -288,11 +288,11 @@ def require_target(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.formats.table import FORMATS, named_as
+    from ztensor.io.formats import FORMATS, named_as
 
     require_free(path, force=force)
     kind = named_as(path)
-    if kind in FORMATS:
+    if kind not in (None, "zt"):
         error = UsageError("a zTensor file would have another format's name", file=path)
         error.hint = "call it .zt"
         if FORMATS[kind].is_written:

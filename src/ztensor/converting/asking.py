@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.formats.table import format_by_suffix, require_written, written_formats
+from ztensor.io.formats import format_by_suffix, require_written, written_formats
 from ztensor.io.reading.names import keeps
 from ztensor.io.writing.blob import compression_of
 from ztensor.io.writing.frames import require_chunk_rows

@@ -11,7 +11,7 @@ from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
-from ztensor.formats.parsing import exporter
+from ztensor.io.formats import FORMATS
 from ztensor.io.opening import Reader
 from ztensor.io.reading.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
@@ -75,12 +75,16 @@ def write_one(
         else:
             if how.strict:  # before the work: what is lost already
                 require_lossless(lost, target)
-            count = exporter(kind).export(
-                reader,
-                sink,
-                lose=lambda name, sentence: lost.append(Loss(name, sentence)),
-                progress=lambda done, whole: written(done * stored // max(whole, 1)),
-                threads=how.threads,
+            count = (
+                FORMATS[kind]
+                .loaded()
+                .export(
+                    reader,
+                    sink,
+                    lose=lambda name, sentence: lost.append(Loss(name, sentence)),
+                    progress=lambda done, whole: written(done * stored // max(whole, 1)),
+                    threads=how.threads,
+                )
             )
             if how.strict:
                 require_lossless(lost, target)

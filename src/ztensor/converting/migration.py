@@ -13,9 +13,9 @@ from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.errors import UsageError
-from ztensor.formats.table import require_ours
 from ztensor.io.contents import only_ours_change
 from ztensor.io.edit.versions import version_of
+from ztensor.io.formats import require_ours
 from ztensor.io.opening import open as open_file
 from ztensor.io.source.appending import AppendSink
 from ztensor.io.source.paths import path_text

@@ -13,8 +13,8 @@ from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, describe, without_secrets
-from ztensor.formats.table import written_formats
 from ztensor.io.edit.versions import version_of
+from ztensor.io.formats import written_formats
 from ztensor.io.opening import Reader
 from ztensor.io.opening import open as open_files
 from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.distributed.root import Root
+    from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.source.rights import Rights
     from ztensor.spec.model.manifest import TensorObject
     from ztensor.typing import Path, Storage
@@ -151,6 +152,14 @@ class DividedObjects(FileObjects):
                         found=str(size),
                     ),
                 )
+
+    def check(
+        self, names: Iterable[str] | None = None, *, deep: bool = False, **how: Any
+    ) -> VerifyReport:
+        """Check every stored byte; see `Objects`."""
+        from ztensor.distributed.verifying import verify_divided
+
+        return verify_divided(self, names, **how)
 
     def explained(self, error: SourceError) -> SourceError:
         """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""

@@ -15,6 +15,7 @@ from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
     LimitError,
     ManifestError,
+    Problem,
     Reason,
     SourceError,
     UnsupportedError,
@@ -26,7 +27,7 @@ from ztensor.io.reading.verify import VerifyReport, verify_file
 from ztensor.io.shards.naming import shifted
 from ztensor.io.source.base import Range
 from ztensor.spec.digest import ALGORITHMS, digest_of, parse_digest
-from ztensor.spec.model.problem import MOST_PROBLEMS, Problem
+from ztensor.spec.model.problem import MOST_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -21,8 +21,8 @@ from ztensor.io.source.within import Within
 from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
-    from ztensor.formats.base import Projection
     from ztensor.formats.zip import Entry
+    from ztensor.io.formats import Projection
     from ztensor.io.source.base import Source
     from ztensor.limits import Budget
     from ztensor.spec.model.account import Unrepresented

@@ -22,15 +22,9 @@ import numpy as np
 
 from ztensor.buffers import too_large
 from ztensor.errors import ManifestError, Reason, UsageError, describe
-from ztensor.formats.base import (
-    GATHERED_BYTES,
-    RAW,
-    InBlocks,
-    Projection,
-    gather,
-    gather_stored,
-)
+from ztensor.formats.base import GATHERED_BYTES, RAW, InBlocks, gather, gather_stored
 from ztensor.formats.parts import Pouring, ahead_of, lose_attributes, parts_of
+from ztensor.io.formats import Projection
 from ztensor.io.source.base import read_bytes
 from ztensor.showing import counted
 from ztensor.spec.encoding.base import require_equal_length

@@ -27,8 +27,9 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.formats.base import RAW, Projection
+from ztensor.formats.base import RAW
 from ztensor.formats.parts import Pouring, ahead_of, parts_of
+from ztensor.io.formats import Projection
 from ztensor.io.source.base import read_bytes
 from ztensor.spec.model.account import Tally
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject

@@ -16,7 +16,7 @@ from ztensor.errors import (
 from ztensor.io.contents import open_file
 from ztensor.io.frameworks import read_values
 from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.shards.naming import DIVIDED, ROOT, is_set
+from ztensor.io.shards.naming import ROOT, is_set
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.reference import Remote, path_of_file_url, with_storage
 from ztensor.io.source.table import is_remote
@@ -94,6 +94,9 @@ class Reader(ObjectReader):
     ) -> VerifyReport:
         """Check every stored byte and return what is wrong; damage does not raise.
 
+        In several files the path of a problem begins with the file. Where an index has digests of
+        whole files, as `split` writes them, those are checked as well, unless `names` are given.
+
         Args:
             names: objects to check; all of them by default.
             deep: True reads the shards of a 2.x file once more, for the digests of whole files.
@@ -104,22 +107,7 @@ class Reader(ObjectReader):
             ObjectNotFoundError: a name is not in the file.
             SourceError: the bytes could not be read.
         """
-        from ztensor.io.reading.verify import verify_file
-
-        self.objects.require_open()
-        found: FileObjects = self.objects.parts()[0]
-        if found.format == DIVIDED:
-            from ztensor.distributed.opened import DividedObjects
-            from ztensor.distributed.verifying import verify_divided
-
-            if isinstance(found, DividedObjects):
-                return verify_divided(found, names, threads=threads, progress=progress)
-        report = verify_file(found, names, threads=threads, progress=progress)
-        if deep and found.manifest.shards:
-            from ztensor.io.reading.shards import with_shards
-
-            report = with_shards(report, found, progress)
-        return report
+        return self.objects.check(names, deep=deep, threads=threads, progress=progress)
 
     @overload
     def read_jax(
@@ -271,33 +259,6 @@ class ShardedReader(Reader):
             SourceError: it cannot be read, or the set was saved anew since it was opened.
         """
         return reader_over(self.objects.file(file))
-
-    def verify(
-        self,
-        names: Iterable[str] | None = None,
-        *,
-        deep: bool = False,
-        threads: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> VerifyReport:
-        """Check every stored byte of all files and return what is wrong; damage does not raise.
-
-        The path of a problem begins with the file. Where the index has digests of whole files,
-        as `split` writes them, those are checked as well, unless `names` are given.
-
-        Args:
-            names: objects to check; all of them by default.
-            deep: True reads the shards of a 2.x file once more, for the digests of whole files.
-            threads: how many to use; see `Reader.verify`.
-            progress: called with the stored bytes read so far and the bytes to read in all.
-
-        Raises:
-            ObjectNotFoundError: a name is not in the set.
-            SourceError: the bytes could not be read.
-        """
-        from ztensor.io.shards.verifying import verify_set
-
-        return verify_set(self.objects, names, deep=deep, threads=threads, progress=progress)
 
 
 def reader_of_bytes(data: Bytes, *, verify: bool | None) -> Reader:

@@ -17,11 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ztensor.buffers import empty_array
-from ztensor.errors import ArgumentValueError, LayoutError, Reason, UnsupportedError, describe
+from ztensor.errors import (
+    ArgumentValueError,
+    LayoutError,
+    Problem,
+    Reason,
+    UnsupportedError,
+    describe,
+)
 from ztensor.spec.layout.base import Array, Quantized, Rows, View, check_components, check_length
 from ztensor.spec.layout.sparse import require_roles
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

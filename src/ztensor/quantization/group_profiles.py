@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.buffers import empty_array
-from ztensor.errors import LayoutError, Reason, describe
+from ztensor.errors import LayoutError, Problem, Reason, describe
 from ztensor.locks import cached_property
 from ztensor.spec.layout.base import Array, Quantized, Rows, View, check_components, known_count
 from ztensor.spec.layout.rows import whole_units
 from ztensor.spec.layout.sparse import require_roles
 from ztensor.spec.model.dtype import STORAGE_TYPES, element_count
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,10 +20,10 @@ from ztensor.errors import (
     DigestMismatchError,
     FormatError,
     MissingDependencyError,
+    Problem,
     Reason,
     describe,
 )
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

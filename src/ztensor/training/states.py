@@ -26,9 +26,9 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.formats.table import written_as
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Keyed, Shown
+from ztensor.io.formats import written_as
 from ztensor.io.frameworks import FRAMEWORKS, tree_adapter
 from ztensor.io.opening import open as open_files
 from ztensor.io.reading.filling import require_copied

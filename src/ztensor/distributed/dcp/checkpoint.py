@@ -22,8 +22,9 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.formats.base import RAW, Projection
+from ztensor.formats.base import RAW
 from ztensor.formats.pt.encodings import Gathered
+from ztensor.io.formats import Projection
 from ztensor.io.source.joined import join_behind
 from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.account import Tally

@@ -25,7 +25,7 @@ from ztensor.spec.model.account import Tally
 if TYPE_CHECKING:
     from ztensor.distributed.dcp.beside import Beside
     from ztensor.distributed.dcp.table import Table
-    from ztensor.formats.base import Projection
+    from ztensor.io.formats import Projection
     from ztensor.io.source.base import Source
     from ztensor.limits import Limits
 

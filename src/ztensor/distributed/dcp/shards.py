@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.distributed.dcp.beside import Beside
-    from ztensor.formats.base import Projection
+    from ztensor.io.formats import Projection
     from ztensor.io.source.base import Source
     from ztensor.io.source.directory import FolderSource
     from ztensor.limits import Limits

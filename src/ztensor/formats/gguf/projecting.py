@@ -7,10 +7,11 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ztensor.errors import Reason, UnsupportedVersionError, describe
-from ztensor.formats.base import RAW, Absent, Projection
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.gguf.cursor import Cursor
 from ztensor.formats.gguf.metadata import alignment_of, read_metadata
 from ztensor.formats.gguf.types import BLOCKS, HEADER, MOST_RANK, PLAIN, SWAPPED, broken
+from ztensor.io.formats import Projection
 from ztensor.quantization.gguf_blocks import PREFIX
 from ztensor.spec.model.account import Tally
 from ztensor.spec.model.dtype import STORAGE_TYPES, element_count

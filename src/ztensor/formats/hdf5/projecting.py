@@ -39,7 +39,7 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.formats.base import RAW, Absent, Projection
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.hdf5.attributes import MOST_BYTES, Attributes, shared_address, text_of
 from ztensor.formats.hdf5.chunks import ChunkTable, read_chunks
 from ztensor.formats.hdf5.data import Converted, InChunks, Unwritten, fill_of
@@ -62,6 +62,7 @@ from ztensor.formats.hdf5.messages import (
 )
 from ztensor.formats.hdf5.superblock import open_window
 from ztensor.formats.hdf5.window import malformed, unknown
+from ztensor.io.formats import Projection
 from ztensor.spec.layout.elements import spell
 from ztensor.spec.model.account import Tally
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.formats.base import RAW, Projection
+from ztensor.formats.base import RAW
 from ztensor.formats.npz import sparse
 from ztensor.formats.npz.members import SUFFIX, Whole, header_of, is_array
 from ztensor.formats.zip import DEFLATED, Entry, extents, read_entries, unread_bytes
+from ztensor.io.formats import Projection
 from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.account import Tally
 from ztensor.spec.model.later import LaterObjects

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import LayoutError, Reason, describe
+from ztensor.errors import LayoutError, Problem, Reason, describe
 from ztensor.spec.layout.base import Layout, check_components, known_count, width_of
 from ztensor.spec.layout.sparse import (
     ANY_NUMBER,
@@ -29,7 +29,6 @@ from ztensor.spec.layout.sparse import (
     sparse_length,
 )
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.formats.base import RAW, Absent, Projection
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.onnx.encodings import Coordinates, Elements, External, Neighbours
 from ztensor.formats.onnx.protobuf import (
     BYTES,
@@ -42,6 +42,7 @@ from ztensor.formats.onnx.tensors import (
     twice,
     unfit,
 )
+from ztensor.io.formats import Projection
 from ztensor.io.source.beneath import parts_of
 from ztensor.spec.model.account import Tally
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count

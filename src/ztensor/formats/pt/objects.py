@@ -17,11 +17,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.formats.base import (
-    RAW,
-    Absent,
-    Projection,
-)
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.pt.encodings import Gathered, Geometry, Held
 from ztensor.formats.pt.pickled import Global, Items, misfit
 from ztensor.formats.pt.values import (
@@ -33,6 +29,7 @@ from ztensor.formats.pt.values import (
     Storage,
     TorchTensor,
 )
+from ztensor.io.formats import Projection
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import spell
 from ztensor.spec.model.account import Tally

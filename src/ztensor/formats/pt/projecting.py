@@ -54,10 +54,10 @@ from ztensor.spec.model.later import LaterObjects
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.formats.base import Projection
     from ztensor.formats.pt.objects import ByteOrder
     from ztensor.formats.pt.values import Storage
     from ztensor.formats.zip import Entry
+    from ztensor.io.formats import Projection
     from ztensor.io.source.base import Source
     from ztensor.limits import Budget
     from ztensor.spec.model.account import Unrepresented

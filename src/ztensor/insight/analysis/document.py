@@ -18,7 +18,7 @@ import ztensor
 from ztensor.errors import describe
 from ztensor.insight.analysis.findings import RULES
 from ztensor.insight.analysis.roles import groups_of, is_optimizer_state
-from ztensor.showing import shown_name, visible
+from ztensor.insight.text import shown_name, visible
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence

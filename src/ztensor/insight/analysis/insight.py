@@ -22,8 +22,9 @@ from ztensor.insight.analysis.roles import (
     roles_of,
 )
 from ztensor.insight.analysis.statistics import Asked, TensorStats, survey
+from ztensor.insight.text import shown_name, visible
 from ztensor.interactive import Shown
-from ztensor.showing import counted, short_repr, shown_name, visible
+from ztensor.showing import counted, short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

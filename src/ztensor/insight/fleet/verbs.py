@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.formats.table import require_written, written_formats
 from ztensor.insight.analysis.identity import combined, tensor_hashes
 from ztensor.insight.analysis.statistics import BINS, QUANTILES
 from ztensor.insight.analysis.statistics import stats as stats_of
 from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import each, listed
+from ztensor.io.formats import require_written, written_formats
 from ztensor.io.opening import open as open_reader
 from ztensor.io.source.paths import make_folder, path_text
 from ztensor.io.source.table import absolute, is_remote

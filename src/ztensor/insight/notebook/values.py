@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import describe, without_secrets
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
-from ztensor.showing import counted, shape_text, size_text
+from ztensor.insight.text import shape_text, size_text
+from ztensor.showing import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,8 +21,8 @@ from ztensor.insight.analysis.statistics import Asked, survey
 from ztensor.insight.page.packing import short
 from ztensor.insight.page.report import live_page, sentence_of
 from ztensor.insight.serving.guard import integer
+from ztensor.insight.text import visible
 from ztensor.locks import Lock
-from ztensor.showing import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.io.reading.component import StoredComponent
+    from ztensor.io.reading.verify import VerifyReport
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import Component, TensorObject
@@ -66,6 +67,25 @@ class FileObjects(OpenedFile):
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self._places = None
         super().close()
+
+    def check(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        deep: bool = False,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Check every stored byte; see `Objects`."""
+        from ztensor.io.reading.verify import verify_file
+
+        self.require_open()
+        report = verify_file(self, names, threads=threads, progress=progress)
+        if deep and self.manifest.shards:
+            from ztensor.io.reading.shards import with_shards
+
+            report = with_shards(report, self, progress)
+        return report
 
     def token(self, name: str) -> tuple[object, ...]:
         """Return what tells an object from others, in any file.

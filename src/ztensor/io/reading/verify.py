@@ -17,6 +17,7 @@ from ztensor.errors import (
     FormatError,
     LayoutError,
     LimitError,
+    Problem,
     Reason,
     UnsupportedError,
     ZTensorError,
@@ -36,7 +37,6 @@ from ztensor.showing import counted, short_repr
 from ztensor.spec.digest import require_match
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.problem import Problem
 from ztensor.spec.model.table import TableObjects
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import WINDOWS, worth

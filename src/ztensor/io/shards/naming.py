@@ -8,6 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.io.source.beneath import names_in
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.reference import Remote, path_of_file_url
 from ztensor.io.source.schemes import store_of
@@ -109,9 +110,9 @@ def is_set(source: Any) -> bool:
             return False
     except OSError:
         return os.path.exists(path + INDEX_SUFFIX)
-    from ztensor.distributed.dcp.folders import is_checkpoint  # one file needs none of it
+    from ztensor.io.formats import opened_in  # one file needs none of it
 
-    return not is_checkpoint(path)
+    return opened_in(path, names_in(path)) is None
 
 
 def plan_shards(

@@ -15,8 +15,8 @@ import numpy as np
 
 import ztensor
 from ztensor.errors import UsageError, ZTensorError, describe
-from ztensor.formats.table import require_ours
 from ztensor.interactive import Hinted
+from ztensor.io.formats import require_ours
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import Durable, sink_of

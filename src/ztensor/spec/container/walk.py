@@ -18,8 +18,8 @@ from ztensor.spec.wire import cbor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ztensor.errors import Problem
     from ztensor.spec.model.manifest import Component, TensorObject
-    from ztensor.spec.model.problem import Problem
 
     Path = tuple[str | int, ...]
     # `(name, entry) -> object`, or None and problems where it breaks rules.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztensor.errors import Reason, UsageError, describe
-from ztensor.spec.model.problem import MOST_PROBLEMS, Problem
+from ztensor.errors import Problem, Reason, UsageError, describe
+from ztensor.spec.model.problem import MOST_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -24,9 +24,9 @@ from ztensor.spec.layout.sparse import require_roles
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from ztensor.errors import Problem
     from ztensor.spec.layout.base import Part, Rows
     from ztensor.spec.model.manifest import TensorObject
-    from ztensor.spec.model.problem import Problem
 
 SECTION = "1.2 section 3, quantized_group"
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import Reason
+from ztensor.errors import Problem, Reason
 from ztensor.locks import cached_property
 from ztensor.spec.layout.base import (
     Array,
@@ -34,7 +34,6 @@ from ztensor.spec.layout.sparse import (
     sparse_length,
     without_padding,
 )
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from ztensor.spec.layout.base import Indices, LazyArray, Part, Watch

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import LayoutError, Reason, describe
+from ztensor.errors import LayoutError, Problem, Reason, describe
 from ztensor.locks import cached_property
 from ztensor.spec.layout.base import (
     Array,
@@ -37,7 +37,6 @@ from ztensor.spec.layout.sparse import (
     sparse_length,
     without_padding,
 )
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from ztensor.spec.layout.base import Indices, LazyArray, Part, Watch

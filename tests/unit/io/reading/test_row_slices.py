@@ -18,9 +18,9 @@ from ztensor.testing.builder import draft, stored, zstd_frame
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ztensor.errors import Problem
     from ztensor.spec.layout.base import Array, Indices, Part, View
     from ztensor.spec.model.manifest import TensorObject
-    from ztensor.spec.model.problem import Problem
 
 
 def test_one_row_of_a_quantized_object_may_be_selected_with_any_step() -> None:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import Reason
+from ztensor.errors import Problem, Reason
 from ztensor.spec.container.framing import FOOTER_2_BYTES, PAGE_2
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from ztensor.limits import Budget
