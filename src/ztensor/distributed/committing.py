@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Remote
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import clean
 from ztensor.distributed.part import let_go
@@ -25,9 +26,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.ext import FileSink
 from ztensor.io.shards.naming import ROOT
-from ztensor.io.source.reference import Remote
-from ztensor.io.source.sink import FileSink
 from ztensor.io.source.targets import require_free
 from ztensor.remote.upload import RemoteSink
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.part import PartRecord
     from ztensor.distributed.saves import Save
-    from ztensor.io.source.sink import Durable
+    from ztensor.ext import Durable
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]

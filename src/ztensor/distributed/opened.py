@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from typing import TYPE_CHECKING, Any, Self
@@ -22,8 +21,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.interactive import Shown
-from ztensor.io.reading.file import FileObjects
+from ztensor.ext import FileObjects, Manifest, Shown, counted
 from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.objects import not_found
 from ztensor.io.shards.naming import DIVIDED, ROOT
@@ -34,9 +32,7 @@ from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.remote.failures import changed
 from ztensor.remote.source import RemoteSource
-from ztensor.showing import counted
 from ztensor.spec.model.later import LaterObjects
-from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,9 +40,9 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.distributed.root import Root
+    from ztensor.ext import TensorObject
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.source.rights import Rights
-    from ztensor.spec.model.manifest import TensorObject
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
@@ -203,11 +199,10 @@ class DividedObjects(FileObjects):
                 object_name=name,
             )
         components = {
-            role: dataclasses.replace(one, offset=one.offset + start)
-            for role, one in found.components.items()
+            role: one._replace(offset=one.offset + start) for role, one in found.components.items()
         }
         kept = {k: v for k, v in (found.attributes or {}).items() if k != ATTRIBUTE}
-        return dataclasses.replace(found, components=components, attributes=kept or None)
+        return found._replace(components=components, attributes=kept or None)
 
     # --- The file ---------------------------------------------------------------------------
 

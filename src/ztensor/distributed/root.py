@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Writer
 from ztensor.distributed.chunks.table import ChunkTable, TableFile, broken
 from ztensor.distributed.columns import CONTENT_BYTES, Columns, columns_of, kinds_of, told_kinds
 from ztensor.distributed.place import ATTRIBUTE, Place, opener, require_plain
@@ -51,15 +52,13 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.guard import foreign_bytes
+from ztensor.ext import ALGORITHMS, foreign_bytes, open_file
 from ztensor.io.attributes import AttributeKind
-from ztensor.io.contents import only_ours_change, open_file
+from ztensor.io.contents import only_ours_change
 from ztensor.io.frameworks import tree_adapter
 from ztensor.io.shards.naming import ROOT
-from ztensor.io.writing.writer import Writer
 from ztensor.limits import Budget
 from ztensor.locks import cached_property
-from ztensor.spec.digest import ALGORITHMS
 from ztensor.training.tree.decode import decode
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import MAKERS, Made
@@ -67,9 +66,7 @@ from ztensor.training.tree.kinds import MAKERS, Made
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.base import Sink
-    from ztensor.io.source.sink import Durable
+    from ztensor.ext import Durable, FileObjects, Sink
     from ztensor.limits import Limits
     from ztensor.training.tree.decode import LeafAt
     from ztensor.typing import Path, Storage

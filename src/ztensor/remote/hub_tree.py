@@ -17,8 +17,8 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import SourceError, UsageError, describe
-from ztensor.io.source.schemes import Tree
 from ztensor.remote.failures import failure
+from ztensor.remote.hub import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,9 +6,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ztensor.io.source.reference import is_option_store
-from ztensor.io.source.schemes import Store, Tree, scheme_of
+from ztensor.io.source.schemes import Store, scheme_of
 from ztensor.remote.failures import asked
-from ztensor.remote.hub import headers, parse_hub_url, tree_url
+from ztensor.remote.hub import Tree, headers, parse_hub_url, tree_url
 from ztensor.remote.identity import unsigned
 from ztensor.remote.prefixes import one_level
 from ztensor.remote.source import RemoteSource

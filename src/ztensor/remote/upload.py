@@ -30,7 +30,7 @@ from ztensor.threads.background import note_write
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
     from ztensor.remote.urls import Place
 
 PART_BYTES = 16 << 20

@@ -7,7 +7,6 @@ costs what is new, and a crash at any moment leaves the old state or the new one
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -346,7 +345,7 @@ class Editor(Writer):
             self.draft.emitter.require_attributes(merged)
             self.draft.attributes = merged or None
         else:
-            changed = dataclasses.replace(tensor_object, attributes=merged or None)
+            changed = tensor_object._replace(attributes=merged or None)
             try:
                 self.draft.emitter.require_object(changed)
                 _require_layout(changed)

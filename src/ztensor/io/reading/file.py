@@ -7,7 +7,6 @@ checked when the file was opened.
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -156,7 +155,7 @@ class FileObjects(OpenedFile):
     def _with(self, **changes: Any) -> Self:
         part = object.__new__(type(self))
         vars(part).update(vars(self))
-        part.manifest = dataclasses.replace(self.manifest, **changes)
+        part.manifest = self.manifest._replace(**changes)
         return part
 
     # --- Objects ----------------------------------------------------------------------------
@@ -398,7 +397,7 @@ class FileObjects(OpenedFile):
             layout = LAYOUTS.get(tensor_object.format)
             is_unknown = component.is_exact and component.type is not None
             if is_unknown and component.logical is None and layout is None:
-                component = dataclasses.replace(component, dtype="u8", type=None)  # plain bytes
+                component = component._replace(dtype="u8", type=None)  # plain bytes
             require_known(component)
             stored = self.stored(component)
             stored.encoding()  # known?

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ztensor.errors import FormatError, SourceNotFoundError, SourcePermissionError
 from ztensor.io.source.beneath import parts_of
 from ztensor.io.source.reference import Remote
-from ztensor.io.source.schemes import Tree, store_of
+from ztensor.io.source.schemes import store_of
 from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
@@ -23,21 +23,25 @@ def folder_of(remote: Remote) -> Remote:
     return Remote(f"{remote.url}/", remote.storage, remote.cache)
 
 
-def listed(folder: Remote) -> Tree | None:
+def listed(folder: Remote) -> tuple[list[str], list[str]] | None:
     """Return what lies directly in a folder; names that no index may have are left out.
 
     Args:
         folder: as `folder_of` gives it.
 
     Returns:
-        None where the place does not say what it has, as HTTP servers do not.
+        The names of its files and of its folders, without a slash; None where the place does not
+        say what it has, as HTTP servers do not.
 
     Raises:
         SourceError: the place cannot be asked.
         UsageError: more is in the folder than can be looked through.
     """
     found = store_of(folder.url).listed(folder)
-    return found and Tree(*(sorted(filter(_is_plain, names)) for names in found))
+    if found is None:
+        return None
+    files, folders = found
+    return sorted(filter(_is_plain, files)), sorted(filter(_is_plain, folders))
 
 
 def _is_plain(name: str) -> bool:

@@ -6,7 +6,7 @@ A new kind of place is a `Store`, and a line of `SCHEMES` or an entry point of i
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, UsageError
 from ztensor.registry import Registry
@@ -16,18 +16,6 @@ if TYPE_CHECKING:
 
     from ztensor.io.source.base import Sink, Source
     from ztensor.io.source.reference import Remote
-
-
-class Tree(NamedTuple):
-    """What lies directly in a folder, by names without a slash.
-
-    Attributes:
-        files: the files.
-        folders: the folders.
-    """
-
-    files: list[str]
-    folders: list[str]
 
 
 class Store(abc.ABC):
@@ -71,8 +59,11 @@ class Store(abc.ABC):
         del remote
         return False
 
-    def listed(self, folder: Remote) -> Tree | None:
+    def listed(self, folder: Remote) -> tuple[list[str], list[str]] | None:
         """Return what lies directly in a folder, whose URL ends in a slash; None without lists.
+
+        Returns:
+            The names of its files and of its folders, without a slash.
 
         Raises:
             SourceError: the place cannot be asked.

@@ -12,11 +12,10 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.ext import ENCODINGS, Range
 from ztensor.io.attributes import AttributeKind
-from ztensor.io.source.base import Range
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.training.tree import columns
 from ztensor.training.tree.names import key_step
 
