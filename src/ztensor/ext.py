@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ztensor.interactive import Shown
     from ztensor.io.contents import open_file
     from ztensor.io.formats import FORMATS, Format, FormatModule, Look, Projection, written_formats
-    from ztensor.io.frameworks import FRAMEWORKS, adapter_of
+    from ztensor.io.frameworks import FRAMEWORKS, Framework, adapter_of
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.reader import ObjectReader
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ztensor.io.source.schemes import SCHEMES, Store
     from ztensor.io.source.sink import Durable, FileSink, Place
     from ztensor.io.source.table import is_remote, source_of
-    from ztensor.limits import Budget, Limits
+    from ztensor.limits import Budget
     from ztensor.locks import Lock
     from ztensor.showing import counted, short_repr
     from ztensor.spec.digest import ALGORITHMS, digest_of
@@ -71,7 +71,7 @@ _HOMES = {
     "ztensor.interactive": "Shown",
     "ztensor.io.contents": "open_file",
     "ztensor.io.formats": "FORMATS Format FormatModule Look Projection written_formats",
-    "ztensor.io.frameworks": "FRAMEWORKS adapter_of",
+    "ztensor.io.frameworks": "FRAMEWORKS Framework adapter_of",
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.objects": "Objects",
     "ztensor.io.reading.reader": "ObjectReader",
@@ -82,7 +82,7 @@ _HOMES = {
     "ztensor.io.source.sink": "Durable FileSink Place",
     "ztensor.io.source.schemes": "SCHEMES Store",
     "ztensor.io.source.table": "is_remote source_of",
-    "ztensor.limits": "Budget Limits",
+    "ztensor.limits": "Budget",
     "ztensor.locks": "Lock",
     "ztensor.showing": "counted short_repr",
     "ztensor.spec.digest": "ALGORITHMS digest_of",
@@ -106,8 +106,8 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
     "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "Array", "Blocks", "Budget", "Component",
-    "Durable", "Encoding", "FileObjects", "FileSink", "Format", "FormatModule", "Layout",
-    "Limits", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects", "Place",
+    "Durable", "Encoding", "FileObjects", "FileSink", "Format", "FormatModule", "Framework",
+    "Layout", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects", "Place",
     "Pool", "Problem", "Projection", "Quantized", "Range", "Reason", "Runs", "Shown", "Sink",
     "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "adapter_of",
     "check_components", "counted", "digest_of", "element_count", "empty_array", "foreign_bytes",

@@ -15,7 +15,7 @@ from ztensor import Remote
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import clean
 from ztensor.distributed.part import let_go
-from ztensor.distributed.place import Place
+from ztensor.distributed.place import ROOT, Place
 from ztensor.distributed.root import encode_values, is_root, open_root, parse_root, write_root
 from ztensor.distributed.saves import save_of_records
 from ztensor.errors import (
@@ -27,7 +27,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import FileSink
-from ztensor.io.shards.naming import ROOT
 from ztensor.io.source.targets import require_free
 from ztensor.remote.upload import RemoteSink
 

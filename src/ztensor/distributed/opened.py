@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
 from ztensor.distributed.nested import RootAttributes, named_apart
-from ztensor.distributed.place import ATTRIBUTE, Place
+from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
 from ztensor.distributed.root import is_root, open_root, parse_root, value_arrays
 from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
@@ -18,15 +20,16 @@ from ztensor.errors import (
     Reason,
     SourceError,
     SourceNotFoundError,
+    SourcePermissionError,
     UsageError,
     describe,
 )
-from ztensor.ext import FileObjects, Manifest, Shown, counted
+from ztensor.ext import FileObjects, Manifest, Shown, counted, is_remote, path_text
 from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.objects import not_found
-from ztensor.io.shards.naming import DIVIDED, ROOT
 from ztensor.io.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.io.source.local import FileSource
+from ztensor.io.source.reference import path_of_file_url
 from ztensor.io.source.rights import rights_of
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
@@ -285,6 +288,56 @@ def divided_of(place: Place, **how: Unpack[FileOptions]) -> DividedObjects | Non
         file.close()
         raise
     file.close()
+    return None
+
+
+def open_given(
+    given: Any, *, is_missing: bool, **how: Unpack[FileOptions]
+) -> DividedObjects | None:
+    """Return the tensors of a divided checkpoint where a caller means one, else None.
+
+    That is a folder that has a root, or the root; in a store the root, a URL that ends with "/",
+    or one at which there is no object.
+
+    Args:
+        given: what the caller passed.
+        is_missing: whether no file is there.
+        how: as for `open_divided`.
+
+    Raises:
+        SourceError: it is a folder with files of processes, and its root is missing.
+        ZTensorError: what `open_divided` raises.
+    """
+    path = path_text(given)
+    if not isinstance(given, Remote):
+        if path.lower().startswith("file://"):
+            path = path_of_file_url(path)
+        if not is_remote(path):
+            return _in_folder(path, **how)
+    url, is_signed, _ = path.partition("?")  # a signed URL is good for one object
+    is_prefix = not is_signed and (is_missing or url.endswith("/"))
+    if is_prefix or (not is_missing and url.rpartition("/")[2] == ROOT):
+        with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
+            return divided_of(Place(given), **how)
+    return None
+
+
+def _in_folder(path: str, **how: Unpack[FileOptions]) -> DividedObjects | None:
+    is_folder = os.path.isdir(path)
+    if not is_folder and os.path.basename(path) != ROOT:
+        return None
+    place = Place(path)
+    folder = place.folder or path
+    if os.path.isfile(os.path.join(folder, ROOT)):
+        return divided_of(place, **how)
+    from ztensor.distributed.cleaning import has_parts  # not loaded for every checkpoint
+
+    if is_folder and has_parts(folder):
+        error = SourceNotFoundError(
+            "the root of the divided checkpoint is missing", file=os.path.join(folder, ROOT)
+        )
+        error.hint = f"`ztensor repair {describe(folder, 200)}` makes it of the other files"
+        raise error
     return None
 
 

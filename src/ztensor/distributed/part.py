@@ -14,7 +14,7 @@ from ztensor import Remote, Tensor, Writer
 from ztensor.distributed.chunks.table import Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import remove_parts
 from ztensor.distributed.columns import told_kinds
-from ztensor.distributed.place import ATTRIBUTE, Place, is_own, part_name
+from ztensor.distributed.place import ATTRIBUTE, ROOT, Place, is_own, part_name
 from ztensor.distributed.rows import (
     Tensors,
     Written,
@@ -33,7 +33,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import ALGORITHMS, FileSink, Range, adapter_of, counted, digest_of, spell
 from ztensor.io.reading.listing import find_manifest
-from ztensor.io.shards.naming import ROOT, parse_size
+from ztensor.io.shards.naming import parse_size
 from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, require_options

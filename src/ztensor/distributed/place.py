@@ -18,7 +18,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import is_remote, path_text, source_of
-from ztensor.io.shards.naming import ROOT
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.paths import absolute_path, is_url, make_folder
 from ztensor.io.source.reference import path_of_file_url, remote_of, with_storage
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
     from ztensor.ext import Source
     from ztensor.typing import Storage
 
+# What tells of a checkpoint that many processes wrote, and what its format is called.
+ROOT = "checkpoint.zt"
+DIVIDED = "divided"
 # The key of attributes of the root, of files of processes, and of objects in these.
 ATTRIBUTE = "divided"
 REQUESTS = 16  # to a store at a time, by who looks into all files of processes

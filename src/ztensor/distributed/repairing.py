@@ -15,7 +15,7 @@ from ztensor.distributed.chunks.table import Kind, TableFile
 from ztensor.distributed.columns import Columns, kinds_of
 from ztensor.distributed.committing import merged
 from ztensor.distributed.opened import open_objects
-from ztensor.distributed.place import ATTRIBUTE, REQUESTS, Place
+from ztensor.distributed.place import ATTRIBUTE, REQUESTS, ROOT, Place
 from ztensor.distributed.root import encode_values, write_root
 from ztensor.distributed.rows import (
     SEPARATOR,
@@ -39,7 +39,6 @@ from ztensor.ext import (
     foreign_bytes,
     open_file,
 )
-from ztensor.io.shards.naming import ROOT
 from ztensor.io.source.targets import shown
 from ztensor.limits import Budget
 from ztensor.remote.upload import RemoteSink, copy, is_there

@@ -42,7 +42,7 @@ import numpy as np
 from ztensor import Writer
 from ztensor.distributed.chunks.table import ChunkTable, TableFile, broken
 from ztensor.distributed.columns import CONTENT_BYTES, Columns, columns_of, kinds_of, told_kinds
-from ztensor.distributed.place import ATTRIBUTE, Place, opener, require_plain
+from ztensor.distributed.place import ATTRIBUTE, ROOT, Place, opener, require_plain
 from ztensor.distributed.saves import Save, save_of
 from ztensor.errors import (
     LimitError,
@@ -56,7 +56,6 @@ from ztensor.ext import ALGORITHMS, foreign_bytes, open_file
 from ztensor.io.attributes import AttributeKind
 from ztensor.io.contents import only_ours_change
 from ztensor.io.frameworks import tree_adapter
-from ztensor.io.shards.naming import ROOT
 from ztensor.limits import Budget
 from ztensor.locks import cached_property
 from ztensor.training.tree.decode import decode

@@ -17,12 +17,11 @@ from torch import distributed as dist
 from ztensor import Remote
 from ztensor.distributed import open_divided
 from ztensor.distributed.chunks.boxes import find_misfit, overlap
-from ztensor.distributed.place import Place
+from ztensor.distributed.place import ROOT, Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
 from ztensor.ext import ALGORITHMS, Range, digest_of, element_count
-from ztensor.io.shards.naming import ROOT
 from ztensor.remote.upload import is_there
 from ztensor.training.tree.columns import malformed
 
