@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ztensor.io.source.reference import Remote
+    from ztensor.io.source.rights import Rights
 
+PART_BYTES = 8 << 20  # of one request at most
 # One read where all bytes are looked at once: they stay in the processor's cache until then.
 PIECE_BYTES = 1 << 20
 # A range keeps no more of what it read last.
@@ -101,6 +103,24 @@ class Source(abc.ABC):
     def require_current(self) -> None:
         """Ask as `require_unchanged` does, also where asking costs a request."""
         self.require_unchanged()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Return the sources that the bytes are from, in order: this one, or those it joins."""
+        return (self,)
+
+    def place(self, offset: int) -> tuple[Source, int]:
+        """Return which of the sources a byte is from, and its offset there."""
+        return self, offset
+
+    def rights(self) -> Rights | None:
+        """Return whose the file is, and who may do what with it; None if it is not on a disk.
+
+        Raises:
+            ClosedError: it is closed.
+            SourceError: the system says nothing.
+        """
+        return None
 
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the file from one that takes its place; None where only bytes do."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, UsageError, describe
 from ztensor.io.source.base import Opening
-from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.local import FileObjectSource, FileSource
 from ztensor.io.source.paths import absolute_path, is_url, path_text
 from ztensor.io.source.reference import Remote, is_option_store, path_of_file_url
@@ -75,8 +74,7 @@ def opened_by(source: Source) -> Any:
     Returns:
         A path, a `Remote`, a URL, or the bytes.
     """
-    source = source.exact()
-    first = source.sources[0] if isinstance(source, JoinedSource) else source
+    first = source.exact().sources[0]
     remote = first.remote
     if remote is not None:
         return remote
