@@ -110,7 +110,7 @@ def test_what_a_local_folder_means(kinds: Kinds, kind: str) -> None:
                 ztensor.open(place)
             continue
         with ztensor.open(place) as reader:
-            assert isinstance(reader, ztensor.ShardedReader)
+            assert isinstance(reader, ztensor.io.ShardedReader)
             name = next(iter(reader))
             assert reader[name][0] == value, what
 
@@ -138,13 +138,13 @@ def test_shards_by_their_folder_and_by_the_name_they_had_whole(kinds: Kinds, kin
     bare = Remote(remote.url.rstrip("/"), remote.storage)
     for place in (remote, *([] if kind == "http" else [bare]), remote.beside("model.zt")):
         with ztensor.open(place) as reader:
-            assert isinstance(reader, ztensor.ShardedReader)
+            assert isinstance(reader, ztensor.io.ShardedReader)
             assert (reader["a"] == SHARDED["a"]).all()
             if kind in ("hub", "http"):
                 with pickle.loads(pickle.dumps(reader)) as again:
                     assert (again["b"] == SHARDED["b"]).all()
         assert (load_file(place)["b"] == SHARDED["b"]).all()
-        with ztensor.ShardedReader(place) as reader:
+        with ztensor.io.ShardedReader(place) as reader:
             assert len(reader) == 2
     with pytest.raises(SourceNotFoundError):
         ztensor.open(remote.beside("other.zt"))
@@ -267,5 +267,5 @@ def test_a_file_url_of_a_folder(tmp_path: Path) -> None:
     save_file(SHARDED, tmp_path / "model.zt", max_shard_size=8000)
     for url in (tmp_path.as_uri(), tmp_path.as_uri() + "/"):
         with ztensor.open(url) as reader:
-            assert isinstance(reader, ztensor.ShardedReader)
+            assert isinstance(reader, ztensor.io.ShardedReader)
             assert sorted(reader) == ["a", "b"]

@@ -88,7 +88,7 @@ def test_a_scheme_from_outside(files: dict[str, bytes], url: str, tmp_path: Path
 def test_several_are_one_set(files: dict[str, bytes]) -> None:
     files["y"] = znumpy.save({"other": WEIGHT})
     with ztensor.open(["demo://x", "demo://y"]) as reader:
-        assert isinstance(reader, ztensor.ShardedReader)
+        assert isinstance(reader, ztensor.io.ShardedReader)
         assert reader.files == ["demo://x", "demo://y"]
         assert (reader["other"] == reader["w"]).all()
         assert not reader.verify().problems
