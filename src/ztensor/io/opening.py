@@ -57,14 +57,8 @@ OPENERS: Registry[str, Callable[..., Objects | None]] = Registry(
     group="ztensor.openers",
     kind=Callable,
 )
-
 # For a file of no known format, for no file, and for a folder with no model or with several.
-_NOTHING_OF_OURS = (
-    NotZTensorError,
-    SourceNotFoundError,
-    SourceNotRegularError,
-    ArgumentValueError,
-)
+_NOTHING = NotZTensorError, SourceNotFoundError, SourceNotRegularError, ArgumentValueError
 
 
 class Reader(ObjectReader):
@@ -349,7 +343,7 @@ def _whatever(
     path = with_storage(path, storage, cache)
     try:
         return _file_or_set(path, **how)
-    except _NOTHING_OF_OURS as error:
+    except _NOTHING as error:
         is_missing = isinstance(error, SourceNotFoundError)
         for name, opener in OPENERS.usable():
             if name not in OPENERS.lines:
