@@ -122,7 +122,8 @@ class Registry(MutableMapping[_Key, _Value]):
     def usable(self, *, plugins: bool = True) -> Iterator[tuple[_Key, _Value]]:
         """Yield names and values, those of plugins last, without broken plugins.
 
-        What is installed is read where the iteration gets to plugins. A line whose package is not there, as beside the core alone, is left out, too.
+        What is installed is read where the iteration gets to plugins. A line whose package is
+        not there, as beside the core alone, is left out, too.
 
         Args:
             plugins: False yields what iterating over the table gives.
