@@ -9,7 +9,7 @@ documented where it is defined; `docs/extending.md` has one complete example of 
 - What you implement: `Source` and `Sink` for places, `Encoding` for stored bytes, `Layout` or
   `Quantized` for arrays. Each is an abstract class or a protocol, and says what may be raised.
 - What bounds it: `ztensor.Limits` are the caller's caps, a `Budget` is what one file may still
-  cost, and `foreign_bytes` turns what Python raises on bytes of strangers into an error of the file.
+  cost, and `foreign_bytes` turns what Python raises on bytes of strangers into one of the file.
 - What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any.
 
 A name is loaded when it is first used: importing one costs what its own module costs.
