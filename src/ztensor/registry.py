@@ -123,18 +123,20 @@ class Registry(MutableMapping[_Key, _Value]):
     def usable(self, *, plugins: bool = True) -> Iterator[tuple[_Key, _Value]]:
         """Yield names and values, those of plugins last, without broken plugins.
 
-        A line whose package is not there, as beside the core alone, is left out, too.
+        What is installed is read where the iteration gets to plugins. A line whose package is
+        not there, as beside the core alone, is left out, too.
 
         Args:
-            plugins: False yields lines only.
+            plugins: False yields what iterating over the table gives.
         """
-        every: list[Any] = [*self, *self.installed()] if plugins else [*self.lines]
-        for name in every:
+        for name in self:
             try:
-                value = self.get(name)
+                yield name, self[name]
             except ModuleNotFoundError:
                 continue
-            if value is not None:
+        others: list[Any] = self.installed() if plugins else []
+        for name in others:
+            if (value := self.get(name)) is not None:
                 yield name, value
 
     def _load_family(self, key: object) -> None:

@@ -24,9 +24,9 @@ from ztensor.errors import (
 )
 from ztensor.ext import path_text
 from ztensor.torch import save_file
+from ztensor.torch.trees import load_tree
 from ztensor.training.checkpoints import CheckpointManager
 from ztensor.training.torch_randomness import random_state
-from ztensor.training.torch_tree import load_tree
 
 if TYPE_CHECKING:
     from ztensor.typing import Path

@@ -13,6 +13,7 @@ import numpy as np
 
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.io.formats import written_as
+from ztensor.io.shards.in_store import RemoteShardSet, remove_shards_in_store
 from ztensor.io.shards.index import read_text, state_of
 from ztensor.io.shards.naming import (
     WAITING,
@@ -34,7 +35,6 @@ from ztensor.io.source.table import remote_of
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.saving import save_all
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.remote.shards import RemoteShardSet, remove_shards_in_store
 from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""What a source of bytes has: the contract with the reader."""
+"""What a source of bytes has, and a sink: the contracts with reader and writer."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import Reason, SourceError
@@ -100,6 +100,10 @@ class Source(abc.ABC):
             SourceError: the file is shorter than it was, or was written to in place.
         """
 
+    def require_current(self) -> None:
+        """Ask as `require_unchanged` does, also where asking costs a request."""
+        self.require_unchanged()
+
     @property
     def sources(self) -> tuple[Source, ...]:
         """Return the sources that the bytes are from, in order: this one, or those it joins."""
@@ -139,6 +143,51 @@ class Source(abc.ABC):
 
     def close(self) -> None:  # noqa: B027  # most sources are the caller's
         """Give back handles; views handed out stay valid. May be called again."""
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """A place that takes bytes in order.
+
+    Attributes:
+        name: path or a description, for messages.
+    """
+
+    name: str
+
+    @property
+    def position(self) -> int:
+        """Return how many bytes were written so far."""
+        ...
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append `data` (flat bytes); it may change once this returns.
+
+        Raises:
+            SourceError: the bytes could not be stored.
+        """
+        ...
+
+    def barrier(self) -> int:
+        """End the blobs, and return the offset at which manifest and footer will lie.
+
+        Raises:
+            SourceError: the blobs could not be stored.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Make what was written the file's content, as a whole.
+
+        Raises:
+            SourceError: it could not be; what was there before still is, unless the message says
+                that only the flush failed.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Forget what was written; may be called again, and after `commit`, without effect."""
+        ...
 
 
 class Opening(os.PathLike[str]):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from typing import Any, Unpack
 
     from ztensor.io.reading.objects import Objects
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
     from ztensor.spec.layout.base import Array
     from ztensor.typing import ElementType, Target, TensorLike
 
