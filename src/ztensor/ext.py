@@ -8,8 +8,8 @@ documented where it is defined; `docs/extending.md` has one complete example of 
   `STORAGE_TYPES` and `LOGICAL_TYPES`; broken rules as `Problem`s with a `Reason`.
 - What you implement: `Source` and `Sink` for places, `Encoding` for stored bytes, `Layout` or
   `Quantized` for arrays. Each is an abstract class or a protocol, and says what may be raised.
-- What bounds it: `ztensor.Limits` are the caller's caps, a `Budget` is what one file may still
-  cost, and `foreign_bytes` turns what Python raises on bytes of strangers into one of the file.
+- What bounds it: `Limits` are the caller's caps, a `Budget` is what one file may still cost, and
+  `foreign_bytes` turns what Python raises on bytes of strangers into an error of the file.
 - What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any.
 
 A name is loaded when it is first used: importing one costs what its own module costs.
@@ -63,49 +63,45 @@ if TYPE_CHECKING:
     from ztensor.threads import run_jobs
     from ztensor.threads.pool import Pool
     from ztensor.threads.sharing import thread_count
-else:
-    __getattr__ = lazy(
-        __name__,
-        {
-            "ztensor.arguments": "require_choice",
-            "ztensor.buffers": "empty_array new_bytes",
-            "ztensor.errors": "Problem Reason",
-            "ztensor.guard": "foreign_bytes",
-            "ztensor.interactive": "Shown",
-            "ztensor.io.contents": "open_file",
-            "ztensor.io.formats": "FORMATS Format FormatModule Look Projection written_formats",
-            "ztensor.io.frameworks": "FRAMEWORKS Framework adapter_of",
-            "ztensor.io.reading.file": "FileObjects",
-            "ztensor.io.reading.objects": "Objects",
-            "ztensor.io.reading.reader": "ObjectReader",
-            "ztensor.io.reading.slices": "slice_of",
-            "ztensor.io.source.base": "Range Sink Source read_bytes",
-            "ztensor.io.source.paths": "path_text",
-            "ztensor.io.source.removal": "remove_object",
-            "ztensor.io.source.schemes": "SCHEMES Store",
-            "ztensor.io.source.sink": "Durable FileSink Place",
-            "ztensor.io.source.table": "is_remote source_of",
-            "ztensor.limits": "Budget",
-            "ztensor.locks": "Lock",
-            "ztensor.showing": "counted short_repr",
-            "ztensor.spec.digest": "ALGORITHMS digest_of",
-            "ztensor.spec.encoding": "ENCODINGS",
-            "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
-            "ztensor.spec.layout": "LAYOUTS",
-            "ztensor.spec.layout.base": "Array Layout Quantized View check_components",
-            "ztensor.spec.layout.blocks": "Blocks",
-            "ztensor.spec.layout.elements": "numpy_dtype result_dtype spell typed_array",
-            "ztensor.spec.model.account": "Tally Unrepresented",
-            "ztensor.spec.model.dtype": (
-                "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES LogicalType element_count"
-                " register_logical_type"
-            ),
-            "ztensor.spec.model.manifest": "Component Manifest TensorObject",
-            "ztensor.threads": "run_jobs",
-            "ztensor.threads.pool": "Pool",
-            "ztensor.threads.sharing": "thread_count",
-        },
-    )
+
+_HOMES = {
+    "ztensor.arguments": "require_choice",
+    "ztensor.buffers": "empty_array new_bytes",
+    "ztensor.errors": "Problem Reason",
+    "ztensor.guard": "foreign_bytes",
+    "ztensor.interactive": "Shown",
+    "ztensor.io.contents": "open_file",
+    "ztensor.io.formats": "FORMATS Format FormatModule Look Projection written_formats",
+    "ztensor.io.frameworks": "FRAMEWORKS Framework adapter_of",
+    "ztensor.io.reading.file": "FileObjects",
+    "ztensor.io.reading.objects": "Objects",
+    "ztensor.io.reading.reader": "ObjectReader",
+    "ztensor.io.reading.slices": "slice_of",
+    "ztensor.io.source.base": "Range Sink Source read_bytes",
+    "ztensor.io.source.paths": "path_text",
+    "ztensor.io.source.removal": "remove_object",
+    "ztensor.io.source.sink": "Durable FileSink Place",
+    "ztensor.io.source.schemes": "SCHEMES Store",
+    "ztensor.io.source.table": "is_remote source_of",
+    "ztensor.limits": "Budget",
+    "ztensor.locks": "Lock",
+    "ztensor.showing": "counted short_repr",
+    "ztensor.spec.digest": "ALGORITHMS digest_of",
+    "ztensor.spec.encoding": "ENCODINGS",
+    "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
+    "ztensor.spec.layout": "LAYOUTS",
+    "ztensor.spec.layout.base": "Array Layout Quantized View check_components",
+    "ztensor.spec.layout.blocks": "Blocks",
+    "ztensor.spec.layout.elements": "numpy_dtype result_dtype spell typed_array",
+    "ztensor.spec.model.account": "Tally Unrepresented",
+    "ztensor.spec.model.dtype": (
+        "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES LogicalType element_count register_logical_type"
+    ),
+    "ztensor.spec.model.manifest": "Component Manifest TensorObject",
+    "ztensor.threads": "run_jobs",
+    "ztensor.threads.pool": "Pool",
+    "ztensor.threads.sharing": "thread_count",
+}
 
 __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
@@ -120,6 +116,9 @@ __all__ = [
     "result_dtype", "run_jobs", "short_repr", "slice_of", "source_of", "spell", "thread_count",
     "typed_array", "written_formats",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there
+    __getattr__ = lazy(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:
