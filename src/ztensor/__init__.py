@@ -62,10 +62,10 @@ if TYPE_CHECKING:
     from ztensor.insight import fleet as fleet
     from ztensor.insight.analysis.canonical import canonical_problems
     from ztensor.insight.analysis.comparing import DiffReport, TensorDiff, diff
+    from ztensor.insight.analysis.document import Insight
     from ztensor.insight.analysis.examining import examine
     from ztensor.insight.analysis.findings import Finding
     from ztensor.insight.analysis.identity import content_digest, content_hash, tensor_hashes
-    from ztensor.insight.analysis.insight import Insight
     from ztensor.insight.analysis.plotting import Picture, plot
     from ztensor.insight.analysis.spreads import Histogram
     from ztensor.insight.analysis.statistics import StatsReport, TensorStats, stats
@@ -120,7 +120,7 @@ _HOMES = {
     "ztensor.insight.analysis.canonical": "canonical_problems",
     "ztensor.insight.analysis.examining": "examine",
     "ztensor.insight.analysis.findings": "Finding",
-    "ztensor.insight.analysis.insight": "Insight",
+    "ztensor.insight.analysis.document": "Insight",
     "ztensor.insight.analysis.identity": "content_digest content_hash tensor_hashes",
     "ztensor.iterating": "iterate",
     "ztensor.limits": "Limits",

@@ -40,8 +40,8 @@ from ztensor.training.tree.stored import split_tree
 if TYPE_CHECKING:
     from typing import BinaryIO, Unpack
 
+    from ztensor.accepted import Durable
     from ztensor.io.source.reference import Remote
-    from ztensor.io.source.sink import Durable
     from ztensor.typing import Path, Storage
 
     Module = TypeVar("Module")

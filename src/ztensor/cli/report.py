@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ztensor.insight.analysis.conditions import Met
+    from ztensor.insight.analysis.document import Insight
     from ztensor.insight.analysis.findings import Finding
-    from ztensor.insight.analysis.insight import Insight
 
 OPTIONS = (
     MODEL,

@@ -34,9 +34,9 @@ from ztensor.spec.model.manifest import Manifest, Shard, TensorObject
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from ztensor.accepted import Durable
     from ztensor.io.opening import Reader
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.sink import Durable
 
     Progress = Callable[[int, int], None]
 

@@ -27,7 +27,7 @@ from ztensor.spec.container import LATEST
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.io.source.sink import Durable
+    from ztensor.accepted import Durable
     from ztensor.typing import Path, Progress
 
 

@@ -14,9 +14,9 @@ from ztensor.spec.container import LATEST
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.accepted import Durable
     from ztensor.io.source.reference import Remote
     from ztensor.io.source.removal import Made
-    from ztensor.io.source.sink import Durable
 
     Progress = Callable[[int, int], None]
 

@@ -25,7 +25,7 @@ from ztensor.errors import (
 from ztensor.interactive import Shown
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import read_manifest
-from ztensor.io.reading.objects import not_found
+from ztensor.io.reading.opened import not_found
 from ztensor.io.shards.naming import DIVIDED, ROOT
 from ztensor.io.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.io.source.local import FileSource

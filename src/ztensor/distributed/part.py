@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
+    from ztensor.accepted import Durable
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.source.descriptor import Descriptor
-    from ztensor.io.source.sink import Durable
     from ztensor.typing import Path, Storage, TensorLike
 
     Array = np.ndarray[Any, Any]

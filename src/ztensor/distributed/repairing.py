@@ -42,10 +42,10 @@ from ztensor.spec.model.dtype import element_count
 from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
+    from ztensor.accepted import Durable
     from ztensor.distributed.chunks.table import ChunkTable
     from ztensor.distributed.saves import FileOfPart
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.sink import Durable
     from ztensor.spec.model.manifest import TensorObject
     from ztensor.typing import Path, Storage
 

@@ -64,8 +64,9 @@ from ztensor.training.tree.kinds import MAKERS, Made
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ztensor.accepted import Durable
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.sink import Durable, Sink
+    from ztensor.io.source.sink import Sink
     from ztensor.limits import Limits
     from ztensor.spec.model.manifest import Manifest
     from ztensor.training.tree.decode import LeafAt

@@ -22,7 +22,7 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.io.contents import open_file
-from ztensor.io.reading.objects import not_found
+from ztensor.io.reading.opened import not_found
 from ztensor.io.reading.verify import VerifyReport, verify_file
 from ztensor.io.shards.naming import shifted
 from ztensor.io.source.base import Range

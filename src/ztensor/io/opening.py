@@ -27,12 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.objects import Objects
-    from ztensor.io.reading.verify import VerifyReport
-    from ztensor.io.shards.objects import ShardedObjects
-    from ztensor.options import FileOptions
-    from ztensor.typing import (
+    from ztensor.accepted import (
         Bytes,
         JaxArray,
         JaxDevice,
@@ -44,6 +39,11 @@ if TYPE_CHECKING:
         TorchDevice,
         TorchTensor,
     )
+    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.objects import Objects
+    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.shards.objects import ShardedObjects
+    from ztensor.options import FileOptions
 
 
 class Reader(ObjectReader):

@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Unpack
 
+    from ztensor.accepted import Durable
     from ztensor.io.frameworks import TreeAdapter
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.opening import Reader
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.sink import Durable
     from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Openable, Progress, Target
 

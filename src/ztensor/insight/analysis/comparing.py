@@ -34,7 +34,8 @@ from ztensor.insight.analysis.streaming import (
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
 from ztensor.interactive import Shown
 from ztensor.io.reading.component import digest_of
-from ztensor.io.reading.objects import not_found, order_of_bytes
+from ztensor.io.reading.objects import order_of_bytes
+from ztensor.io.reading.opened import not_found
 from ztensor.showing import counted, short_repr
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import element_count

@@ -8,8 +8,8 @@ import html
 import importlib.resources
 from typing import TYPE_CHECKING, Any
 
+from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine
-from ztensor.insight.analysis.insight import Insight
 from ztensor.insight.page.packing import main_of, packed
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink

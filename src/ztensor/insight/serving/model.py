@@ -27,7 +27,7 @@ from ztensor.locks import Lock
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ztensor.insight.analysis.insight import Insight
+    from ztensor.insight.analysis.document import Insight
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.reading.watching import OpenedFiles
 

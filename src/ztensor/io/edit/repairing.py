@@ -30,8 +30,9 @@ from ztensor.remote.upload import require_changed_in_place
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.accepted import Durable
     from ztensor.io.source.base import Source
-    from ztensor.io.source.sink import Durable, Sink
+    from ztensor.io.source.sink import Sink
 
     Path = str | os.PathLike[str]
     Progress = Callable[[int, int], None]

@@ -15,7 +15,7 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.io.reading.objects import not_found
+from ztensor.io.reading.opened import not_found
 from ztensor.io.reading.shards import with_shards
 from ztensor.io.reading.verify import VerifyReport, verify_file
 from ztensor.io.shards.naming import shifted

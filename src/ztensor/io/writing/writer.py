@@ -19,7 +19,7 @@ from ztensor.interactive import Hinted
 from ztensor.io.formats import require_ours
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
-from ztensor.io.source.sink import Durable, sink_of
+from ztensor.io.source.sink import sink_of
 from ztensor.io.writing.blob import BlobOptions, pad, write_component
 from ztensor.io.writing.canonical import require_canonical
 from ztensor.io.writing.output import Output
@@ -45,11 +45,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ztensor.io.edit.editor import Editor
+    from ztensor.accepted import Durable, ElementType, Path, Target, TensorLike, TorchTensor
     from ztensor.io.reading.objects import Objects
     from ztensor.io.source.sink import Sink
     from ztensor.spec.layout.base import Array
-    from ztensor.typing import ElementType, Path, Target, TensorLike, TorchTensor
 
 
 # Of shorter arrays the bytes take less time to write than the steps of any other object.
@@ -125,7 +124,7 @@ class Writer(Output, Hinted):
         )
 
     @classmethod
-    def append(cls, path: Path, **options: Unpack[EditOptions]) -> Editor:
+    def append(cls, path: Path, **options: Unpack[EditOptions]) -> ztensor.Editor:
         """Return a writer that adds objects to a finished file; see `ztensor.io.edit.Editor`.
 
         Raises:
@@ -414,8 +413,8 @@ class Writer(Output, Hinted):
         # Attributes are written at the end; the caller may change its dict before.
         plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
         blob = blob_of_stream(self._sink, plan, how, self._crew)
-        self._stream = ObjectSink(self, name, plan, element, blob, self._end_stream)
-        return self._stream
+        self._streamed = name
+        return ObjectSink(self, name, plan, element, blob, self._end_stream)
 
     def __repr__(self) -> str:
         """Return target, version and state."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
-    from ztensor.io.source.sink import Durable
+    from ztensor.accepted import Durable
     from ztensor.training.checkpoints.rules import Mode
     from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Path, Storage
