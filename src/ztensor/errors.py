@@ -8,11 +8,10 @@ the code, people read the message.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import errno as _errno
 import re
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ztensor.showing import describe as describe
 from ztensor.showing import near_names as near_names
@@ -142,8 +141,7 @@ class Reason(enum.StrEnum):
     DUPLICATE_WRITE = "duplicate_write"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One broken rule, with the path from the file's root to the place.
 
     Attributes:
@@ -164,13 +162,11 @@ class Problem:
 
     def under(self, *steps: str | int) -> Problem:
         """Return the same problem seen from further up: `steps` come before its path."""
-        return dataclasses.replace(self, path=(*steps, *self.path))
+        return self._replace(path=(*steps, *self.path))
 
     def about(self, object_name: str, component: str | None = None) -> Problem:
         """Return the same problem with the object, and perhaps the component, it concerns."""
-        return dataclasses.replace(
-            self, object_name=object_name, component=self.component or component
-        )
+        return self._replace(object_name=object_name, component=self.component or component)
 
     def __str__(self) -> str:
         """Return path, sentence and section on one line, safe to print."""
@@ -188,7 +184,7 @@ def without_our_section(problem: Problem) -> Problem:
     """Return a problem of a file of another format: it cites no section of our specification."""
     if not is_our_section(problem.section):
         return problem
-    return dataclasses.replace(problem, section=None)
+    return problem._replace(section=None)
 
 
 class ZTensorError(Exception):

@@ -36,6 +36,9 @@ class Registry(MutableMapping[_Key, _Value]):
         families: by the beginning of names, the place of a dict that has all names so begun.
         group: the group of entry points of plugins, such as `ztensor.encodings`.
         kind: the class of all values; what a plugin gives is held to it.
+
+    Attributes:
+        lines: the names of the table's own lines.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Registry(MutableMapping[_Key, _Value]):
         group: str = "",
         kind: Any = object,
     ) -> None:
+        self.lines = tuple(lines)
         self._values: dict[Any, _Value | str] = dict(lines)
         self._families = dict(families or {})
         self._group = group
@@ -114,6 +118,23 @@ class Registry(MutableMapping[_Key, _Value]):
     def installed(self) -> list[str]:
         """Return the names that only plugins have; none of them is loaded."""
         return [name for name in _installed(self._group) if name not in self._values]
+
+    def usable(self, *, plugins: bool = True) -> Iterator[tuple[_Key, _Value]]:
+        """Yield names and values, those of plugins last, without broken plugins.
+
+        A line whose package is not there, as beside the core alone, is left out, too.
+
+        Args:
+            plugins: False yields lines only.
+        """
+        every: list[Any] = [*self, *self.installed()] if plugins else [*self.lines]
+        for name in every:
+            try:
+                value = self.get(name)
+            except ModuleNotFoundError:
+                continue
+            if value is not None:
+                yield name, value
 
     def _load_family(self, key: object) -> None:
         if isinstance(key, str):

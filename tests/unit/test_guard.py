@@ -16,9 +16,9 @@ import pytest
 import ztensor
 import ztensor.distributed
 import ztensor.numpy
+from ztensor.distributed.place import ROOT
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
 from ztensor.guard import foreign_bytes
-from ztensor.io.shards.naming import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

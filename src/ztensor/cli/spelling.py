@@ -7,10 +7,10 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from ztensor.ext import counted
 from ztensor.insight.text import shape_text as shape_text
 from ztensor.insight.text import size_text as size_text
 from ztensor.insight.text import visible
-from ztensor.showing import counted
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Reader, Writer
 from ztensor.converting.checking import require_equal
 from ztensor.converting.losses import require_lossless, require_some
 from ztensor.converting.report import Loss
@@ -11,22 +12,19 @@ from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
-from ztensor.io.formats import FORMATS
-from ztensor.io.opening import Reader
+from ztensor.ext import FORMATS, FileSink, Place
 from ztensor.io.reading.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shifted
-from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
-from ztensor.io.writing.writer import Writer
 from ztensor.spec.container import emitter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
+    from ztensor.ext import FileObjects
     from ztensor.remote.upload import RemoteSink
     from ztensor.spec.model.rules import Form
 

@@ -7,27 +7,25 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+from ztensor import Reader, Remote
+from ztensor import open as open_files
 from ztensor.converting.asking import require_divided
 from ztensor.converting.dividing import write_divided
 from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, describe, without_secrets
+from ztensor.ext import is_remote, path_text, written_formats
 from ztensor.io.edit.versions import version_of
-from ztensor.io.formats import written_formats
-from ztensor.io.opening import Reader
-from ztensor.io.opening import open as open_files
 from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
-from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
-from ztensor.io.source.table import absolute, is_remote, remote_of, require_on_disk
+from ztensor.io.source.table import absolute, remote_of, require_on_disk
 from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.accepted import Durable
+    from ztensor.ext import Durable
     from ztensor.typing import Path, Progress
 
 

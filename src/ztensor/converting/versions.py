@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, UnsupportedError, describe
-from ztensor.io.opening import Reader
 from ztensor.io.reading.portable import portable_object, stored_object
 from ztensor.io.writing.planning import require_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.io.reading.file import FileObjects
+    from ztensor.ext import FileObjects, TensorObject
     from ztensor.spec.container import Emitter
-    from ztensor.spec.model.manifest import TensorObject
 
 
 def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObjects], list[Loss]]:
@@ -45,7 +43,7 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
         try:
             emitter.require_object(found)
         except NotRepresentableError:
-            bare = dataclasses.replace(found, attributes=None)
+            bare = found._replace(attributes=None)
             try:
                 emitter.require_object(bare)
             except NotRepresentableError as error:
@@ -54,7 +52,7 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
             check = functools.partial(_require_with, emitter, bare)
             kept, unsaid = sayable(check, found.attributes or {}, name)
             lost.extend(unsaid)
-            tensor_object = dataclasses.replace(home.object(name), attributes=kept or None)
+            tensor_object = home.object(name)._replace(attributes=kept or None)
             chosen[name] = home.with_objects({name: tensor_object})
         else:
             chosen[name] = home
@@ -64,7 +62,7 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
 def _require_with(
     emitter: Emitter, tensor_object: TensorObject, attributes: Mapping[str, object]
 ) -> None:
-    emitter.require_object(dataclasses.replace(tensor_object, attributes=attributes))
+    emitter.require_object(tensor_object._replace(attributes=attributes))
 
 
 def sayable(

@@ -8,18 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.buffers import new_bytes
 from ztensor.errors import Reason, UnsupportedError
-from ztensor.spec.encoding import ENCODINGS, Encoding
-from ztensor.spec.encoding.base import Runs
-from ztensor.spec.layout.blocks import Blocks
+from ztensor.ext import ENCODINGS, Blocks, Encoding, Runs, new_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ztensor.ext import Array, Stored
     from ztensor.limits import Limits
-    from ztensor.spec.encoding import Stored
-    from ztensor.spec.layout.base import Array
 
 RAW: Mapping[str, Encoding] = {"raw": ENCODINGS["raw"]}
 # Gathered at a time. Each block of a transposed array touches every page of it, so that small

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ztensor.io.formats import Format
+from ztensor.ext import Format
 
 if TYPE_CHECKING:
-    from ztensor.io.formats import Look
+    from ztensor.ext import Look
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # An entry in the directory of a zip archive, with the length of its name and the name.

@@ -5,7 +5,6 @@ The suffix decides what is written, the bytes decide what is read. A file of our
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
 import os
@@ -22,8 +21,6 @@ from ztensor.spec.model.account import UNREAD, Tally
 from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.source.base import Source
     from ztensor.io.source.directory import RemoteFiles
@@ -198,26 +195,18 @@ _LOOKALIKES: Registry[str, Callable[[bytes], Any]] = Registry(
 )
 
 
-def every_format() -> Iterator[tuple[str, Format]]:
-    """Yield the formats that can be used: without broken plugins, and packages that are absent."""
-    for name in (*FORMATS, *FORMATS.installed()):
-        with contextlib.suppress(ModuleNotFoundError):
-            if (format := FORMATS.get(name)) is not None:
-                yield name, format
-
-
 # --- What names say -------------------------------------------------------------------------
 
 
 def written_formats() -> dict[str, tuple[str, ...]]:
     """Return the formats that are written, ours first, with their suffixes."""
-    others = {name: format.suffixes for name, format in every_format() if format.is_written}
+    others = {name: format.suffixes for name, format in FORMATS.usable() if format.is_written}
     return {"zt": (".zt",), **others}
 
 
 def read_suffixes() -> list[str]:
     """Return what files are called that are read, ours first."""
-    suffixes = [s for _, each in every_format() for s in (*each.suffixes, *each.also)]
+    suffixes = [s for _, each in FORMATS.usable() for s in (*each.suffixes, *each.also)]
     return [".zt", *suffixes]
 
 
@@ -231,7 +220,7 @@ def named_as(path: str) -> str | None:
     suffix = _suffix(path)
     if suffix in (".zt", ""):
         return "zt" if suffix else None
-    return next((name for name, format in every_format() if suffix in format.suffixes), None)
+    return next((name for name, format in FORMATS.usable() if suffix in format.suffixes), None)
 
 
 def format_by_suffix(path: str) -> str | None:
@@ -324,11 +313,9 @@ def opened_in(folder: str | Remote, names: list[str]) -> str | Remote | RemoteFi
         folder: a path or a URL.
         names: what is in it.
     """
-    for name in FORMATS:
-        with contextlib.suppress(ModuleNotFoundError):
-            opening = FORMATS[name].in_folder
-            if opening is not None and (found := opening(folder, names)) is not None:
-                return found
+    for _, format in FORMATS.usable(plugins=False):
+        if format.in_folder is not None and (found := format.in_folder(folder, names)) is not None:
+            return found
     return None
 
 
@@ -341,7 +328,7 @@ def recognised(source: Source) -> str | None:
     """
     look = Look(source)
     with foreign_bytes("the file", source.name):
-        name = next((name for name, format in every_format() if format.is_recognised(look)), None)
+        name = next((name for name, format in FORMATS.usable() if format.is_recognised(look)), None)
     if name is None:
         for plugin in FORMATS.installed():  # all that are left are broken
             FORMATS[plugin]
@@ -375,14 +362,13 @@ def project(source: Source, limits: Limits) -> Projection | None:
 
 def not_read(source: Source) -> NotZTensorError:
     """Return the error for a file whose bytes are of no format that is read."""
-    known = ", ".join(("zTensor", *(name for name, _ in every_format())))
+    known = ", ".join(("zTensor", *(name for name, _ in FORMATS.usable())))
     head = bytes(read_bytes(source, 0, min(512, source.size)))
-    for name in _LOOKALIKES:
-        with contextlib.suppress(ModuleNotFoundError):
-            if (kind := _LOOKALIKES[name](head)) is not None:
-                error = NotZTensorError(f"this is {kind.name}", file=source.name)
-                error.hint = kind.advice or f"the formats that are read are {known}"
-                return error
+    for _, lookalike in _LOOKALIKES.usable():
+        if (kind := lookalike(head)) is not None:
+            error = NotZTensorError(f"this is {kind.name}", file=source.name)
+            error.hint = kind.advice or f"the formats that are read are {known}"
+            return error
     return NotZTensorError(
         "of no format that is read here",
         file=source.name,

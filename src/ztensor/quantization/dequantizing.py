@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.ext import LOGICAL_TYPES, numpy_dtype
 from ztensor.quantization.namespace import NumpyNamespace
 from ztensor.quantization.scheme import (
     CODEBOOK,
@@ -23,17 +24,15 @@ from ztensor.quantization.scheme import (
     require_words,
 )
 from ztensor.quantization.unpacking import unpack, words_of
-from ztensor.spec.layout.elements import numpy_dtype
 from ztensor.spec.layout.sparse import require_in_range, require_roles
-from ztensor.spec.model.dtype import LOGICAL_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import DTypeLike
 
+    from ztensor.ext import Array, View
     from ztensor.quantization.namespace import Namespace
-    from ztensor.spec.layout.base import Array, View
 
 REQUIRED = ("packed_weight", "scales", "zeros")
 OPTIONAL = ("g_idx", "codebook", "global_scale")

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.buffers import empty_array
 from ztensor.errors import (
     ArgumentValueError,
     LayoutError,
@@ -25,17 +24,17 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.spec.layout.base import Array, Quantized, Rows, View, check_components, check_length
+from ztensor.ext import Array, Quantized, View, check_components, element_count, empty_array
+from ztensor.spec.layout.base import Rows, check_length
 from ztensor.spec.layout.sparse import require_roles
-from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import DTypeLike
 
+    from ztensor.ext import TensorObject
     from ztensor.spec.layout.base import Indices, Part
-    from ztensor.spec.model.manifest import TensorObject
 
 SECTION = "GGUF, ggml types"
 PREFIX = "gguf."

@@ -20,21 +20,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.buffers import empty_array
 from ztensor.errors import LayoutError, Problem, Reason, describe
+from ztensor.ext import (
+    STORAGE_TYPES,
+    Array,
+    Quantized,
+    View,
+    check_components,
+    element_count,
+    empty_array,
+)
 from ztensor.locks import cached_property
-from ztensor.spec.layout.base import Array, Quantized, Rows, View, check_components, known_count
+from ztensor.spec.layout.base import Rows, known_count
 from ztensor.spec.layout.rows import whole_units
 from ztensor.spec.layout.sparse import require_roles
-from ztensor.spec.model.dtype import STORAGE_TYPES, element_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import DTypeLike
 
+    from ztensor.ext import Component, TensorObject
     from ztensor.spec.layout.base import Indices, Part
-    from ztensor.spec.model.manifest import Component, TensorObject
 
 _BITS = (2, 3, 4, 5, 6, 8)
 _WORDS = ("u8", "u16", "u32", "u64")
@@ -281,7 +288,7 @@ def _told(part: Component) -> tuple[str, int | None]:
 
 
 def _measured(array: Array) -> tuple[str, int | None]:
-    from ztensor.spec.layout.elements import spell  # which knows every NumPy type
+    from ztensor.ext import spell  # which knows every NumPy type
 
     dtype, logical = spell(array.dtype)
     nbytes = -(-array.size // 2) if logical == "f4_e2m1" else array.nbytes

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import ArgumentValueError
+from ztensor.ext import element_count, result_dtype
 from ztensor.locks import cached_property
 from ztensor.quantization.dequantizing import dequantize_array, integers_of_view
 from ztensor.quantization.scheme import GroupScheme, require_sizes
 from ztensor.spec.layout.base import Rows, known_count
-from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.layout.rows import whole_units
-from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.spec.layout.base import Array, Indices, LazyArray
+    from ztensor.ext import Array
+    from ztensor.spec.layout.base import Indices, LazyArray
 
 
 class GroupRows(Rows):

@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ztensor import Tensor
 from ztensor.arguments import require_kind
 from ztensor.errors import LimitError, describe
-from ztensor.io.tensor import Tensor
+from ztensor.ext import View, numpy_dtype
 from ztensor.quantization.dequantizing import dequantize_view
 from ztensor.quantization.group_profiles import QUANT_GROUP
-from ztensor.spec.layout import View
-from ztensor.spec.layout.elements import numpy_dtype
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import array_to_torch, empty, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
     from ztensor.typing import TorchDevice
 
 

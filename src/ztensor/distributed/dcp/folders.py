@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 
+from ztensor import Remote
 from ztensor.errors import ArgumentValueError, SourceError, describe
-from ztensor.io.formats import Format, Look
+from ztensor.ext import Format, Look
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.directory import RemoteFiles
 from ztensor.io.source.folders import there
-from ztensor.io.source.reference import Remote
 
 ROOT = ".metadata"
 DATA = ".distcp"

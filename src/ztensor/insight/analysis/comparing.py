@@ -22,6 +22,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.ext import LAYOUTS, Shown, counted, element_count, short_repr
 from ztensor.insight.analysis.streaming import (
     Meter,
     component_blocks,
@@ -32,23 +33,17 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
-from ztensor.interactive import Shown
 from ztensor.io.reading.component import digest_of
 from ztensor.io.reading.objects import order_of_bytes
 from ztensor.io.reading.opened import not_found
-from ztensor.showing import counted, short_repr
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.dtype import element_count
 from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from ztensor.ext import Array, ObjectReader, TensorObject
     from ztensor.insight.analysis.streaming import Progress
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import TensorObject
 
     _Pairs = dict[str, tuple[str | None, str]]
     from ztensor.typing import Readable

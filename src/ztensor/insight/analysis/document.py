@@ -27,13 +27,13 @@ from ztensor.showing import counted, short_repr
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+    from ztensor.ext import Array
     from ztensor.insight.analysis.channels import Channels, Norms
     from ztensor.insight.analysis.comparing import TensorDiff
     from ztensor.insight.analysis.findings import Finding
     from ztensor.insight.analysis.roles import Role
     from ztensor.insight.analysis.statistics import TensorStats
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.spec.layout.base import Array
 
 SCHEMA = "ztensor-insight/1"
 BITS = 4  # of a tile of a heat map

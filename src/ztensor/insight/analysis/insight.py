@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ztensor.errors import FormatError
+    from ztensor.ext import ObjectReader
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.reading.reader import ObjectReader
     from ztensor.typing import Progress
 
 _FEW = 16  # elements below which equal values say nothing

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.dtype import BY_LONG_NAME
+from ztensor.ext import BY_LONG_NAME, LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ztensor.ext import ObjectReader
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.reading.reader import ObjectReader
 
 
 def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> int:

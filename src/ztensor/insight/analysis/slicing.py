@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
+from ztensor.ext import slice_of
 from ztensor.insight.analysis.channels import Channels, ChannelSums, is_float
-from ztensor.io.reading.slices import DenseSlice, slice_of
+from ztensor.io.reading.slices import DenseSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.ext import Array, ObjectReader
     from ztensor.io.reading.slices import TensorSlice
-    from ztensor.spec.layout.base import Array
 
 _PIECE = 1 << 18  # values that are read at once
 _MOST_CHANNELS = 1 << 20  # on an axis: their sums are held in memory

@@ -11,6 +11,7 @@ from ztensor.errors import (
     Reason,
     UsageError,
 )
+from ztensor.io.attributes import ATTRIBUTES, merged_attributes
 from ztensor.io.contents import only_ours_change
 from ztensor.io.edit.editor import kept_alignment, require_manifest
 from ztensor.io.edit.versions import version_of
@@ -23,7 +24,6 @@ from ztensor.io.source.targets import Nowhere, require_free
 from ztensor.io.writing.writer import Writer
 from ztensor.options import WriteOptions, require_options
 from ztensor.spec.container import emitter_of
-from ztensor.training.tree.stored import merged_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -167,20 +167,10 @@ def _merged(readers: Sequence[Reader]) -> dict[str, object]:
     Raises:
         UsageError: two hold different trees.
     """
-    merged, differing = merged_attributes(reader.attributes for reader in readers)
+    merged, differing = merged_attributes([reader.attributes for reader in readers])
     if differing is not None:
-        one, other = (readers[number].name for number in differing)
-        error = UsageError(
-            "two files hold a tree, and one file holds only one; convert each to a file without "
-            "a tree (version 1.1.0 has none) and merge these",
-            file=other,
-            found=f"also in {one}",
-        )
-        error.in_python = (
-            "ztensor.save_tree({'a': load_tree(one), 'b': load_tree(other)}, path) makes one tree "
-            "of both; attributes={} merges the tensors alone"
-        )
-        raise error
+        name, one, other = differing
+        raise ATTRIBUTES[name].conflict(readers[one].name, readers[other].name)
     return merged
 
 

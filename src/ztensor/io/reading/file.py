@@ -7,7 +7,6 @@ checked when the file was opened.
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -36,6 +35,7 @@ from ztensor.threads.sharing import thread_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from ztensor.io.reading.verify import VerifyReport
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import TensorObject
@@ -67,6 +67,25 @@ class FileObjects(OpenedFile):
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self._places = None
         super().close()
+
+    def check(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        deep: bool = False,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Check every stored byte; see `Objects`."""
+        from ztensor.io.reading.verify import verify_file
+
+        self.require_open()
+        report = verify_file(self, names, threads=threads, progress=progress)
+        if deep and self.manifest.shards:
+            from ztensor.io.reading.shards import with_shards
+
+            report = with_shards(report, self, progress)
+        return report
 
     def token(self, name: str) -> tuple[object, ...]:
         """Return what tells an object from others, in any file.
@@ -137,7 +156,7 @@ class FileObjects(OpenedFile):
     def _with(self, **changes: Any) -> Self:
         part = object.__new__(type(self))
         vars(part).update(vars(self))
-        part.manifest = dataclasses.replace(self.manifest, **changes)
+        part.manifest = self.manifest._replace(**changes)
         return part
 
     # --- Objects ----------------------------------------------------------------------------
@@ -371,7 +390,7 @@ class FileObjects(OpenedFile):
             layout = LAYOUTS.get(tensor_object.format)
             is_unknown = component.is_exact and component.type is not None
             if is_unknown and component.logical is None and layout is None:
-                component = dataclasses.replace(component, dtype="u8", type=None)  # plain bytes
+                component = component._replace(dtype="u8", type=None)  # plain bytes
             require_known(component)
             stored = self.stored(component)
             stored.encoding()  # known?

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,8 +35,7 @@ def portable_object(file: FileObjects, name: str, form: Form = FORM_1) -> Tensor
             with file.located(name, role):
                 file.stored(component).encoding()
     changed = {
-        role: dataclasses.replace(
-            component,
+        role: component._replace(
             dtype=component.dtype if _has_types(tensor_object, role, form) else "u64",
             byte_order="little",
             nonzero_is_true=False,
@@ -55,7 +53,7 @@ def portable_object(file: FileObjects, name: str, form: Form = FORM_1) -> Tensor
         return tensor_object
     components = {**tensor_object.components, **changed}
     once = form.is_exact and tensor_object.format in ("sparse_csr", "sparse_coo")
-    return dataclasses.replace(tensor_object, components=components, entries_once=once)
+    return tensor_object._replace(components=components, entries_once=once)
 
 
 def portable_chunks(
@@ -71,7 +69,7 @@ def portable_chunks(
     file.location(name, role)
     chunks = file.decoded_chunks(name, role)
     tensor_object = file.object(name)
-    component = dataclasses.replace(tensor_object.components[role], byte_order="little")
+    component = tensor_object.components[role]._replace(byte_order="little")
     if _has_types(tensor_object, role, form):
         is_checked = form.is_exact and component.dtype == "bool"
         with file.located(name, role):
@@ -115,13 +113,13 @@ def stored_object(file: FileObjects, name: str, form: Form = FORM_1) -> TensorOb
             return None
         if is_common and component.encoding != "raw":
             decoded_length = file.decoded_length(name, role)
-            changed[role] = dataclasses.replace(component, decoded_length=decoded_length)
+            changed[role] = component._replace(decoded_length=decoded_length)
         if component.shard is not None:
-            changed[role] = dataclasses.replace(changed.get(role, component), shard=None)
+            changed[role] = changed.get(role, component)._replace(shard=None)
     if not changed:
         return tensor_object
     components = {**tensor_object.components, **changed}
-    return dataclasses.replace(tensor_object, components=components)
+    return tensor_object._replace(components=components)
 
 
 def _is_portable(tensor_object: TensorObject, role: str, form: Form) -> bool:

@@ -7,7 +7,6 @@ say where those are. `slice_of` makes one.
 from __future__ import annotations
 
 import abc
-import dataclasses
 import functools
 import sys
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
@@ -253,7 +252,7 @@ class RowSlice(TensorSlice):
             if rows is None or (isinstance(rows, range) and rows == range(shape[0])):
                 return file.tensor(self.name, copy=self._copy)
             arrays = self._rows.cut(rows)
-            cut = dataclasses.replace(self._object, shape=(row_count(rows), *shape[1:]))
+            cut = self._object._replace(shape=(row_count(rows), *shape[1:]))
             if cut.entries_once:
                 require_entries_once(cut.format, View(cut.shape, arrays, {}))
             return file.as_tensor(cut, arrays)

@@ -451,8 +451,8 @@ class _Walk:
             return walk()
         # All that a watch is made of; attributes say how large blocks are.
         made_of = seen.format, seen.shape, repr(seen.attributes), role, self._entries
-        stated = dataclasses.replace(
-            component, digest=component.digest if digest_of_decoded else None, extra=None
+        stated = component._replace(
+            digest=component.digest if digest_of_decoded else None, extra=None
         )
         key = stated, expected, seen.is_opaque, None if watch is None else made_of
         return overlaps.once(file, component, key, walk)

@@ -26,9 +26,6 @@ FIRST_OF_GGUF = re.compile(r"-00001-of-(?!0000[01])\d{5}\.gguf\Z")
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<extension>\.[^.]+)")
 # Where a shard waits while an older one has its name.
 WAITING = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.[0-9a-f]{8}(?P<extension>\.[^.]+)")
-# What tells of a checkpoint that many processes wrote, and what its format is called.
-ROOT = "checkpoint.zt"
-DIVIDED = "divided"
 # A step of a training run, as `ztensor.training.checkpoints` calls them: a file, or a folder of
 # files.
 STEP_NAME = re.compile(r"step-([0-9]{8,18})(\.zt)?")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +154,7 @@ class Copier:
         component = plan.components[role]
         there = file.object(name).components[role]
         # All that the written bytes turn on, and whether they can be written.
-        read_as = dataclasses.replace(there, digest=None, extra=None)
+        read_as = there._replace(digest=None, extra=None)
         length = known_length(file.object(name), role)
         key = file.source, read_as, length, component.dtype, options.compression
         digest = digest_in(there)
@@ -234,7 +233,7 @@ class Copier:
                         pass
                     text = found
             checked[stated] = text
-        return dataclasses.replace(component, offset=offset, digest=checked[stated])
+        return component._replace(offset=offset, digest=checked[stated])
 
     def _stored_decoded(
         self,
@@ -259,7 +258,7 @@ class Copier:
                 for _ in chunks:
                     pass
             checked[stated] = text
-        return dataclasses.replace(component, offset=offset, digest=checked[stated])
+        return component._replace(offset=offset, digest=checked[stated])
 
     def _copy_run(
         self,
@@ -271,7 +270,7 @@ class Copier:
         """Copy the run of overlapping blobs a component is in, once; return where it begins."""
         key = file.source, *run
         if key not in self._copied:
-            whole = dataclasses.replace(component, offset=run[0], length=run[1], shard=None)
+            whole = component._replace(offset=run[0], length=run[1], shard=None)
             self._copied[key] = self._copy_blob(file, whole, None, progress).offset, {}
         return self._copied[key][0]
 

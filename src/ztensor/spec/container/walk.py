@@ -6,7 +6,6 @@ of a manifest of many objects that is half of the memory.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ztensor.spec.digest import check_digest
@@ -180,7 +179,7 @@ def parse_components(
         if component is not None:
             components[role] = component
         if len(problems) > start:
-            problems[start:] = [replace(found, component=role) for found in problems[start:]]
+            problems[start:] = [found._replace(component=role) for found in problems[start:]]
     return components
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -29,8 +28,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _MOST_NAMED = 8  # roles that a message names
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """An object whose components are in memory.
 
     Attributes:

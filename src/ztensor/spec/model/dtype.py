@@ -7,8 +7,7 @@ open registry: `register_logical_type` adds one.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.arguments import require_kind
 from ztensor.errors import ArgumentValueError, describe
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StorageType:
+class StorageType(NamedTuple):
     """One of the thirteen storage types.
 
     Attributes:
@@ -60,8 +58,7 @@ _BEYOND = 1 << 80  # elements; offsets and lengths in a file have 64 bits
 BY_LONG_NAME = {storage.long_name: storage for storage in STORAGE_TYPES.values()}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LogicalType:
+class LogicalType(NamedTuple):
     """What storage elements mean.
 
     One logical element takes `storage_per_element / elements_per_storage` storage elements:
