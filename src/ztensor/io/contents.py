@@ -25,12 +25,9 @@ from ztensor.errors import (
 )
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import component_extents, read_manifest
-from ztensor.io.source import locking
 from ztensor.io.source.base import read_bytes
-from ztensor.io.source.beneath import names_in
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.pieces import extents_of
 from ztensor.io.source.reference import Remote
 from ztensor.io.source.table import source_of
 from ztensor.limits import Limits, caps_of
@@ -110,12 +107,14 @@ def _joined(source: Source, manifest: Manifest, limits: Limits) -> Source:
         source = join_shards(source.exact(), manifest.shards, limits)
     if not source.prefers_long_reads:
         return source
+    from ztensor.io.source.pieces import extents_of
+
     ahead = _ahead(source)
     objects = manifest.objects
     if isinstance(objects, LaterObjects):
         ahead.expect(lambda: extents_of(*objects.extents()), is_patient=True)
     else:
-        ahead.expect(functools.partial(component_extents, manifest))
+        ahead.expect(lambda: extents_of(*component_extents(manifest)))
     return ahead
 
 
@@ -127,7 +126,7 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
         from ztensor.io.formats import opened_in  # a file of ours needs none of it
 
         folder = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
-        if opened_in(folder, names_in(folder)) is None:
+        if opened_in(folder) is None:
             raise
         from ztensor.io.source.directory import FolderSource
 
@@ -230,6 +229,8 @@ def _is_being_written(source: Source) -> bool:
     """Return whether a writer is at work on the file, or was since it was opened."""
     if source.path is None:
         return False
+    from ztensor.io.source import locking
+
     return locking.is_locked(source.path) or (isinstance(source, FileSource) and source.is_stale())
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ztensor.errors import ArgumentValueError, NotZTensorError, ZTensorError, describe
 from ztensor.guard import foreign_bytes
 from ztensor.io.source.base import read_bytes
+from ztensor.io.source.beneath import names_in
 from ztensor.limits import Budget
 from ztensor.locks import cached_property
 from ztensor.registry import Registry
@@ -22,10 +23,9 @@ from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.base import Source
+    from ztensor.io.source.base import Sink, Source
     from ztensor.io.source.directory import RemoteFiles
     from ztensor.io.source.reference import Remote
-    from ztensor.io.source.sink import Sink
     from ztensor.limits import Limits
     from ztensor.spec.digest import Sum
     from ztensor.spec.encoding import Encoding
@@ -306,13 +306,17 @@ def require_ours(path: str, format: str | None = None) -> None:
 # --- What bytes say -------------------------------------------------------------------------
 
 
-def opened_in(folder: str | Remote, names: list[str]) -> str | Remote | RemoteFiles | None:
+def opened_in(
+    folder: str | Remote, names: list[str] | None = None
+) -> str | Remote | RemoteFiles | None:
     """Return what opens a folder as one file; None where it is no such folder.
 
     Args:
         folder: a path or a URL.
-        names: what is in it.
+        names: what is in it; a folder on disk is listed where they are not given.
     """
+    if names is None:
+        names = names_in(os.fspath(folder))
     for _, format in FORMATS.usable(plugins=False):
         if format.in_folder is not None and (found := format.in_folder(folder, names)) is not None:
             return found

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.accepted import TensorLike
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
     from ztensor.io.writing.compressing import Compression
     from ztensor.io.writing.output import Output
     from ztensor.spec.layout.base import Array

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ztensor.accepted import Durable
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
 
 ON_POSIX = os.name == "posix"
 AS_ROOT = ON_POSIX and os.geteuid() == 0
