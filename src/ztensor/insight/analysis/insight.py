@@ -27,9 +27,9 @@ from ztensor.insight.text import shown_name, visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ztensor import TensorMetadata
     from ztensor.errors import FormatError
     from ztensor.ext import ObjectReader
-    from ztensor.io.metadata import TensorMetadata
     from ztensor.typing import Progress
 
 _FEW = 16  # elements below which equal values say nothing
