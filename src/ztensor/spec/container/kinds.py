@@ -109,11 +109,15 @@ def read_kinds(
         form: how plain objects of the version are written.
         read_object: `(name, start) -> (object or None, end)`, the general reader.
         blobs_end: where in the file no blob goes on.
+
+    Raises:
+        LimitError: so many objects cost too much.
     """
     budget, length = decoder.budget, len(decoder.data)
     before = budget.bytes_left
+    # Outside of the guard: the general reader charges plain objects more, and would only take longer.
+    budget.charge_bytes(length + count * _ROW_COST)
     try:
-        budget.charge_bytes(length + count * _ROW_COST)
         found = _Reading(decoder, form, count, read_object, level).read(pos, blobs_end)
     except (_OtherwiseError, ManifestError, LimitError):
         budget.release_to(before)
