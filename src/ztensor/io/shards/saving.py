@@ -14,7 +14,7 @@ import numpy as np
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.formats.saving import save_as
 from ztensor.formats.table import written_as
-from ztensor.io.shards.index import read_text, state_of
+from ztensor.io.shards.index import read_data, state_of
 from ztensor.io.shards.naming import (
     WAITING,
     index_path,
@@ -186,10 +186,10 @@ def _old_shards(path: str) -> dict[str, list[str]]:
     """Return the shards of an earlier save, as its index names them, and the names in each."""
     folder, name = os.path.split(path)
     try:
-        text = read_text(index_path(path), DEFAULT_LIMITS)
+        data = read_data(index_path(path), DEFAULT_LIMITS)
     except (ZTensorError, OSError):
         return {}  # none, or none that can be told
-    shards = shards_named(text, os.path.splitext(name)[0])
+    shards = shards_named(data, os.path.splitext(name)[0])
     return {os.path.join(folder, file): names for file, names in shards.items()}
 
 
