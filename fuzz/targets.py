@@ -33,11 +33,11 @@ from pieces import Pieces
 
 import ztensor
 from ztensor.errors import NotZTensorError, SourceNotFoundError
-from ztensor.formats.parsing import project
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.formats.pt.pickled import Vocabulary
 from ztensor.formats.pt.values import storage_of
 from ztensor.formats.pt.vocabulary import CALLS
+from ztensor.io.formats import project
 from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.recovery import search
 from ztensor.io.shards.index import parse_index

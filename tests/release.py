@@ -90,7 +90,7 @@ def check_contents(sdist: Path, wheel: Path) -> None:
     package = {
         path.relative_to(ROOT / "src").as_posix()
         for path in (ROOT / "src" / "ztensor").rglob("*")
-        if path.suffix in (".py", ".typed")
+        if path.is_file() and path.parent.name != "__pycache__"
     }
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}

@@ -67,7 +67,8 @@ MEMBERS = {
     "convert": "converting",
     "insight": "fleet",
     "cli": "installation __main__",
-    FACES: "torch jax flax scipy dask transformers diffusers peft model_folder iterating handle",
+    FACES: "edit torch jax flax scipy dask transformers diffusers peft model_folder iterating "
+    "handle",
 }
 HOME = {
     **{wing: wing for wing in WINGS},

@@ -7,7 +7,7 @@ import importlib
 
 from benchmarks.peers import ours
 
-from ztensor.formats.table import FORMATS
+from ztensor.io.formats import FORMATS
 
 START = ours.START
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         convert,
         convert_folder,
         migrate,
+        split,
     )
     from ztensor.errors import (
         ArgumentTypeError,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         NotRepresentableError,
         NotZTensorError,
         ObjectNotFoundError,
+        Problem,
         Reason,
         SourceError,
         UnsupportedError,
@@ -80,7 +82,6 @@ if TYPE_CHECKING:
         repair,
         replace_tensor,
         set_attributes,
-        split,
     )
     from ztensor.io.metadata import ComponentMetadata, TensorMetadata
     from ztensor.io.opening import Reader, ShardedReader, open
@@ -94,7 +95,6 @@ if TYPE_CHECKING:
     from ztensor.iterating import iterate
     from ztensor.limits import Limits
     from ztensor.spec.model.dtype import LogicalType, register_logical_type
-    from ztensor.spec.model.problem import Problem
     from ztensor.training.checkpoints import Checkpoint, CheckpointManager, Restored
     from ztensor.training.states import LazyTree, Record, load_tree, open_tree, save_tree
 
@@ -103,16 +103,18 @@ if TYPE_CHECKING:
 _HOMES = {
     "ztensor.insight.analysis.comparing": "DiffReport TensorDiff diff",
     "ztensor.training.checkpoints": "Checkpoint CheckpointManager Restored",
-    "ztensor.converting": "ConversionReport FolderReport Loss convert convert_folder migrate",
+    "ztensor.converting": (
+        "ConversionReport FolderReport Loss convert convert_folder migrate split"
+    ),
     "ztensor.io.edit": (
         "Editor RepairReport compact merge remove_tensors rename_tensors repair replace_tensor "
-        "set_attributes split"
+        "set_attributes"
     ),
     "ztensor.errors": (
         "ArgumentTypeError ArgumentValueError ClosedError ContainerError DigestMismatchError "
         "EncodingError FormatError LayoutError LimitError ManifestError "
-        "MissingDependencyError NotRepresentableError NotZTensorError ObjectNotFoundError Reason "
-        "SourceError UnsupportedError UnsupportedVersionError UsageError ZTensorError"
+        "MissingDependencyError NotRepresentableError NotZTensorError ObjectNotFoundError Problem "
+        "Reason SourceError UnsupportedError UnsupportedVersionError UsageError ZTensorError"
     ),
     "ztensor.handle": "safe_open",
     "ztensor.insight.analysis.canonical": "canonical_problems",
@@ -124,7 +126,6 @@ _HOMES = {
     "ztensor.limits": "Limits",
     "ztensor.io.metadata": "ComponentMetadata TensorMetadata",
     "ztensor.spec.model.dtype": "LogicalType register_logical_type",
-    "ztensor.spec.model.problem": "Problem",
     "ztensor.io.opening": "Reader ShardedReader open",
     "ztensor.insight.page.inline": "ModelView view",
     "ztensor.insight.page.report": "report",

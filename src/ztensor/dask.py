@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import open as open_reader
 from ztensor.errors import (
     ArgumentValueError,
     MissingDependencyError,
@@ -19,20 +20,17 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
-from ztensor.io.opening import open as open_reader
-from ztensor.io.reading.row_slices import slice_of
+from ztensor.ext import Lock, slice_of
 from ztensor.io.reading.runs import RunReader
 from ztensor.io.reading.slices import TensorSlice
 from ztensor.io.source.joined import files_of
-from ztensor.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import dask.array as da
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array, FileObjects
     from ztensor.typing import Openable, Storage
 
 try:

@@ -1,4 +1,4 @@
-"""Every exception and every reason code of the library; imports nothing of ours.
+"""Every exception and every reason code of the library, and a broken rule as a value.
 
 The family says whose fault a failure is: the file's (`FormatError`), this installation's
 (`UnsupportedError`), a safety cap's (`LimitError`), the disk's (`SourceError`) or the caller's
@@ -8,17 +8,19 @@ the code, people read the message.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import errno as _errno
 import re
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from ztensor.showing import describe as describe
+from ztensor.showing import near_names as near_names
+from ztensor.showing import printable
+from ztensor.showing import secrets_of as secrets_of
+from ztensor.showing import without_secrets as without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from ztensor.spec.model.problem import Problem
 
 __all__ = [
     "ArgumentTypeError",
@@ -36,6 +38,7 @@ __all__ = [
     "NotRepresentableError",
     "NotZTensorError",
     "ObjectNotFoundError",
+    "Problem",
     "Reason",
     "SourceError",
     "SourceNotFoundError",
@@ -113,6 +116,7 @@ class Reason(enum.StrEnum):
     UNKNOWN_ENCODING = "unknown_encoding"
     UNKNOWN_LAYOUT = "unknown_layout"
     MISSING_DEPENDENCY = "missing_dependency"
+    BROKEN_PLUGIN = "broken_plugin"
     # Refused for safety.
     LIMIT_DEPTH = "limit_depth"
     LIMIT_MANIFEST = "limit_manifest"
@@ -137,68 +141,38 @@ class Reason(enum.StrEnum):
     DUPLICATE_WRITE = "duplicate_write"
 
 
-def describe(value: object, limit: int = 80) -> str:
-    """Return `repr(value)` made safe to print: ASCII escapes only, at most `limit` characters.
+class Problem(NamedTuple):
+    """One broken rule, with the path from the file's root to the place.
 
-    Bytes are shown by their first sixteen, since a message is read, not parsed.
+    Attributes:
+        reason: the rule's code.
+        message: one sentence: what was expected, what was found.
+        path: steps from the root, such as `("objects", "w", "components", "data", "offset")`.
+        section: the specification's section.
+        object_name: the object concerned, or None for the file as a whole.
+        component: the component's role, or None.
     """
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        head = bytes(value[:16])
-        return f"{head!r}{'...' if len(value) > len(head) else ''}"
-    if isinstance(value, str):
-        value = value if len(value) <= limit else value[:limit] + "..."
-        return ascii(value)
-    if isinstance(value, int) and value.bit_length() > 256:  # str() of a huge int is quadratic
-        return f"an integer of {value.bit_length()} bits"
-    if isinstance(value, (list, tuple, dict)):  # its whole text may take ten times what it takes
-        value = _first_of(value, limit)
-    text = ascii(value)
-    text = text if len(text) <= limit else text[:limit] + "..."
-    return _printable(text)  # the repr of a stranger's class may have more than one line
 
+    reason: Reason
+    message: str
+    path: tuple[str | int, ...] = ()
+    section: str | None = None
+    object_name: str | None = None
+    component: str | None = None
 
-def _first_of(value: Any, count: int, depth: int = 6) -> Any:
-    """Return a list, tuple or dict cut to what its text begins with, and all in it."""
-    if isinstance(value, str):
-        return value if len(value) <= count else value[:count]
-    if isinstance(value, (bytes, bytearray)):
-        return value if len(value) <= count else value[:count]
-    if isinstance(value, int) and value.bit_length() > 256:
-        return f"an integer of {value.bit_length()} bits"
-    if type(value) is dict:
-        if not depth:
-            return {}
-        some = list(islice(value.items(), count))
-        return {_first_of(k, count): _first_of(v, count, depth - 1) for k, v in some}
-    if type(value) in (list, tuple):
-        some = [_first_of(one, count, depth - 1) for one in value[:count]] if depth else []
-        return type(value)(some)
-    return value
+    def under(self, *steps: str | int) -> Problem:
+        """Return the same problem seen from further up: `steps` come before its path."""
+        return self._replace(path=(*steps, *self.path))
 
+    def about(self, object_name: str, component: str | None = None) -> Problem:
+        """Return the same problem with the object, and perhaps the component, it concerns."""
+        return self._replace(object_name=object_name, component=self.component or component)
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://)([^/?#]*@)?([^?]*)(\?.*)?", re.DOTALL)
-
-
-def without_secrets(name: str) -> str:
-    """Return a file's name, of a URL without its user, its password and what signs it."""
-    for secret in secrets_of(name):
-        name = name.replace(secret, "", 1)
-    return name
-
-
-def secrets_of(name: str) -> list[str]:
-    """Return what is never shown of a URL: `user:password@`, and a query, which may sign it."""
-    parts = _URL.fullmatch(name) if "://" in name else None
-    if parts is None:
-        return []
-    scheme, user, _, query = parts.groups()
-    is_http = scheme.lower().startswith("http")
-    found = []
-    if user and (is_http or ":" in user):  # that of abfs://container@account is none
-        found.append(user)
-    if query and (is_http or "=" in query):  # a key may have a question mark
-        found.append(query)
-    return found
+    def __str__(self) -> str:
+        """Return path, sentence and section on one line, safe to print."""
+        path = "".join(f"[{describe(step, 60)}]" for step in self.path)
+        text = f"{path}: {self.message}" if path else self.message
+        return f"{text} ({self.section})" if self.section else text
 
 
 def is_our_section(section: str | None) -> bool:
@@ -206,25 +180,11 @@ def is_our_section(section: str | None) -> bool:
     return section is not None and re.match(r"\d+\.\d+ section ", section) is not None
 
 
-def without_our_section(problem: Any) -> Any:
+def without_our_section(problem: Problem) -> Problem:
     """Return a problem of a file of another format: it cites no section of our specification."""
     if not is_our_section(problem.section):
         return problem
-    return dataclasses.replace(problem, section=None)
-
-
-def near_names(name: str, names: Iterable[str]) -> tuple[list[str], int]:
-    """Return the names most like one that is not there, and how many names there are."""
-    import difflib  # seldom needed
-
-    # The comparison is quadratic in lengths: a stranger's file may have very long names.
-    every = list(names)
-    short = [key for key in every if len(key) <= 256][:2000]
-    near = difflib.get_close_matches(name[:256], short, n=3)
-    if not near:  # the last part alone, or in other case
-        folded = name.casefold()
-        near = [key for key in short if folded and folded in key.casefold()][:3]
-    return near, len(every)
+    return problem._replace(section=None)
 
 
 class ZTensorError(Exception):
@@ -287,7 +247,7 @@ class ZTensorError(Exception):
     ) -> Self:
         """Fill in the place where it is still unknown, and return the same error.
 
-        A room raises with what it knows; the reader and the writer add the rest at their edge.
+        A parser raises with what it knows; the reader and the writer add the rest at their edge.
         """
         self.file = self.file if self.file is not None else file
         self.object_name = self.object_name if self.object_name is not None else object_name
@@ -306,7 +266,7 @@ class ZTensorError(Exception):
 
     def told(self) -> str:
         """Return the same without what only code can do."""
-        place = [] if self.file is None else [_printable(self.file)]
+        place = [] if self.file is None else [printable(self.file)]
         if self.object_name is not None:
             place.append(f"object {describe(self.object_name)}")
         if self.component is not None:
@@ -335,10 +295,6 @@ def _restore(kind: type[ZTensorError], args: tuple[Any, ...]) -> ZTensorError:
     error = kind.__new__(kind)
     error.args = args
     return error
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 # --- The bytes break the specification ------------------------------------------------------

@@ -12,7 +12,6 @@ exception of the caller's own code, a bug.
 from __future__ import annotations
 
 import struct
-import traceback
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError, describe
@@ -68,6 +67,8 @@ def error_of(error: BaseException, what: str) -> ZTensorError | None:
         deep.hint = "read it where fewer calls are open, or raise sys.setrecursionlimit"
         return deep
     if isinstance(error, MemoryError):
+        import traceback  # which takes a millisecond to load
+
         traceback.clear_frames(error.__traceback__)  # gives back what they had allocated
         message = f"{what} needs more memory than there is"
         return LimitError(message, reason=Reason.LIMIT_MEMORY, found=describe(str(error)))

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self, cast, overload
 
 import numpy as np
 
-from ztensor.arguments import require_choice
+from ztensor import Tensor
+from ztensor import open as open_files
 from ztensor.errors import describe
-from ztensor.interactive import Shown
+from ztensor.ext import Shown, require_choice
 from ztensor.io.frameworks import adapter, device_of, framework_of, read_values
-from ztensor.io.opening import open as open_files
 from ztensor.io.reading.loading import load_all, load_files
-from ztensor.io.tensor import Tensor
 from ztensor.options import OpenOptions, require_options
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
+    from ztensor.ext import Array
     from ztensor.io.reading.slices import TensorSlice
-    from ztensor.spec.layout.base import Array
     from ztensor.typing import (
         Index,
         JaxArray,

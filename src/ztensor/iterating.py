@@ -10,24 +10,24 @@ import collections
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Tensor
+from ztensor import open as open_files
 from ztensor.errors import UsageError
+from ztensor.ext import thread_count
 from ztensor.io.frameworks import adapter, device_of, framework_of
-from ztensor.io.opening import open as open_files
 from ztensor.io.reading.names import keeps
 from ztensor.io.shards.naming import parse_size
-from ztensor.io.tensor import Tensor
 from ztensor.options import OpenOptions, require_options
 from ztensor.spec.layout import known_length
 from ztensor.threads.pool import Crew
-from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
     from typing import Unpack
 
-    from ztensor.io.opening import Reader
-    from ztensor.io.reading.file import FileObjects
+    from ztensor import Reader
+    from ztensor.ext import FileObjects
     from ztensor.typing import JaxDevice, Openable, TorchDevice
 
     Make = Callable[[Any], Any]

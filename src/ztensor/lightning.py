@@ -26,10 +26,11 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.contents import may_be_of_ours, open_file
-from ztensor.io.source.paths import make_folder, path_text
+from ztensor.ext import open_file, path_text, remove_object
+from ztensor.io.contents import may_be_of_ours
+from ztensor.io.source.paths import make_folder
 from ztensor.io.source.reference import with_storage
-from ztensor.io.source.removal import remove_file, remove_object
+from ztensor.io.source.removal import remove_file
 from ztensor.io.source.table import remote_of
 from ztensor.options import WriteOptions, require_options
 from ztensor.training.states import save_encoded
@@ -40,8 +41,8 @@ from ztensor.training.tree.stored import split_tree
 if TYPE_CHECKING:
     from typing import BinaryIO, Unpack
 
-    from ztensor.io.source.reference import Remote
-    from ztensor.io.source.sink import Durable
+    from ztensor import Remote
+    from ztensor.ext import Durable
     from ztensor.typing import Path, Storage
 
     Module = TypeVar("Module")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.arguments import require_kind
 from ztensor.errors import LimitError, Reason, describe
@@ -17,8 +16,7 @@ MIB = 1 << 20
 GIB = 1 << 30
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(NamedTuple):
     """Caps on what a file may ask for. Pass a changed one as `open(..., limits=...)`.
 
     Attributes:

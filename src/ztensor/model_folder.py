@@ -12,6 +12,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor import open as open_files
 from ztensor.errors import (
     FormatError,
     LimitError,
@@ -20,22 +21,18 @@ from ztensor.errors import (
     SourceNotFoundError,
     describe,
 )
-from ztensor.io.opening import open as open_files
+from ztensor.ext import is_remote, path_text, read_bytes, source_of
 from ztensor.io.shards.naming import INDEX_SUFFIX
-from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.folders import folder_of, there
-from ztensor.io.source.paths import path_text
 from ztensor.io.source.reference import path_of_file_url, remote_of, with_storage
-from ztensor.io.source.table import is_remote, source_of
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.io.opening import Reader
-    from ztensor.io.source.reference import Remote
+    from ztensor import Reader, Remote
     from ztensor.typing import Openable
 
 # What describes a model has kilobytes; a tokenizer's file, which is not read here, has megabytes.

@@ -1,52 +1,101 @@
-"""A table of names and what they stand for, each imported when it is first asked for."""
+"""A table of names and what they stand for, each imported when it is first asked for.
+
+Our own names are lines of the table. Other distributions add names by an entry point in the table's
+group. Reading what is installed takes about 20 ms, so it is read for a name that no line has.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from ztensor.errors import Reason, UnsupportedError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from importlib.metadata import EntryPoint
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
+_Other = TypeVar("_Other")
 
 
 class Registry(MutableMapping[_Key, _Value]):
     """A mapping whose values are imported when they are first used.
 
-    Asking whether a name is in the table imports nothing, unless it is in a family.
+    Asking whether a line is in the table imports nothing, unless its name is in a family. A plugin
+    is the entry point of exactly the name that is asked for. One that is broken counts as absent to
+    `in` and `get`; `table[name]` says what is wrong with it.
+
+    Iterating gives the lines, and the plugins that were used; `installed` gives all plugins.
 
     Args:
-        lines: by name, the place of its value: `"package.module:attribute"`.
+        lines: by name, the value, or its place: `"package.module:attribute"`.
         families: by the beginning of names, the place of a dict that has all names so begun.
+        group: the group of entry points of plugins, such as `ztensor.encodings`.
+        kind: the class of all values; what a plugin gives is held to it.
+
+    Attributes:
+        lines: the names of the table's own lines.
     """
 
     def __init__(
-        self, lines: Mapping[_Key, str], families: Mapping[str, str] | None = None
+        self,
+        lines: Mapping[_Key, _Value | str],
+        families: Mapping[str, str] | None = None,
+        *,
+        group: str = "",
+        kind: Any = object,
     ) -> None:
-        self._values: dict[_Key, _Value | str] = dict(lines)
+        self.lines = tuple(lines)
+        self._values: dict[Any, _Value | str] = dict(lines)
         self._families = dict(families or {})
+        self._group = group
+        self._kind = kind
+        self._broken: dict[str, BaseException] = {}
 
     def __getitem__(self, key: _Key) -> _Value:
         """Return the value of a name.
 
         Raises:
-            KeyError: the table has no such name.
+            KeyError: neither the table nor a plugin has the name.
+            UnsupportedError: the plugin that has it is broken.
         """
         if self._families:
             self._load_family(key)
-        value = self._values[key]
-        if isinstance(value, str):
+        value = self._values.get(key, self._values)  # a value may be None
+        if value is self._values:
+            value = self._values[key] = self._plugin(key)
+        elif isinstance(value, str):
             value = self._values[key] = _attribute(value)
-        return value
+        return value  # type: ignore[return-value]
+
+    @overload
+    def get(self, key: _Key, default: None = None, /) -> _Value | None: ...
+    @overload
+    def get(self, key: _Key, default: _Value | _Other, /) -> _Value | _Other: ...
+    def get(self, key: _Key, default: _Value | _Other | None = None, /) -> _Value | _Other | None:
+        """Return the value of a name; the default if there is none, or its plugin is broken."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+        except UnsupportedError as error:
+            if error.reason is not Reason.BROKEN_PLUGIN:
+                raise
+            return default
 
     def __contains__(self, key: object) -> bool:
-        """Return whether the table has a name."""
+        """Return whether a name has a value; a plugin is loaded to tell."""
         if self._families:
             self._load_family(key)
-        return key in self._values
+        return key in self._values or self.get(key, self) is not self  # type: ignore[arg-type]
+
+    def own(self, key: _Key) -> _Value | None:
+        """Return the value of a name that the table has, or None; no plugin is looked for."""
+        return self[key] if key in self._values else None
 
     def __setitem__(self, key: _Key, value: _Value) -> None:
         """Add a name, or give it another value."""
@@ -57,19 +106,90 @@ class Registry(MutableMapping[_Key, _Value]):
         del self._values[key]
 
     def __iter__(self) -> Iterator[_Key]:
-        """Iterate over all names; families are loaded for them."""
+        """Iterate over the names of the table; families are loaded for them, plugins are not."""
         for start in list(self._families):
             self._load_family(start)
-        return iter(self._values)
+        return iter(list(self._values))
 
     def __len__(self) -> int:
-        """Return how many names there are."""
+        """Return how many names the table has."""
         return sum(1 for _ in self)
+
+    def installed(self) -> list[str]:
+        """Return the names that only plugins have; none of them is loaded."""
+        return [name for name in _installed(self._group) if name not in self._values]
+
+    def usable(self, *, plugins: bool = True) -> Iterator[tuple[_Key, _Value]]:
+        """Yield names and values, those of plugins last, without broken plugins.
+
+        A line whose package is not there, as beside the core alone, is left out, too.
+
+        Args:
+            plugins: False yields lines only.
+        """
+        every: list[Any] = [*self, *self.installed()] if plugins else [*self.lines]
+        for name in every:
+            try:
+                value = self.get(name)
+            except ModuleNotFoundError:
+                continue
+            if value is not None:
+                yield name, value
 
     def _load_family(self, key: object) -> None:
         if isinstance(key, str):
             for start in [one for one in self._families if key.startswith(one)]:
                 self._values.update(_attribute(self._families.pop(start)))
+
+    def _plugin(self, name: Any) -> _Value:
+        """Return what the entry point of a name gives."""
+        entry = _installed(self._group).get(name) if self._group else None
+        if entry is None:
+            raise KeyError(name)
+        if name not in self._broken:
+            try:
+                value = entry.load()
+                _require(value, self._kind, name)
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a stranger's does
+                self._broken[name] = error
+            else:
+                return value  # type: ignore[no-any-return]
+        cause = self._broken[name]
+        distribution = entry.dist.name if entry.dist is not None else "unknown"
+        broken = UnsupportedError(
+            f"the plugin {describe(name)} of {self._group}, from the distribution "
+            f"{describe(distribution)}, is broken: {type(cause).__name__}: {cause}",
+            reason=Reason.BROKEN_PLUGIN,
+        )
+        broken.hint = "update or uninstall that distribution"
+        raise broken from cause
+
+
+def _require(value: Any, kind: Any, name: str) -> None:
+    """Raise where a plugin gives something else than its group and its name say."""
+    if not isinstance(value, kind):
+        raise TypeError(f"it gives {describe(value)}, not a {kind.__name__}")
+    own = getattr(value, "name", name)
+    if own != name:
+        raise ValueError(f"it calls itself {describe(own)}")
+
+
+@functools.cache
+def _installed(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of a group; of several with one name the first on the path."""
+    from importlib.metadata import entry_points
+
+    try:
+        entries = list(entry_points(group=group))
+    except Exception as error:  # noqa: BLE001  # some distribution has metadata of no form
+        import logging
+
+        logging.getLogger("ztensor").warning("installed plugins cannot be listed: %s", error)
+        return {}
+    found: dict[str, EntryPoint] = {}
+    for entry in entries:
+        found.setdefault(entry.name, entry)
+    return found
 
 
 def _attribute(place: str) -> Any:

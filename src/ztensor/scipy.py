@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Tensor
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -13,16 +14,13 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.ext import STORAGE_TYPES, View, spell
 from ztensor.formats.npz import scipy_layouts as scipy_sparse
-from ztensor.io.tensor import Tensor
-from ztensor.spec.layout import View
-from ztensor.spec.layout.elements import spell
-from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 # float16 is missing there; what ml_dtypes adds may look like a float and is not known either.
 _SCIPY_TYPES = frozenset(

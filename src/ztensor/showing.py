@@ -1,29 +1,98 @@
-"""How results and texts of files show themselves: in a few lines, and plainly seen."""
+"""How values, names and counts read in messages and in what results show of themselves."""
 
 from __future__ import annotations
 
-import unicodedata
-from typing import TYPE_CHECKING
-
-from ztensor.errors import describe
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 _NAMED = 3
-_NAME_CHARACTERS = 500
 
-# Printable by Unicode's word, and yet nothing is seen: fillers, joiners, variation selectors. The
-# control, format, surrogate, private and unassigned characters, C0, C1, bidi and zero-width ones
-# among them, are not printable to begin with; nor is any space but U+0020.
-_INVISIBLE = frozenset(
-    (
-        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800),
-        *(0x3164, 0xFFA0, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
-    )
-)
-# Scripts need up to about three marks on a letter; towers of them climb over other lines.
-_MARKS = 4
+
+def describe(value: object, limit: int = 80) -> str:
+    """Return `repr(value)` made safe to print: ASCII escapes only, at most `limit` characters.
+
+    Bytes are shown by their first sixteen, since a message is read, not parsed.
+    """
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        head = bytes(value[:16])
+        return f"{head!r}{'...' if len(value) > len(head) else ''}"
+    if isinstance(value, str):
+        value = value if len(value) <= limit else value[:limit] + "..."
+        return ascii(value)
+    if isinstance(value, int) and value.bit_length() > 256:  # str() of a huge int is quadratic
+        return f"an integer of {value.bit_length()} bits"
+    if isinstance(value, (list, tuple, dict)):  # its whole text may take ten times what it takes
+        value = _first_of(value, limit)
+    text = ascii(value)
+    text = text if len(text) <= limit else text[:limit] + "..."
+    return printable(text)  # the repr of a stranger's class may have more than one line
+
+
+def _first_of(value: Any, count: int, depth: int = 6) -> Any:
+    """Return a list, tuple or dict cut to what its text begins with, and all in it."""
+    if isinstance(value, str):
+        return value if len(value) <= count else value[:count]
+    if isinstance(value, (bytes, bytearray)):
+        return value if len(value) <= count else value[:count]
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    if type(value) is dict:
+        if not depth:
+            return {}
+        some = list(islice(value.items(), count))
+        return {_first_of(k, count): _first_of(v, count, depth - 1) for k, v in some}
+    if type(value) in (list, tuple):
+        some = [_first_of(one, count, depth - 1) for one in value[:count]] if depth else []
+        return type(value)(some)
+    return value
+
+
+def printable(text: str) -> str:
+    """Return text with an escape for each character that is not printable."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://)([^/?#]*@)?([^?]*)(\?.*)?", re.DOTALL)
+
+
+def without_secrets(name: str) -> str:
+    """Return a file's name, of a URL without its user, its password and what signs it."""
+    for secret in secrets_of(name):
+        name = name.replace(secret, "", 1)
+    return name
+
+
+def secrets_of(name: str) -> list[str]:
+    """Return what is never shown of a URL: `user:password@`, and a query, which may sign it."""
+    parts = _URL.fullmatch(name) if "://" in name else None
+    if parts is None:
+        return []
+    scheme, user, _, query = parts.groups()
+    is_http = scheme.lower().startswith("http")
+    found = []
+    if user and (is_http or ":" in user):  # that of abfs://container@account is none
+        found.append(user)
+    if query and (is_http or "=" in query):  # a key may have a question mark
+        found.append(query)
+    return found
+
+
+def near_names(name: str, names: Iterable[str]) -> tuple[list[str], int]:
+    """Return the names most like one that is not there, and how many names there are."""
+    import difflib  # seldom needed
+
+    # The comparison is quadratic in lengths: a stranger's file may have very long names.
+    every = list(names)
+    short = [key for key in every if len(key) <= 256][:2000]
+    near = difflib.get_close_matches(name[:256], short, n=3)
+    if not near:  # the last part alone, or in other case
+        folded = name.casefold()
+        near = [key for key in short if folded and folded in key.casefold()][:3]
+    return near, len(every)
 
 
 def short_repr(kind: str, facts: Iterable[str], ways: str = "") -> str:
@@ -52,75 +121,3 @@ def counted(count: int, noun: str, names: Iterable[object] = (), *, cut: int = 4
     if not first:
         return text
     return f"{text} ({', '.join(first)}{', ...' if count > len(first) else ''})"
-
-
-def visible(text: str) -> str:
-    r"""Return text with everything that is not plainly seen as `\x..`, `\u....` or `\U........`.
-
-    Everything printed goes through here: names, attributes, type words, file names and messages.
-
-    >>> print(visible("a\x1b[31m\n\u202eb"))
-    a\x1b[31m\x0a\u202eb
-    """
-    if text.isascii():
-        return text if text.isprintable() else "".join(map(_visible_character, text))
-    shown = []
-    marks = _MARKS  # as if many came before: a mark in front would sit on what is not ours
-    for character in text:
-        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
-        escape = marks > _MARKS or ord(character) in _INVISIBLE
-        shown.append(_escape(character) if escape else _visible_character(character))
-    return "".join(shown)
-
-
-def _visible_character(character: str) -> str:
-    return character if character.isprintable() else _escape(character)
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else (f"\\U{code:08x}")
-    )
-
-
-def shown_name(name: str, most: int = _NAME_CHARACTERS) -> str:
-    """Return a name as `visible` does; a long one is cut in the middle, and tells its length.
-
-    Args:
-        name: whatever it is.
-        most: characters of it that are shown.
-    """
-    if len(name) <= most:
-        return visible(name)
-    half = most // 2
-    return f"{visible(name[:half])}...({len(name):,} characters)...{visible(name[-half:])}"
-
-
-def size_text(nbytes: int) -> str:
-    """Return a number of bytes for people, in powers of 1000 as disks and networks count.
-
-    >>> size_text(999), size_text(77_194_752)
-    ('999 B', '77.2 MB')
-    """
-    if nbytes >= 1 << 64:  # no file has them: a shape claims so
-        return "over 18 EB"
-    if nbytes < 1000:
-        return f"{nbytes} B"
-    amount = nbytes / 1000
-    units = iter(("kB", "MB", "GB", "TB", "PB", "EB"))
-    unit = next(units)
-    while amount >= 999.95:  # would be rounded to 1000.0
-        amount, unit = amount / 1000, next(units)
-    return f"{amount:.1f} {unit}"
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """Return a shape for people; of more than eight dimensions the first six."""
-    if len(shape) > 8:
-        return f"[{', '.join(map(str, shape[:6]))}, ... {len(shape)} dimensions]"
-    return f"[{', '.join(map(str, shape))}]"

@@ -22,7 +22,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.io.source.paths import path_text
+from ztensor.ext import path_text
 from ztensor.torch import save_file
 from ztensor.training.checkpoints import CheckpointManager
 from ztensor.training.torch_randomness import random_state

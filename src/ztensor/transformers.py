@@ -23,8 +23,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.source.paths import make_folder, path_text
-from ztensor.io.source.table import is_remote
+from ztensor.ext import is_remote, path_text
+from ztensor.io.source.paths import make_folder
 from ztensor.model_folder import ModelFolder
 from ztensor.options import ModelOptions, require_options
 from ztensor.torch import save_file
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Unpack
 
-    from ztensor.io.opening import Reader
+    from ztensor import Reader
     from ztensor.typing import Path, Storage, TorchTensor
 
 __all__ = ["from_pretrained", "save_pretrained"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import ztensor
 from ztensor.errors import ZTensorError
-from ztensor.formats.table import FORMATS
+from ztensor.io.formats import FORMATS
 from ztensor.limits import MIB
 
 for _format in FORMATS.values():  # their code is no part of what is measured

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -180,10 +179,8 @@ def test_a_claim_of_many_chunks_costs_nothing(tmp_path: Path, shape: tuple[int, 
     for name in objects:
         if name.startswith("chunks/"):
             data = objects[name].components["data"]
-            more = dataclasses.replace(data, decoded_length=shape[0])
-            objects[name] = dataclasses.replace(
-                objects[name], shape=shape, components={"data": more}
-            )
+            more = data._replace(decoded_length=shape[0])
+            objects[name] = objects[name]._replace(shape=shape, components={"data": more})
     tracemalloc.start()
     with pytest.raises(ztensor.ZTensorError):
         parse_root(file.with_objects(objects))

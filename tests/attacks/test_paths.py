@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import ztensor
+from ztensor import edit
 from ztensor.errors import ArgumentValueError
-from ztensor.io.edit import repairing, rewrite
+from ztensor.io.edit import repairing
 from ztensor.io.source import beneath
 from ztensor.io.source.beneath import Beneath, open_beneath, parts_of
 from ztensor.numpy import load_file, save, save_file
@@ -262,7 +263,7 @@ TAKING: dict[str, Callable[[Any], object]] = {
     "compact dry": lambda path: ztensor.compact(path, dry_run=True),
     "migrate": ztensor.migrate,
     "split": ztensor.split,
-    "plan split": rewrite.plan_split,
+    "plan split": edit.plan_split,
 }
 # And every one that writes a new file.
 MAKING: dict[str, Callable[[Any, Path], object]] = {

@@ -10,7 +10,7 @@ import numpy as np
 
 import ztensor
 from tests.real.libraries import theirs
-from ztensor.formats.table import written_formats
+from ztensor.io.formats import written_formats
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.spec.model.account import MOST_ENTRIES
 

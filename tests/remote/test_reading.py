@@ -32,7 +32,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
 )
-from ztensor.formats.table import FORMATS, named_as
+from ztensor.io.formats import FORMATS, named_as
 from ztensor.io.source import ahead, pieces
 from ztensor.remote import cache
 from ztensor.remote import source as remote

@@ -24,6 +24,7 @@ from ztensor.errors import (
     NotRepresentableError,
     NotZTensorError,
     ObjectNotFoundError,
+    Problem,
     Reason,
     SourceError,
     SourceNotFoundError,
@@ -35,7 +36,6 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 import ztensor
-from ztensor.formats.table import FORMATS
+from ztensor.io.formats import FORMATS
 from ztensor.testing.promise import refusal_of
 
 pytestmark = pytest.mark.slow

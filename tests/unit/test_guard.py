@@ -16,9 +16,9 @@ import pytest
 import ztensor
 import ztensor.distributed
 import ztensor.numpy
+from ztensor.distributed.place import ROOT
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
 from ztensor.guard import foreign_bytes
-from ztensor.io.shards.naming import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -163,7 +163,7 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
         "ztensor.spec.layout.sparse_csr:SparseCsr.check_object", lambda s: ztensor.open(s.csr),
     ),
     "the format of a file": (
-        "ztensor.formats.table:Format.is_recognised", lambda s: ztensor.open(s.npz),
+        "ztensor.io.formats:Format.is_recognised", lambda s: ztensor.open(s.npz),
     ),
     "another format": (
         "ztensor.formats.npz.projecting:read_entries", lambda s: ztensor.open(s.npz),

@@ -20,7 +20,7 @@ from tests.unit.cli import conftest as command
 from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
 from ztensor.errors import UsageError
-from ztensor.formats.table import FORMATS, Format
+from ztensor.io.formats import FORMATS, Format
 from ztensor.io.source.table import SCHEMES
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.quantizing import quantize
@@ -41,12 +41,12 @@ from ztensor.spec.model.dtype import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ztensor.errors import Problem
     from ztensor.limits import Limits
     from ztensor.spec.encoding import Stored
     from ztensor.spec.layout import View
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import TensorObject
-    from ztensor.spec.model.problem import Problem
 
 run = command.run  # the fixture
 W = np.arange(600, dtype=np.float32).reshape(20, 30)
@@ -142,7 +142,7 @@ def test_a_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.
     save_file({"d": ztensor.Tensor({"values": W[1]}, shape=(30, 30), format="diagonal")}, path)
     with ztensor.open(path) as reader:
         assert np.array_equal(reader.read("d").to_dense(), np.diag(W[1]))
-        with pytest.raises(UsageError):  # those with rows are in io/reading/row_slices.py
+        with pytest.raises(UsageError):  # it says nothing about rows
             reader.get_slice("d")
     assert run("verify", path).code == 0
     found = ls(run, path)
@@ -188,7 +188,7 @@ LINES = '''
 import numpy as np
 
 from ztensor.spec.encoding.base import Encoding
-from ztensor.formats.base import Projection
+from ztensor.io.formats import Projection
 from ztensor.formats.parts import ahead_of, parts_of
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
@@ -418,6 +418,7 @@ def test_the_page_has_each_table() -> None:
         "spec/layout/__init__.py",
         "spec/model/dtype.py",
         "formats/table.py",
+        "io/formats.py",
         "quantization/recipes.py",
         "spec/digest.py",
         "io/frameworks.py",

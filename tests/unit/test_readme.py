@@ -15,6 +15,8 @@ import re
 import runpy
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +90,8 @@ def blocks(page: Path) -> list[tuple[str, str, int]]:
     [
         pytest.param(page, marks=MARKS.get(page.name, ()), id=page.name)
         for page in PAGES
-        if page.name != "cli.md"  # begins anew for each verb: tests/unit/cli/test_page.py runs it
+        # One begins anew for each verb: tests/unit/cli/test_page.py runs it. The other registers.
+        if page.name not in ("cli.md", "extending.md")
     ],
 )
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,6 +114,22 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         if f"]({picture.name})" in page.read_text("utf-8"):
             assert picture.read_bytes() == (page.parent / picture.name).read_bytes()
     shutil.rmtree(tmp_path, ignore_errors=True)  # pytest would keep a model's files for three runs
+
+
+def test_extensions_work_in_a_process_of_their_own(tmp_path: Path) -> None:
+    program = []
+    for _, text, line in blocks(ROOT / "docs" / "extending.md"):
+        if module := re.match(r"# (\w+\.py)\n", text):  # a block that is a file
+            (tmp_path / module[1]).write_text(text, "utf-8")
+        else:
+            program.append(f"# line {line}\n{text}")
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(program), "utf-8")
+    assert len(program) >= 7
+    run = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, check=False, text=True
+    )
+    assert run.returncode == 0, run.stderr
 
 
 def test_links_lead_somewhere() -> None:

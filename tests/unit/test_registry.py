@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
+from ztensor.errors import Reason, UnsupportedError
 from ztensor.registry import Registry
 from ztensor.spec.container import EMITTERS, SCHEMAS
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LAZY = """
 import sys
@@ -74,3 +79,141 @@ def test_names_are_added_and_taken_away() -> None:
     assert dict(table) == {"one": 1}
     del table["one"]
     assert not table
+
+
+# --- Plugins: entry points of other distributions -------------------------------------------------
+
+# No test uses the group of another: what is installed is read once for each.
+ENTRIES = """
+[ztensor.tests.{group}]
+pi = plug_{group}:MORE
+half = plug_{group}:HALF
+text = plug_{group}:TEXT
+gone = plug_{group}:GONE
+torn = plug_{group}_torn:X
+ends = plug_{group}_ends:X
+other = plug_{group}:OTHER
+os:path = plug_{group}:HALF
+"""
+NAMED = "class Named(float):\n    name = 'another'\n"
+
+
+def plugins(folder: Path, group: str) -> Registry[str, float]:
+    """Install a distribution with plugins into a folder, and return a registry of its group."""
+    info = folder / "some_plugins-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some-plugins\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRIES.format(group=group))
+    values = "MORE = 4.0\nHALF = 0.5\nTEXT = 'x'\nOTHER = Named(1)\n"
+    (folder / f"plug_{group}.py").write_text(NAMED + values)
+    (folder / f"plug_{group}_torn.py").write_text("1 / 0\n")
+    (folder / f"plug_{group}_ends.py").write_text("raise SystemExit(3)\n")
+    (folder / f"plug_{group}_trap.py").write_text("X = 1.0\n")
+    return Registry({"pi": "math:pi"}, group=f"ztensor.tests.{group}", kind=float)
+
+
+def test_a_plugin_is_found_by_its_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    table = plugins(tmp_path, "found")
+    assert table.installed() == ["half", "text", "gone", "torn", "ends", "other", "os:path"]
+    assert list(table) == ["pi"]
+    assert "plug_found" not in sys.modules
+    assert table["half"] == 0.5
+    assert table["os:path"] == 0.5  # a name is compared, and no part of it is read
+    assert "half" in table
+    assert list(table) == ["pi", "half", "os:path"]
+
+
+def test_a_line_goes_before_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    table = plugins(tmp_path, "before")
+    assert 3.1 < table["pi"] < 3.2
+    assert "plug_before" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("torn", "ZeroDivisionError: division by zero"),
+        ("ends", "SystemExit: 3"),
+        ("gone", "AttributeError: .*GONE"),
+        ("text", "TypeError: it gives 'x', not a float"),
+        ("other", "ValueError: it calls itself 'another'"),
+    ],
+)
+def test_a_broken_plugin_is_named_with_its_distribution_and_the_cause(
+    name: str, cause: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    table = plugins(tmp_path, f"broken_{name}")
+    for _ in range(2):
+        message = f"plugin '{name}' of ztensor.tests.*distribution 'some-plugins'.*: {cause}"
+        with pytest.raises(UnsupportedError, match=message) as caught:
+            table[name]
+        assert caught.value.reason is Reason.BROKEN_PLUGIN
+        assert name not in table
+        assert table.get(name) is None
+
+
+HOSTILE = [
+    "plug_{}_trap",
+    "plug_{}_trap:X",
+    "plug_{}_trap.X",
+    "os:system",
+    "../plug_{}_trap",
+    "half\0",
+    "half ",
+    " half",
+    "HALF",
+    "hal",
+    "half:HALF",
+    "half\nx = plug_{}_trap:X",
+    "[ztensor.tests.{}]",
+    "__class__",
+    "",
+    "\ud800",
+    "half" * 1_000_000,
+]
+
+
+def test_a_hostile_name_imports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    table = plugins(tmp_path, "hostile")
+    table.installed()
+    before = set(sys.modules)
+    for name in HOSTILE:
+        hostile = name.format("hostile")
+        assert hostile not in table
+        assert table.get(hostile) is None
+        with pytest.raises(KeyError):
+            table[hostile]
+    assert set(sys.modules) == before
+
+
+def test_metadata_of_no_form_hides_plugins_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    table = plugins(tmp_path, "torn_metadata")
+    (tmp_path / "some_plugins-1.0.dist-info" / "entry_points.txt").write_text("[a]\nno value\n")
+    assert "half" not in table
+    assert table.installed() == []
+    assert 3.1 < table["pi"] < 3.2
+    assert "cannot be listed" in caplog.text
+
+
+def test_a_name_of_ours_reads_no_metadata() -> None:
+    text = """
+import sys
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.model.dtype import LOGICAL_TYPES
+from ztensor.io.source.table import SCHEMES
+for table in ENCODINGS, LAYOUTS, LOGICAL_TYPES, SCHEMES:
+    assert all(name in table for name in table)
+    assert all(table.get(name) is not None for name in table)
+assert "importlib.metadata" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", text], check=True)

@@ -8,6 +8,6 @@ of a terminal and their values. `choosing.py` has the patterns, `jobs.py` severa
 `changing.py` the commit and dry runs of verbs that change files, `rewriting.py` and `folders.py`
 what `convert` does and tells. `main.py` lists the verbs.
 
-Nothing else in the library imports this room. A verb imports the library inside its function, so
+Nothing else in the library imports this package. A verb imports the library inside its function, so
 that `ztensor --help` loads no NumPy.
 """

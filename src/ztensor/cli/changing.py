@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator, Mapping
 
+    from ztensor import Reader
     from ztensor.cli.terminal import Progress
     from ztensor.edit import Editor
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.opening import Reader
 
 _VALUE_CHARACTERS = 100  # of an attribute on a terminal
 _MOST_TOLD = 8  # of what a file says beyond its objects
@@ -151,7 +151,7 @@ def require_one_file(path: str) -> None:
 def is_divided_folder(path: str) -> bool:
     """Return whether a path or URL is of a divided checkpoint, or of what is left of one."""
     from ztensor.distributed.cleaning import has_parts
-    from ztensor.io.source.table import is_remote
+    from ztensor.ext import is_remote
 
     return (os.path.isdir(path) or is_remote(path)) and has_parts(path)
 
@@ -209,8 +209,8 @@ def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:
     """Point to `compact` where a good part of the file is of no use any more."""
     if terminal.quiet or size_of(file) < _DEAD_BYTES:
         return
+    from ztensor import Reader
     from ztensor.cli.info import room_of
-    from ztensor.io.opening import Reader
 
     with Reader(file) as reader:
         found = reader.objects.parts()[0]
@@ -288,11 +288,12 @@ def require_target(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.formats.table import FORMATS, named_as
+    from ztensor.ext import FORMATS
+    from ztensor.io.formats import named_as
 
     require_free(path, force=force)
     kind = named_as(path)
-    if kind in FORMATS:
+    if kind not in (None, "zt"):
         error = UsageError("a zTensor file would have another format's name", file=path)
         error.hint = "call it .zt"
         if FORMATS[kind].is_written:

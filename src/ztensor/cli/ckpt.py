@@ -87,7 +87,7 @@ def ckpt(terminal: Terminal, options: Namespace) -> None:
         step 200 is the newest that is right, and stays
     """
     from ztensor import CheckpointManager
-    from ztensor.io.source.table import is_remote
+    from ztensor.ext import is_remote
 
     folder = options.folder
     if not is_remote(folder) and not os.path.isdir(folder):

@@ -18,7 +18,7 @@ from ztensor.cli.options import (
 from ztensor.cli.rewriting import convert_file, convert_several, rewrite
 from ztensor.cli.terminal import Terminal
 from ztensor.errors import UsageError
-from ztensor.formats.table import written_formats
+from ztensor.ext import written_formats
 from ztensor.spec.container import LATEST
 from ztensor.spec.encoding import writable
 from ztensor.spec.encoding.zstd.codec import STRONGEST_LEVEL

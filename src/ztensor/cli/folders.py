@@ -9,7 +9,7 @@ from ztensor.cli.options import new_file
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column
 from ztensor.errors import UsageError
-from ztensor.formats.table import format_by_suffix
+from ztensor.io.formats import format_by_suffix
 
 if TYPE_CHECKING:
     from argparse import Namespace

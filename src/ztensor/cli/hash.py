@@ -223,7 +223,7 @@ def _read(listing: str) -> Sequence[tuple[str, str]]:
         FormatError: a line is none of the list's form, or there is none.
         SourceError: it cannot be read.
     """
-    from ztensor.io.source.paths import path_text
+    from ztensor.ext import path_text
 
     try:
         with open(path_text(listing), "rb") as lines:

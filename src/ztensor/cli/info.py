@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ztensor.io.opening import Reader
-    from ztensor.io.reading.file import FileObjects
+    from ztensor import Reader
+    from ztensor.ext import FileObjects
     from ztensor.spec.container.framing import Frame
 
 OPTIONS = (FILE,)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Sequence
 
+    from ztensor import Reader
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.opening import Reader
 
 OPTIONS = (
     FILES,

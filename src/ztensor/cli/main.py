@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.cli.exits import ExitCode
 from ztensor.errors import near_names
-from ztensor.formats.table import read_suffixes
 from ztensor.installation import mixture
+from ztensor.io.formats import read_suffixes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

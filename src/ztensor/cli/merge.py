@@ -117,8 +117,8 @@ def _look(
     terminal: Terminal, output: str, inputs: Sequence[str], options: Namespace
 ) -> tuple[list[int], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return how many objects come from each file, which names several have, and what is left."""
+    from ztensor import open as open_any
     from ztensor.edit import names_in
-    from ztensor.io.opening import open as open_any
 
     holders: dict[str, list[str]] = {}
     counts = []

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
+    from ztensor import Reader
     from ztensor.insight.analysis.statistics import TensorStats
-    from ztensor.io.opening import Reader
 
 OPTIONS = (
     FILE,

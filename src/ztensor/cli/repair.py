@@ -150,7 +150,7 @@ def _repair_root(terminal: Terminal, options: Namespace) -> None:
 
 def _opens(file: str) -> bool:
     """Return whether the file can be read as it is, whatever lies behind its last state."""
-    from ztensor.io.opening import Reader
+    from ztensor import Reader
 
     try:
         Reader(file).close()

@@ -14,7 +14,7 @@ from ztensor.errors import UsageError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ztensor.io.opening import Reader
+    from ztensor import Reader
 
 OPTIONS = (
     CHANGED_FILE,

@@ -13,8 +13,8 @@ from ztensor.cli.spelling import count_text, named_text, size_text
 from ztensor.cli.terminal import Column
 from ztensor.cli.verb import STDIN, error_as_json, in_order, open_file
 from ztensor.errors import SourceError, UsageError, ZTensorError, describe
+from ztensor.insight.text import visible
 from ztensor.io.source.removal import remove_file, stamp_of
-from ztensor.showing import visible
 
 if TYPE_CHECKING:
     from argparse import Namespace

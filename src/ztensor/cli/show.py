@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Mapping
 
+    from ztensor import Reader
     from ztensor.cli.terminal import Progress
-    from ztensor.io.opening import Reader
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 OPTIONS = (
     FILE,
@@ -178,13 +178,12 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         UnsupportedError: an encoding is unknown here.
         LimitError: a safety cap is exceeded.
     """
+    from ztensor.ext import LAYOUTS, element_count
     from ztensor.insight.analysis.streaming import (
         component_blocks,
         dequantized_blocks,
         is_quantized,
     )
-    from ztensor.spec.layout import LAYOUTS
-    from ztensor.spec.model.dtype import element_count
 
     file = reader.objects.part(name)
     found = file.object(name)

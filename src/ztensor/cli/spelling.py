@@ -7,9 +7,10 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from ztensor.showing import counted, visible
-from ztensor.showing import shape_text as shape_text
-from ztensor.showing import size_text as size_text
+from ztensor.ext import counted
+from ztensor.insight.text import shape_text as shape_text
+from ztensor.insight.text import size_text as size_text
+from ztensor.insight.text import visible
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from ztensor.cli.exits import ExitCode, code_of
 from ztensor.cli.spelling import cut
 from ztensor.errors import ZTensorError, secrets_of, without_secrets
+from ztensor.ext import counted
+from ztensor.insight.text import visible
 from ztensor.remote.requested import requests_made
-from ztensor.showing import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

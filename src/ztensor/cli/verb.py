@@ -17,8 +17,8 @@ from ztensor.errors import ManifestError, SourceError, ZTensorError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ztensor import Reader
     from ztensor.cli.parsing import Command
-    from ztensor.io.opening import Reader
 
 STDIN = "-"
 

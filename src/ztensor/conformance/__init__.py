@@ -16,7 +16,7 @@ code alone whether it takes the file. `docs/conformance.md` has the protocol.
 | `reader.py` | our own reader, in the words of the protocol: `python -m ztensor.conformance FILE` |
 | `running.py` | every file of a corpus, one after another or several at a time |
 
-Read them in this order. Nothing else in the library imports this room, but the command.
+Read them in this order. Nothing else in the library imports this package, but the command.
 """
 
 from ztensor.conformance.answer import Answer, Ended

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.conformance.answer import Answer, Ended
 from ztensor.errors import describe
-from ztensor.showing import counted
+from ztensor.ext import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import open as open_file
 from ztensor.conformance.answer import ACCEPTED_CODE, REFUSED_CODE, Answer, Ended
 from ztensor.errors import ZTensorError
-from ztensor.io.opening import open as open_file
+from ztensor.ext import ALGORITHMS
 from ztensor.limits import Limits
-from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.layout.elements import stored_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.io.opening import Reader
-    from ztensor.spec.layout.base import Array
+    from ztensor import Reader
+    from ztensor.ext import Array
 
 # Of quantized objects the corpora know the parts alone: programs round their elements differently.
 _DENSE = frozenset({"dense", "sparse_csr", "sparse_coo"})

@@ -14,8 +14,7 @@ from ztensor.conformance.asking import ask
 from ztensor.conformance.judging import Outcome, Verdict, judge
 from ztensor.conformance.reader import read_file
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, SourceError, describe
-from ztensor.io.source.paths import path_text
-from ztensor.threads.pool import Pool
+from ztensor.ext import Pool, path_text
 
 if TYPE_CHECKING:
     from ztensor.typing import Path

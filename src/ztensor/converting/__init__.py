@@ -1,10 +1,11 @@
 """Anything readable to anything writable: other formats, other versions, other encodings.
 
 `conversion.py` makes a new file (`convert`), `folders.py` a new folder of a model
-(`convert_folder`); `migration.py` rewrites a zTensor file (`migrate`), in
-its place or beside it, and lets the result take that place only once it was read back and compared.
-Both go through one temporary that replaces the target as a whole. Bytes are copied as they are
-stored wherever that is possible, piece by piece wherever it is not.
+(`convert_folder`), `splitting.py` shards of limited size (`split`), of which `planning.py` says
+what is in each and `dividing.py` writes the ones of 2.1; `migration.py` rewrites a zTensor file
+(`migrate`), in its place or beside it, and lets the result take that place only once it was read
+back and compared. A file goes through one temporary that replaces the target as a whole. Bytes are
+copied as they are stored wherever that is possible, piece by piece wherever it is not.
 
 Read `asking.py` (what a caller may ask for), `source.py` and `target.py` (what is read and what is
 written to), `versions.py` and `losses.py` (what the new file can say, and what it cannot),
@@ -18,3 +19,4 @@ from ztensor.converting.folders import convert_folder as convert_folder
 from ztensor.converting.migration import migrate as migrate
 from ztensor.converting.report import ConversionReport as ConversionReport
 from ztensor.converting.report import Loss as Loss
+from ztensor.converting.splitting import split as split

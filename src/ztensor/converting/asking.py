@@ -6,11 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.formats.table import format_by_suffix, require_written, written_formats
+from ztensor.ext import counted, written_formats
+from ztensor.io.formats import format_by_suffix, require_written
 from ztensor.io.reading.names import keeps
 from ztensor.io.writing.blob import compression_of
 from ztensor.io.writing.frames import require_chunk_rows
-from ztensor.showing import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

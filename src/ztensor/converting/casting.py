@@ -9,6 +9,7 @@ exports, divides and compares objects works on them without knowing.
 from __future__ import annotations
 
 import dataclasses
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,31 +22,31 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.ext import (
+    STORAGE_TYPES,
+    Component,
+    Encoding,
+    TensorObject,
+    View,
+    element_count,
+    numpy_dtype,
+    slice_of,
+    spell,
+    typed_array,
+)
 from ztensor.io.opening import reader_over
-from ztensor.io.reading.row_slices import slice_of
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
-from ztensor.spec.encoding.base import Encoding
-from ztensor.spec.layout import View, known_length
-from ztensor.spec.layout.elements import (
-    numpy_dtype,
-    spell,
-    storage_dtype,
-    typed_array,
-    whole_elements,
-)
-from ztensor.spec.model.dtype import STORAGE_TYPES, element_count
-from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.layout import known_length
+from ztensor.spec.layout.elements import storage_dtype, whole_elements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from ztensor.io.opening import Reader
-    from ztensor.io.reading.file import FileObjects
+    from ztensor import Reader
+    from ztensor.ext import Array, FileObjects, Stored
     from ztensor.limits import Limits
-    from ztensor.spec.encoding.base import Stored
-    from ztensor.spec.layout.base import Array
 
 TARGETS = ("float32", "float16", "bfloat16")
 # Narrower ones are left alone: they are parts of a quantization, whose scales lie elsewhere.
@@ -132,13 +133,14 @@ class Casts:
 
     def _over(self, file: FileObjects, names: Iterable[str]) -> FileObjects:
         objects = {name: file.object(name) for name in file.names}
-        encodings = dict(file.encodings)
+        casts: dict[str, Encoding] = {}
         for name in names:
             found = self._cast(file, name, objects[name])
             if found is not None:
                 role, attributes, cast = found
-                encodings[cast.name] = cast
+                casts[cast.name] = cast
                 objects[name] = _changed(objects[name], role, attributes, cast)
+        encodings = ChainMap(casts, file.encodings)  # type: ignore[arg-type]  # the first is written
         return file.with_objects(objects, encodings)
 
     def _cast(
@@ -156,7 +158,7 @@ class Casts:
             width = storage_dtype(component).itemsize
             count = None if known is None else known // width
             pieces = _plain(file, name, role, component)
-            key = dataclasses.replace(component, digest=None, extra=None)
+            key = component._replace(digest=None, extra=None)
             cast = self._new((file, key, count), file, name, self._dtype, pieces, [component])
             cast.take_source(source, count)
             self._done.append((name, str(source), cast))
@@ -177,7 +179,7 @@ class Casts:
             return None
         target = np.dtype(np.float32) if self._dtype is None else self._dtype
         parts = list(tensor_object.components.values())
-        same = [dataclasses.replace(part, digest=None, extra=None) for part in parts]
+        same = [part._replace(digest=None, extra=None) for part in parts]
         own = (file, tensor_object.format, tensor_object.shape, str(attributes), *same)
         cast = self._new(own, file, name, target, pieces, parts)
         cast.take_source("float32", element_count(tensor_object.shape))
@@ -216,7 +218,7 @@ def _changed(
     )
     if tensor_object.format in _ROLES:
         components = {**tensor_object.components, role: component}
-        return dataclasses.replace(tensor_object, components=components)
+        return tensor_object._replace(components=components)
     return TensorObject(
         tensor_object.shape, "dense", {"data": component}, attributes, extra=tensor_object.extra
     )
@@ -237,7 +239,7 @@ def _float_of(component: Component) -> str | None:
 def _plain(
     file: FileObjects, name: str, role: str, component: Component
 ) -> Callable[[], Iterator[Array]]:
-    read = dataclasses.replace(component, byte_order="little", encoding="raw")
+    read = component._replace(byte_order="little", encoding="raw")
 
     def pieces() -> Iterator[Array]:
         for chunk in whole_elements(read, file.decoded_chunks(name, role)):

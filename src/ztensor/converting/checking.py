@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
+from ztensor.ext import counted
 from ztensor.insight.analysis.identity import tensor_hashes
-from ztensor.io.opening import Reader
-from ztensor.showing import counted
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
 
     Progress = Callable[[int, int], None]
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from ztensor.converting.asking import format_of, matching, require_compressed, require_divided
 from ztensor.converting.casting import Casts, cast_target
 from ztensor.converting.files import write_file, write_set
+from ztensor.converting.planning import plan_objects
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
+from ztensor.ext import Place, path_text
 from ztensor.io.shards.naming import parse_size, shard_paths
-from ztensor.io.shards.planning import plan_objects
 from ztensor.io.shards.saving import place_of_whole, remove_shards, shards_there
-from ztensor.io.source.paths import path_text
-from ztensor.io.source.sink import Place
 from ztensor.io.source.table import remote_of
 from ztensor.io.source.targets import require_free
 from ztensor.options import ConvertOptions, require_options
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
     from ztensor.options import RewriteOptions
     from ztensor.typing import Path, Readable
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Reader, Writer
 from ztensor.converting.checking import require_equal
 from ztensor.converting.losses import require_lossless, require_some
 from ztensor.converting.report import Loss
@@ -11,23 +12,19 @@ from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
-from ztensor.formats.parsing import exporter
-from ztensor.io.opening import Reader
+from ztensor.ext import FORMATS, FileSink, Place
 from ztensor.io.reading.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shifted
-from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
-from ztensor.io.writing.writer import Writer
 from ztensor.spec.container import emitter_of
-from ztensor.spec.encoding import ENCODINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
+    from ztensor.ext import FileObjects
     from ztensor.remote.upload import RemoteSink
     from ztensor.spec.model.rules import Form
 
@@ -76,12 +73,16 @@ def write_one(
         else:
             if how.strict:  # before the work: what is lost already
                 require_lossless(lost, target)
-            count = exporter(kind).export(
-                reader,
-                sink,
-                lose=lambda name, sentence: lost.append(Loss(name, sentence)),
-                progress=lambda done, whole: written(done * stored // max(whole, 1)),
-                threads=how.threads,
+            count = (
+                FORMATS[kind]
+                .loaded()
+                .export(
+                    reader,
+                    sink,
+                    lose=lambda name, sentence: lost.append(Loss(name, sentence)),
+                    progress=lambda done, whole: written(done * stored // max(whole, 1)),
+                    threads=how.threads,
+                )
             )
             if how.strict:
                 require_lossless(lost, target)
@@ -184,7 +185,7 @@ def _decoded(
             continue
         for role, component in file.object(name).components.items():
             place = file, component.offset, component.length
-            if component.encoding not in ENCODINGS or place not in seen:
+            if not file.fetching.is_common(component.encoding) or place not in seen:
                 seen.add(place)
                 yield file, name, role
 

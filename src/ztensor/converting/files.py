@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Reader
 from ztensor.converting.checking import require_sums
 from ztensor.converting.copying import work_of, write_one
 from ztensor.converting.losses import lost_of_file, require_some, unrepresented
@@ -13,12 +14,10 @@ from ztensor.converting.report import ConversionReport, Loss
 from ztensor.converting.source import part_of
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
-from ztensor.io.opening import Reader
+from ztensor.ext import Place, path_text
 from ztensor.io.reading.sums import unchecked_names
 from ztensor.io.shards.naming import index_path, shard_paths, shifted
 from ztensor.io.shards.saving import ShardSet, sha256_of
-from ztensor.io.source.paths import path_text
-from ztensor.io.source.sink import Place
 from ztensor.io.source.table import remote_of
 from ztensor.remote.shards import RemoteShardSet
 

@@ -9,6 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from ztensor import open as open_files
 from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_file
 from ztensor.converting.target import How
@@ -22,18 +23,13 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.io.opening import open as open_files
+from ztensor.ext import FileSink, Place, counted, is_remote, path_text, read_bytes, short_repr
 from ztensor.io.shards.index import parse_index, read_data, read_index
 from ztensor.io.shards.naming import SHARD, is_index
-from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import Beneath, cache_of
-from ztensor.io.source.paths import path_text
-from ztensor.io.source.sink import FileSink, Place
-from ztensor.io.source.table import is_remote
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model_folder import require_plain
 from ztensor.remote.whole_folder import WholeFolder, require_place
-from ztensor.showing import counted, short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

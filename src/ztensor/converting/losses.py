@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, describe
-from ztensor.io.opening import Reader
-from ztensor.showing import counted
+from ztensor.ext import counted
 from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
 from ztensor.spec.model.account import UNREAD
 from ztensor.spec.model.manifest import CheckedObjects
@@ -16,7 +16,7 @@ from ztensor.spec.model.manifest import CheckedObjects
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized
 
-    from ztensor.spec.model.account import Unrepresented
+    from ztensor.ext import Unrepresented
 
 
 def unrepresented(reader: Reader) -> list[Unrepresented]:

@@ -7,19 +7,18 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
+from ztensor import open as open_file
 from ztensor.converting.asking import require_compressed
 from ztensor.converting.files import write_file
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import is_same
 from ztensor.converting.target import How
-from ztensor.converting.versions import version_of
 from ztensor.errors import UsageError
-from ztensor.formats.table import require_ours
+from ztensor.ext import Place, path_text
 from ztensor.io.contents import only_ours_change
-from ztensor.io.opening import open as open_file
+from ztensor.io.edit.versions import version_of
+from ztensor.io.formats import require_ours
 from ztensor.io.source.appending import AppendSink
-from ztensor.io.source.paths import path_text
-from ztensor.io.source.sink import Place
 from ztensor.io.source.table import remote_of
 from ztensor.io.source.targets import require_free
 from ztensor.options import RewriteOptions, require_options

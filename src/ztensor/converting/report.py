@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from ztensor.converting.casting import Change
 from ztensor.errors import describe
-from ztensor.interactive import Shown
-from ztensor.showing import counted, short_repr
+from ztensor.ext import Shown, counted, short_repr
 
 if TYPE_CHECKING:
-    from ztensor.spec.model.account import Unrepresented
+    from ztensor.ext import Unrepresented
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

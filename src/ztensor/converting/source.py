@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Reader
+from ztensor import open as open_file
 from ztensor.errors import UsageError
-from ztensor.io.opening import Reader, reader_over
-from ztensor.io.opening import open as open_file
-from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.source.table import is_remote
+from ztensor.ext import ObjectReader, is_remote
+from ztensor.io.opening import reader_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

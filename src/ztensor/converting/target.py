@@ -6,17 +6,16 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UsageError
-from ztensor.io.source.removal import remove_object
-from ztensor.io.source.sink import FileSink, Place
+from ztensor.ext import FileSink, Place, remove_object
 from ztensor.remote.upload import RemoteSink, is_there
 from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
+    from ztensor.ext import Durable
     from ztensor.io.source.removal import Made
-    from ztensor.io.source.sink import Durable
 
     Progress = Callable[[int, int], None]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, describe
-from ztensor.io.opening import Reader, reader_over
+from ztensor.io.opening import reader_over
 from ztensor.training.states import tree_values
 from ztensor.training.tree.decode import LeafAt
 from ztensor.training.tree.flattening import Container

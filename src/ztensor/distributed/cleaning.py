@@ -15,6 +15,7 @@ import re
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
+from ztensor import Remote
 from ztensor.distributed.place import ATTRIBUTE, REQUESTS, Place, is_part_name
 from ztensor.distributed.root import is_root, open_root, parse_root
 from ztensor.errors import (
@@ -25,13 +26,10 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.contents import may_be_of_ours, open_file
+from ztensor.ext import Pool, open_file, remove_object, run_jobs, thread_count
+from ztensor.io.contents import may_be_of_ours
 from ztensor.io.source import locking
-from ztensor.io.source.reference import Remote
-from ztensor.io.source.removal import OpenFolder, remove_object
-from ztensor.threads import run_jobs
-from ztensor.threads.pool import Pool
-from ztensor.threads.sharing import thread_count
+from ztensor.io.source.removal import OpenFolder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

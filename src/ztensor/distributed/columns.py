@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ztensor.distributed.chunks.table import ChunkTable
-    from ztensor.io.reading.file import FileObjects
+    from ztensor.ext import FileObjects
     from ztensor.limits import Budget
 
     Array = np.ndarray[Any, Any]

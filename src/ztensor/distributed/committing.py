@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Remote
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import clean
 from ztensor.distributed.part import let_go
-from ztensor.distributed.place import Place
+from ztensor.distributed.place import ROOT, Place
 from ztensor.distributed.root import encode_values, is_root, open_root, parse_root, write_root
 from ztensor.distributed.saves import save_of_records
 from ztensor.errors import (
@@ -25,9 +26,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.shards.naming import ROOT
-from ztensor.io.source.reference import Remote
-from ztensor.io.source.sink import FileSink
+from ztensor.ext import FileSink
 from ztensor.io.source.targets import require_free
 from ztensor.remote.upload import RemoteSink
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.part import PartRecord
     from ztensor.distributed.saves import Save
-    from ztensor.io.source.sink import Durable
+    from ztensor.ext import Durable
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]

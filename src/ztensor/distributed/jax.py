@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from ztensor import Tensor
 from ztensor.distributed.committing import commit
 from ztensor.distributed.part import PartWriter
 from ztensor.distributed.place import Place
@@ -25,7 +26,6 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.tensor import Tensor
 from ztensor.jax.values import is_value, require_readable, stored
 from ztensor.options import PartOptions, require_options
 from ztensor.spec.wire import cbor

@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, STEP, values_kept
-from ztensor.guard import foreign_bytes
-from ztensor.io.frameworks import FRAMEWORKS
-from ztensor.locks import Lock
+from ztensor.ext import FRAMEWORKS, Lock, foreign_bytes
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import Leaf
 from ztensor.training.tree.names import unique

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import functools
 import os
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
 from ztensor.distributed.nested import RootAttributes, named_apart
-from ztensor.distributed.place import ATTRIBUTE, Place
+from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
 from ztensor.distributed.root import is_root, open_root, parse_root, value_arrays
 from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
@@ -19,24 +20,22 @@ from ztensor.errors import (
     Reason,
     SourceError,
     SourceNotFoundError,
+    SourcePermissionError,
     UsageError,
     describe,
 )
-from ztensor.interactive import Shown
-from ztensor.io.reading.file import FileObjects
+from ztensor.ext import FileObjects, Manifest, Shown, counted, is_remote, path_text
 from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.objects import not_found
-from ztensor.io.shards.naming import DIVIDED, ROOT
 from ztensor.io.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.io.source.local import FileSource
+from ztensor.io.source.reference import path_of_file_url
 from ztensor.io.source.rights import rights_of
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.remote.failures import changed
 from ztensor.remote.source import RemoteSource
-from ztensor.showing import counted
 from ztensor.spec.model.later import LaterObjects
-from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,8 +43,9 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.distributed.root import Root
+    from ztensor.ext import TensorObject
+    from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.source.rights import Rights
-    from ztensor.spec.model.manifest import TensorObject
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
@@ -152,6 +152,14 @@ class DividedObjects(FileObjects):
                     ),
                 )
 
+    def check(
+        self, names: Iterable[str] | None = None, *, deep: bool = False, **how: Any
+    ) -> VerifyReport:
+        """Check every stored byte; see `Objects`."""
+        from ztensor.distributed.verifying import verify_divided
+
+        return verify_divided(self, names, **how)
+
     def explained(self, error: SourceError) -> SourceError:
         """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
         source = self.file.source.exact()
@@ -194,11 +202,10 @@ class DividedObjects(FileObjects):
                 object_name=name,
             )
         components = {
-            role: dataclasses.replace(one, offset=one.offset + start)
-            for role, one in found.components.items()
+            role: one._replace(offset=one.offset + start) for role, one in found.components.items()
         }
         kept = {k: v for k, v in (found.attributes or {}).items() if k != ATTRIBUTE}
-        return dataclasses.replace(found, components=components, attributes=kept or None)
+        return found._replace(components=components, attributes=kept or None)
 
     # --- The file ---------------------------------------------------------------------------
 
@@ -281,6 +288,56 @@ def divided_of(place: Place, **how: Unpack[FileOptions]) -> DividedObjects | Non
         file.close()
         raise
     file.close()
+    return None
+
+
+def open_given(
+    given: Any, *, is_missing: bool, **how: Unpack[FileOptions]
+) -> DividedObjects | None:
+    """Return the tensors of a divided checkpoint where a caller means one, else None.
+
+    That is a folder that has a root, or the root; in a store the root, a URL that ends with "/",
+    or one at which there is no object.
+
+    Args:
+        given: what the caller passed.
+        is_missing: whether no file is there.
+        how: as for `open_divided`.
+
+    Raises:
+        SourceError: it is a folder with files of processes, and its root is missing.
+        ZTensorError: what `open_divided` raises.
+    """
+    path = path_text(given)
+    if not isinstance(given, Remote):
+        if path.lower().startswith("file://"):
+            path = path_of_file_url(path)
+        if not is_remote(path):
+            return _in_folder(path, **how)
+    url, is_signed, _ = path.partition("?")  # a signed URL is good for one object
+    is_prefix = not is_signed and (is_missing or url.endswith("/"))
+    if is_prefix or (not is_missing and url.rpartition("/")[2] == ROOT):
+        with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
+            return divided_of(Place(given), **how)
+    return None
+
+
+def _in_folder(path: str, **how: Unpack[FileOptions]) -> DividedObjects | None:
+    is_folder = os.path.isdir(path)
+    if not is_folder and os.path.basename(path) != ROOT:
+        return None
+    place = Place(path)
+    folder = place.folder or path
+    if os.path.isfile(os.path.join(folder, ROOT)):
+        return divided_of(place, **how)
+    from ztensor.distributed.cleaning import has_parts  # not loaded for every checkpoint
+
+    if is_folder and has_parts(folder):
+        error = SourceNotFoundError(
+            "the root of the divided checkpoint is missing", file=os.path.join(folder, ROOT)
+        )
+        error.hint = f"`ztensor repair {describe(folder, 200)}` makes it of the other files"
+        raise error
     return None
 
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ztensor import Remote, Tensor, Writer
 from ztensor.distributed.chunks.table import Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import remove_parts
 from ztensor.distributed.columns import told_kinds
-from ztensor.distributed.place import ATTRIBUTE, Place, is_own, part_name
+from ztensor.distributed.place import ATTRIBUTE, ROOT, Place, is_own, part_name
 from ztensor.distributed.rows import (
     Tensors,
     Written,
@@ -30,29 +31,23 @@ from ztensor.errors import (
     NotRepresentableError,
     describe,
 )
-from ztensor.io.frameworks import adapter_of
+from ztensor.ext import ALGORITHMS, FileSink, Range, adapter_of, counted, digest_of, spell
 from ztensor.io.reading.listing import find_manifest
-from ztensor.io.shards.naming import ROOT, parse_size
-from ztensor.io.source.base import Range
-from ztensor.io.source.reference import Remote
-from ztensor.io.source.sink import FileSink
-from ztensor.io.tensor import Tensor, shape_of
-from ztensor.io.writing.writer import Writer
+from ztensor.io.shards.naming import parse_size
+from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, require_options
 from ztensor.remote.upload import RemoteSink
-from ztensor.showing import counted
-from ztensor.spec.digest import ALGORITHMS, digest_of, require_writable, xxh3_128
-from ztensor.spec.layout.elements import blocks, spell
+from ztensor.spec.digest import require_writable, xxh3_128
+from ztensor.spec.layout.elements import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
     from ztensor.distributed.chunks.table import Chunk
-    from ztensor.io.reading.file import FileObjects
+    from ztensor.ext import Durable, FileObjects
     from ztensor.io.source.descriptor import Descriptor
-    from ztensor.io.source.sink import Durable
     from ztensor.typing import Path, Storage, TensorLike
 
     Array = np.ndarray[Any, Any]
@@ -314,7 +309,7 @@ class PartWriter:
         output.copy(own, objects, own_name(name, chunk.number))
         copied = output.draft.objects[own]  # of earlier releases it says itself which chunk it is
         kept = {key: v for key, v in (copied.attributes or {}).items() if key != ATTRIBUTE}
-        output.draft.objects[own] = dataclasses.replace(copied, attributes=kept or None)
+        output.draft.objects[own] = copied._replace(attributes=kept or None)
         box = chunk.offsets, chunk.sizes
         self._written.append(
             Written(own, chunk.tensor, count, *box, is_whole=False, content=chunk.content)

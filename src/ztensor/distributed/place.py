@@ -8,6 +8,7 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ztensor import Remote
 from ztensor.errors import (
     ArgumentValueError,
     FormatError,
@@ -16,19 +17,22 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.io.shards.naming import ROOT
+from ztensor.ext import is_remote, path_text, source_of
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
-from ztensor.io.source.paths import absolute_path, is_url, make_folder, path_text
-from ztensor.io.source.reference import Remote, path_of_file_url, remote_of, with_storage
-from ztensor.io.source.table import is_read_by_ranges, is_remote, known_schemes, source_of
+from ztensor.io.source.paths import absolute_path, is_url, make_folder
+from ztensor.io.source.reference import path_of_file_url, remote_of, with_storage
+from ztensor.io.source.table import is_read_by_ranges, known_schemes
 from ztensor.remote.prefixes import listed
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.upload import is_there
 
 if TYPE_CHECKING:
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Source
     from ztensor.typing import Storage
 
+# What tells of a checkpoint that many processes wrote, and what its format is called.
+ROOT = "checkpoint.zt"
+DIVIDED = "divided"
 # The key of attributes of the root, of files of processes, and of objects in these.
 ATTRIBUTE = "divided"
 REQUESTS = 16  # to a store at a time, by who looks into all files of processes

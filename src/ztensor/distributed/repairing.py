@@ -15,7 +15,7 @@ from ztensor.distributed.chunks.table import Kind, TableFile
 from ztensor.distributed.columns import Columns, kinds_of
 from ztensor.distributed.committing import merged
 from ztensor.distributed.opened import open_objects
-from ztensor.distributed.place import ATTRIBUTE, REQUESTS, Place
+from ztensor.distributed.place import ATTRIBUTE, REQUESTS, ROOT, Place
 from ztensor.distributed.root import encode_values, write_root
 from ztensor.distributed.rows import (
     SEPARATOR,
@@ -28,25 +28,25 @@ from ztensor.distributed.rows import (
 )
 from ztensor.distributed.saves import file_of_part, require_one_save
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
-from ztensor.guard import foreign_bytes
-from ztensor.io.contents import open_file
-from ztensor.io.shards.naming import ROOT
-from ztensor.io.source.base import Range
-from ztensor.io.source.sink import FileSink
+from ztensor.ext import (
+    ALGORITHMS,
+    FileSink,
+    Pool,
+    Range,
+    counted,
+    digest_of,
+    element_count,
+    foreign_bytes,
+    open_file,
+)
 from ztensor.io.source.targets import shown
 from ztensor.limits import Budget
 from ztensor.remote.upload import RemoteSink, copy, is_there
-from ztensor.showing import counted
-from ztensor.spec.digest import ALGORITHMS, digest_of
-from ztensor.spec.model.dtype import element_count
-from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from ztensor.distributed.chunks.table import ChunkTable
     from ztensor.distributed.saves import FileOfPart
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.sink import Durable
-    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.ext import Durable, FileObjects, TensorObject
     from ztensor.typing import Path, Storage
 
 

@@ -33,30 +33,31 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Writer
 from ztensor.distributed.chunks.table import ChunkTable, TableFile, broken
 from ztensor.distributed.columns import CONTENT_BYTES, Columns, columns_of, kinds_of, told_kinds
-from ztensor.distributed.place import ATTRIBUTE, Place, opener, require_plain
+from ztensor.distributed.place import ATTRIBUTE, ROOT, Place, opener, require_plain
 from ztensor.distributed.saves import Save, save_of
 from ztensor.errors import (
     LimitError,
     Reason,
+    SourceNotFoundError,
     UnsupportedVersionError,
     UsageError,
     describe,
 )
-from ztensor.guard import foreign_bytes
-from ztensor.io.contents import open_file
+from ztensor.ext import ALGORITHMS, foreign_bytes, open_file
+from ztensor.io.attributes import AttributeKind
+from ztensor.io.contents import only_ours_change
 from ztensor.io.frameworks import tree_adapter
-from ztensor.io.shards.naming import ROOT
-from ztensor.io.writing.writer import Writer
 from ztensor.limits import Budget
 from ztensor.locks import cached_property
-from ztensor.spec.digest import ALGORITHMS
 from ztensor.training.tree.decode import decode
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import MAKERS, Made
@@ -64,10 +65,8 @@ from ztensor.training.tree.kinds import MAKERS, Made
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.sink import Durable, Sink
+    from ztensor.ext import Durable, FileObjects, Sink
     from ztensor.limits import Limits
-    from ztensor.spec.model.manifest import Manifest
     from ztensor.training.tree.decode import LeafAt
     from ztensor.typing import Path, Storage
 
@@ -208,14 +207,31 @@ def open_root(
 
 def is_root(file: FileObjects) -> bool:
     """Return whether a file is the root of a divided checkpoint."""
-    return file.format == "zt" and says_root(file.manifest)
+    return file.format == "zt" and _says_root((file.manifest.attributes or {}).get(ATTRIBUTE))
 
 
-def says_root(manifest: Manifest) -> bool:
-    """Return whether a file of ours says that it is the root of a divided checkpoint."""
-    told = (manifest.attributes or {}).get(ATTRIBUTE)
-    return isinstance(told, Mapping) and "version" in told
+def _says_root(value: object) -> bool:
+    return isinstance(value, Mapping) and "version" in value
 
+
+class _RootKind(AttributeKind):
+    """The attribute of roots, and of files of processes."""
+
+    def require_changeable(self, value: object, file: str) -> None:
+        """Raise where the file is a root."""
+        if os.path.basename(file) == ROOT and _says_root(value):
+            raise only_ours_change(file, "the root of a divided checkpoint")
+
+    def require_whole(self, value: object, folder: str) -> None:
+        """Raise: no root says which files belong together, since a folder with one is not a set."""
+        error = SourceNotFoundError(
+            "the root of the divided checkpoint is missing", file=folder + ROOT
+        )
+        error.hint = f"`ztensor repair {describe(folder, 200)}` makes it of the others"
+        raise error
+
+
+ROOT_KIND = _RootKind()
 
 # --- Reading --------------------------------------------------------------------------------
 

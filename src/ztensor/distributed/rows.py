@@ -10,15 +10,14 @@ import numpy as np
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.columns import CONTENT_BYTES, columns_of
 from ztensor.errors import UsageError
-from ztensor.spec.digest import ALGORITHMS, parse_digest
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.elements import spell
+from ztensor.ext import ALGORITHMS, LAYOUTS, spell
+from ztensor.spec.digest import parse_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.io.tensor import Tensor
-    from ztensor.spec.model.manifest import TensorObject
+    from ztensor import Tensor
+    from ztensor.ext import TensorObject
 
     Array = np.ndarray[Any, Any]
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.distributed.chunks.table import broken
 from ztensor.errors import UsageError, describe
-from ztensor.showing import counted
+from ztensor.ext import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

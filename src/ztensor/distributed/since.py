@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ztensor import Remote
 from ztensor.distributed.chunks.table import WHOLE_OBJECT
 from ztensor.distributed.place import Place, opener
 from ztensor.distributed.root import read_root
 from ztensor.errors import SourceError
-from ztensor.io.contents import open_file
-from ztensor.io.source.reference import Remote
+from ztensor.ext import open_file
 from ztensor.remote.upload import copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.distributed.chunks.table import Chunk, Kind, TableFile
-    from ztensor.io.reading.file import FileObjects
+    from ztensor.ext import FileObjects
     from ztensor.typing import Path, Storage
 
     Box = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], Kind]

@@ -15,25 +15,25 @@ from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
     LimitError,
     ManifestError,
+    Problem,
     Reason,
     SourceError,
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.io.contents import open_file
+from ztensor.ext import ALGORITHMS, Range, digest_of, open_file
 from ztensor.io.reading.objects import not_found
 from ztensor.io.reading.verify import VerifyReport, verify_file
 from ztensor.io.shards.naming import shifted
-from ztensor.io.source.base import Range
-from ztensor.spec.digest import ALGORITHMS, digest_of, parse_digest
-from ztensor.spec.model.problem import MOST_PROBLEMS, Problem
+from ztensor.spec.digest import parse_digest
+from ztensor.spec.model.problem import MOST_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ztensor.distributed.chunks.table import Chunk, ChunkTable
     from ztensor.distributed.opened import DividedObjects
-    from ztensor.io.reading.file import FileObjects
+    from ztensor.ext import FileObjects
     from ztensor.io.shards.naming import Progress
 
 
@@ -185,8 +185,7 @@ def _named(report: VerifyReport, offsets: Mapping[str, tuple[int, ...]]) -> Veri
         if name is None:
             return problem
         chunk = f", chunk at {list(offsets[name])}" if name in offsets else ""
-        return dataclasses.replace(
-            problem,
+        return problem._replace(
             object_name=name.partition(SEPARATOR)[0],
             message=f"{problem.message}{chunk}",
         )

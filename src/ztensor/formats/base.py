@@ -1,40 +1,22 @@
-"""What a module of this room gives: a file of another format, said in our words."""
+"""What modules of formats share: encodings of blocks, of what cannot be read, and gathering."""
 
 from __future__ import annotations
 
 import abc
-import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.buffers import new_bytes
-from ztensor.errors import (
-    Reason,
-    UnsupportedError,
-    ZTensorError,
-)
-from ztensor.spec.digest import Sum
-from ztensor.spec.encoding import ENCODINGS, Encoding
-from ztensor.spec.encoding.base import Runs
-from ztensor.spec.layout.blocks import Blocks
-from ztensor.spec.model.account import Unrepresented
+from ztensor.errors import Reason, UnsupportedError
+from ztensor.ext import ENCODINGS, Blocks, Encoding, Runs, new_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.base import Source
-    from ztensor.io.source.sink import Sink
-    from ztensor.limits import Budget, Limits
-    from ztensor.spec.encoding import Stored
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import Manifest
+    from ztensor.ext import Array, Stored
+    from ztensor.limits import Limits
 
-# Worked out when it is asked for: what is asked for most is a list of names.
-Account = Callable[[], Sequence[Unrepresented]]
 RAW: Mapping[str, Encoding] = {"raw": ENCODINGS["raw"]}
 # Gathered at a time. Each block of a transposed array touches every page of it, so that small
 # ones would walk a large file very often.
@@ -42,79 +24,6 @@ GATHERED_BYTES = 32 << 20
 _READ_BYTES = 8 << 20  # of them at a time
 _GAP_BYTES = 16 << 10  # quicker read than jumped over
 _TILE_ELEMENTS = 256  # of a last axis whose neighbours lie in other pages
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Projection:
-    """A file of another format as our reader takes it.
-
-    Attributes:
-        manifest: what the file holds. Offsets and lengths are places in the file itself; nothing
-            is aligned. `version` is the format's own, or empty.
-        encodings: how components are stored, by the word `Component.encoding` has: at least
-            `RAW`, and what is this file's own.
-        account: gives what the file says beyond that, when it is asked for.
-        sums: checksums over more than one component, which `verify` looks at.
-        faults: gives what is wrong with attributes, by their names, for `verify`.
-        source: what the components lie in, where that is more than the file itself.
-        format: the format's name in the table, which fills it in.
-    """
-
-    manifest: Manifest
-    encodings: Mapping[str, Encoding]
-    account: Account
-    sums: Sequence[Sum] = ()
-    source: Source | None = None
-    faults: Callable[[], Mapping[str, ZTensorError]] = dict
-    format: str = ""
-
-
-class Projecting(Protocol):
-    """A module of this room."""
-
-    def project(self, source: Source, budget: Budget) -> Projection:
-        """Return what the file says, every rule checked that needs no data.
-
-        Raises:
-            FormatError: the file is damaged.
-            UnsupportedError: it holds what this release cannot read.
-            LimitError: a safety cap is exceeded.
-            SourceError: it cannot be read.
-        """
-        ...
-
-
-class Exporting(Protocol):
-    """A module of this room that also writes its format."""
-
-    def export(
-        self,
-        reader: ObjectReader,
-        sink: Sink,
-        *,
-        lose: Callable[[str | None, str], None],
-        progress: Callable[[int, int], None] | None = None,
-        threads: int | None = None,
-    ) -> int:
-        """Write what a reader holds, of whatever format, as a file of this one; stream by stream.
-
-        Args:
-            reader: an open reader.
-            sink: where the bytes go, in order; finished by the caller.
-            lose: called with an object's name (None for the file's own) and a sentence about
-                what the format cannot represent. It may raise to refuse.
-            progress: called with the bytes of tensors written so far and of all of them.
-            threads: how many decode beside the one that writes; see `thread_count`.
-
-        Returns:
-            How many of the reader's objects the file has, in whole or in part.
-
-        Raises:
-            NotRepresentableError: the format can hold nothing of the file.
-            FormatError: stored bytes are damaged.
-            SourceError: bytes could not be read or written.
-        """
-        ...
 
 
 class Absent(Encoding):

@@ -19,7 +19,7 @@ from ztensor.errors import EncodingError, Reason, describe
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.spec.encoding import Stored
+    from ztensor.ext import Stored
 
 PIECE_BYTES = 1 << 20  # the most that is given at once
 MOST_RATIO = 1032  # bytes that one deflated byte can become

@@ -15,18 +15,15 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
+from ztensor.ext import Tally
 from ztensor.formats import hdf5
 from ztensor.formats.zip import STORED, place, read_entries, unread_bytes
 from ztensor.io.source.within import Within
-from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
-    from ztensor.formats.base import Projection
+    from ztensor.ext import Projection, Source, TensorObject, Unrepresented
     from ztensor.formats.zip import Entry
-    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.spec.model.account import Unrepresented
-    from ztensor.spec.model.manifest import TensorObject
 
 
 WEIGHTS = "model.weights.h5"
@@ -67,7 +64,7 @@ def project(source: Source, budget: Budget) -> Projection:
     objects = {
         name: _moved(value, weights.offset) for name, value in found.manifest.objects.items()
     }
-    manifest = dataclasses.replace(found.manifest, objects=objects, attributes=attributes or None)
+    manifest = found.manifest._replace(objects=objects, attributes=attributes or None)
 
     def account() -> list[Unrepresented]:
         left = Tally()
@@ -97,7 +94,7 @@ def _text(source: Source, entry: Entry, budget: Budget) -> str:
 def _moved(value: TensorObject, start: int) -> TensorObject:
     """Return an object of the weights with its places in the archive."""
     components = {
-        role: dataclasses.replace(component, offset=start + component.offset)
+        role: component._replace(offset=start + component.offset)
         for role, component in value.components.items()
     }
-    return dataclasses.replace(value, components=components)
+    return value._replace(components=components)

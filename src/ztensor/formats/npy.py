@@ -22,31 +22,29 @@ import numpy as np
 
 from ztensor.buffers import too_large
 from ztensor.errors import ManifestError, Reason, UsageError, describe
-from ztensor.formats.base import (
-    GATHERED_BYTES,
-    RAW,
-    InBlocks,
+from ztensor.ext import (
+    BY_LONG_NAME,
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    Blocks,
+    Component,
+    Manifest,
     Projection,
-    gather,
-    gather_stored,
+    TensorObject,
+    counted,
+    element_count,
+    read_bytes,
+    require_equal_length,
 )
+from ztensor.formats.base import GATHERED_BYTES, RAW, InBlocks, gather, gather_stored
 from ztensor.formats.parts import Pouring, ahead_of, lose_attributes, parts_of
-from ztensor.io.source.base import read_bytes
-from ztensor.showing import counted
-from ztensor.spec.encoding.base import require_equal_length
-from ztensor.spec.layout.blocks import Blocks
-from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ztensor.ext import ObjectReader, Sink, Source, Stored
     from ztensor.formats.parts import Lose, Part
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.base import Source
-    from ztensor.io.source.sink import Sink
     from ztensor.limits import Budget, Limits
-    from ztensor.spec.encoding import Stored
 
 
 MAGIC = b"\x93NUMPY"

@@ -10,18 +10,14 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UnsupportedError, describe
+from ztensor.ext import LAYOUTS, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.io.reading.ahead import Ahead
-from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import checked_bools, require_known
-from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.sink import Sink
-    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.ext import Component, FileObjects, ObjectReader, Sink, TensorObject
 
     Lose = Callable[[str | None, str], None]
 

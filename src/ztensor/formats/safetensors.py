@@ -27,19 +27,15 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.formats.base import RAW, Projection
+from ztensor.ext import Component, Manifest, Projection, Tally, TensorObject, read_bytes
+from ztensor.formats.base import RAW
 from ztensor.formats.parts import Pouring, ahead_of, parts_of
-from ztensor.io.source.base import read_bytes
-from ztensor.spec.model.account import Tally
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.base import Source
-    from ztensor.io.source.sink import Sink
+    from ztensor.ext import ObjectReader, Sink, Source
     from ztensor.limits import Budget
 
 

@@ -14,15 +14,14 @@ import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import ContainerError, DigestMismatchError, Reason, UnsupportedError, describe
+from ztensor.ext import Range, Unrepresented, read_bytes
 from ztensor.formats.deflate import MOST_RATIO, PIECE_BYTES, Stream
-from ztensor.io.source.base import Range, read_bytes
 from ztensor.spec.digest import Sum
-from ztensor.spec.model.account import Unrepresented
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Source
     from ztensor.limits import Budget
 
 STORED, DEFLATED = 0, 8

@@ -27,6 +27,7 @@ from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import component_extents, read_manifest
 from ztensor.io.source import locking
 from ztensor.io.source.base import read_bytes
+from ztensor.io.source.beneath import names_in
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.pieces import extents_of
@@ -123,13 +124,14 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
     try:
         return source_of(path, mapped=mapped)
     except SourceNotRegularError:
-        from ztensor.distributed.dcp.folders import is_checkpoint
+        from ztensor.io.formats import opened_in  # a file of ours needs none of it
 
-        if isinstance(path, (str, os.PathLike)) and is_checkpoint(path_text(path)):
-            from ztensor.io.source.directory import FolderSource
+        folder = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
+        if opened_in(folder, names_in(folder)) is None:
+            raise
+        from ztensor.io.source.directory import FolderSource
 
-            return FolderSource(path_text(path))
-        raise
+        return FolderSource(folder)
 
 
 def _ahead(source: Source) -> AheadSource:
@@ -159,12 +161,12 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
         except NotZTensorError as error:
             # Only then is another format thought of. Its traceback leads to this frame: a circle.
             not_ours = error.with_traceback(None)
-    from ztensor.formats.parsing import project
+    from ztensor.io.formats import not_read, project
 
     projection = project(source, limits)
     if projection is None:
         if not_ours is None or not_ours.reason is Reason.NOT_ZTENSOR:
-            raise _of_no_format(source) from not_ours
+            raise not_read(source) from not_ours
         raise not_ours
     how = {
         "format": projection.format,
@@ -176,26 +178,6 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
     if projection.source is not None:
         how["source"] = projection.source
     return None, projection.manifest, how
-
-
-def _of_no_format(source: Source) -> NotZTensorError:
-    """Return the error for a file whose bytes are of no format that is read."""
-    from ztensor.formats.lookalikes import lookalike
-    from ztensor.formats.table import FORMATS
-
-    known = ", ".join(("zTensor", *FORMATS))
-    head = bytes(read_bytes(source, 0, min(512, source.size)))
-    kind = lookalike(head)
-    if kind is not None:
-        error = NotZTensorError(f"this is {kind.name}", file=source.name)
-        error.hint = kind.advice or f"the formats that are read are {known}"
-        return error
-    return NotZTensorError(
-        "of no format that is read here",
-        file=source.name,
-        expected=f"the first bytes of one of {known}",
-        found=describe(head[:16]),
-    )
 
 
 def may_be_of_ours(given: Any) -> bool:
@@ -226,14 +208,14 @@ def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
         FormatError: it is of none that is known.
         SourceError: it cannot be read.
     """
-    from ztensor.formats.parsing import recognised
+    from ztensor.io.formats import not_read, recognised
 
     other = recognised(source)
     if other is not None:
         raise only_ours_change(source.name, other) from error
     head = bytes(read_bytes(source, 0, min(4, source.size)))
     if head and head not in (MAGIC_1[:4], MAGIC_2[:4]):
-        raise _of_no_format(source) from error
+        raise not_read(source) from error
     raise error
 
 

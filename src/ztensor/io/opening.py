@@ -1,33 +1,35 @@
-"""Path, bytes or file object to Reader; the one file that knows every table."""
+"""Path, bytes or file object to Reader."""
 
 from __future__ import annotations
 
-import contextlib
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    NotZTensorError,
     SourceNotFoundError,
-    SourcePermissionError,
+    SourceNotRegularError,
+    UnsupportedError,
     describe,
 )
 from ztensor.io.contents import open_file
 from ztensor.io.frameworks import read_values
 from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.shards.naming import DIVIDED, ROOT, is_set
+from ztensor.io.shards.naming import is_set
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.reference import Remote, path_of_file_url, with_storage
 from ztensor.io.source.table import is_remote
 from ztensor.options import OpenOptions, require_options
+from ztensor.registry import Registry
 from ztensor.showing import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
     from typing import Unpack
 
-    from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.shards.objects import ShardedObjects
@@ -44,6 +46,25 @@ if TYPE_CHECKING:
         TorchDevice,
         TorchTensor,
     )
+
+
+# What opens several files that are one thing, by the name of the file that leads to the others.
+# Asked for that file, for folders, and for a URL at which there is no object; plugins are asked for
+# whatever else is no file that can be read. One takes what the caller passed, `is_missing`, which
+# says that there is no such file, and `FileOptions`; it returns None for what it does not know.
+OPENERS: Registry[str, Callable[..., Objects | None]] = Registry(
+    {"checkpoint.zt": "ztensor.distributed.opened:open_given"},
+    group="ztensor.openers",
+    kind=Callable,
+)
+
+# For a file of no known format, for no file, and for a folder with no model or with several.
+_NOTHING_OF_OURS = (
+    NotZTensorError,
+    SourceNotFoundError,
+    SourceNotRegularError,
+    ArgumentValueError,
+)
 
 
 class Reader(ObjectReader):
@@ -94,6 +115,9 @@ class Reader(ObjectReader):
     ) -> VerifyReport:
         """Check every stored byte and return what is wrong; damage does not raise.
 
+        In several files the path of a problem begins with the file. Where an index has digests of
+        whole files, as `split` writes them, those are checked as well, unless `names` are given.
+
         Args:
             names: objects to check; all of them by default.
             deep: True reads the shards of a 2.x file once more, for the digests of whole files.
@@ -104,22 +128,7 @@ class Reader(ObjectReader):
             ObjectNotFoundError: a name is not in the file.
             SourceError: the bytes could not be read.
         """
-        from ztensor.io.reading.verify import verify_file
-
-        self.objects.require_open()
-        found: FileObjects = self.objects.parts()[0]
-        if found.format == DIVIDED:
-            from ztensor.distributed.opened import DividedObjects
-            from ztensor.distributed.verifying import verify_divided
-
-            if isinstance(found, DividedObjects):
-                return verify_divided(found, names, threads=threads, progress=progress)
-        report = verify_file(found, names, threads=threads, progress=progress)
-        if deep and found.manifest.shards:
-            from ztensor.io.reading.shards import with_shards
-
-            report = with_shards(report, found, progress)
-        return report
+        return self.objects.check(names, deep=deep, threads=threads, progress=progress)
 
     @overload
     def read_jax(
@@ -272,33 +281,6 @@ class ShardedReader(Reader):
         """
         return reader_over(self.objects.file(file))
 
-    def verify(
-        self,
-        names: Iterable[str] | None = None,
-        *,
-        deep: bool = False,
-        threads: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> VerifyReport:
-        """Check every stored byte of all files and return what is wrong; damage does not raise.
-
-        The path of a problem begins with the file. Where the index has digests of whole files,
-        as `split` writes them, those are checked as well, unless `names` are given.
-
-        Args:
-            names: objects to check; all of them by default.
-            deep: True reads the shards of a 2.x file once more, for the digests of whole files.
-            threads: how many to use; see `Reader.verify`.
-            progress: called with the stored bytes read so far and the bytes to read in all.
-
-        Raises:
-            ObjectNotFoundError: a name is not in the set.
-            SourceError: the bytes could not be read.
-        """
-        from ztensor.io.shards.verifying import verify_set
-
-        return verify_set(self.objects, names, deep=deep, threads=threads, progress=progress)
-
 
 def reader_of_bytes(data: Bytes, *, verify: bool | None) -> Reader:
     """Return a reader of the bytes of one file.
@@ -363,9 +345,27 @@ def _whatever(
     cache: Path | None = None,
     **how: Unpack[FileOptions],
 ) -> Objects:
-    """Return the objects of a file, a set of files or a divided checkpoint; see `open`."""
+    """Return the objects of a file, a set of files, or of what an opener knows; see `open`."""
     path = with_storage(path, storage, cache)
-    found = _divided_if_meant(path, **how)
+    try:
+        return _file_or_set(path, **how)
+    except _NOTHING_OF_OURS as error:
+        is_missing = isinstance(error, SourceNotFoundError)
+        for name, opener in OPENERS.usable():
+            if name not in OPENERS.lines:
+                found = opener(path, is_missing=is_missing, **how)
+                if found is not None:
+                    return found
+        for name in OPENERS.installed():  # all that are left are broken
+            try:
+                OPENERS[name]
+            except UnsupportedError as broken:
+                error.hint = "; ".join(filter(None, (error.hint, broken.message)))
+        raise
+
+
+def _file_or_set(path: Any, **how: Unpack[FileOptions]) -> Objects:
+    found = _by_opener(path, **how) if _leads_to_several(path) else None
     if found is not None:
         return found
     if is_set(path):
@@ -375,9 +375,10 @@ def _whatever(
     except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
         from ztensor.io.shards.finding import set_instead
 
-        found = _divided_instead(path, **how)
-        if found is not None:
-            return found
+        if isinstance(path, Remote) or is_remote(path_text(path)):
+            found = _by_opener(path, is_missing=True, **how)
+            if found is not None:
+                return found
         several = set_instead(path)
         if several is None:
             raise
@@ -390,11 +391,33 @@ def _one_file(
     storage: Storage | None = None,
     cache: Path | None = None,
     **how: Unpack[FileOptions],
-) -> FileObjects:
-    """Return the objects of a file, or of a divided checkpoint; see `Reader`."""
+) -> Objects:
+    """Return the objects of a file, or of what an opener knows; see `Reader`."""
     path = with_storage(path, storage, cache)
-    found = _divided_if_meant(path, **how)
+    found = _by_opener(path, **how) if _leads_to_several(path) else None
     return open_file(path, **how) if found is None else found
+
+
+def _leads_to_several(given: Any) -> bool:
+    """Return whether openers are asked before a file: for a folder, or what is called as theirs."""
+    if not isinstance(given, (str, os.PathLike)):
+        return False
+    path = path_text(given)
+    if not isinstance(given, Remote) and path.lower().startswith("file://"):
+        path = path_of_file_url(path)
+    names = {os.path.basename(path), path.partition("?")[0].rpartition("/")[2]}
+    return not names.isdisjoint(("", *OPENERS.lines)) or os.path.isdir(path)
+
+
+def _by_opener(
+    given: Any, *, is_missing: bool = False, **how: Unpack[FileOptions]
+) -> Objects | None:
+    """Return what the first opener of ours gives that knows a place; None where none does."""
+    for _, opener in OPENERS.usable(plugins=False):
+        found = opener(given, is_missing=is_missing, **how)
+        if found is not None:
+            return found
+    return None
 
 
 def _several_files(
@@ -408,72 +431,6 @@ def _several_files(
     from ztensor.io.shards.objects import ShardedObjects
 
     return ShardedObjects(with_storage(source, storage, cache), **how)
-
-
-def _divided_if_meant(given: Any, **how: Unpack[FileOptions]) -> FileObjects | None:
-    """Return the tensors of a divided checkpoint where a caller means one, else None.
-
-    That is a folder that has a root, or the root; in a store the root, or a URL that ends with "/".
-
-    Raises:
-        SourceError: it is a folder with files of processes, and its root is missing.
-        ZTensorError: what `open_divided` raises.
-    """
-    if not isinstance(given, (str, os.PathLike)):
-        return None
-    path = path_text(given)
-    if not isinstance(given, Remote):
-        if path.lower().startswith("file://"):
-            path = path_of_file_url(path)
-        if not is_remote(path):
-            return _divided_in_folder(path, **how)
-    whole = path.partition("?")[0]
-    is_signed = whole != path  # which is good for one object
-    if (whole.endswith("/") and not is_signed) or whole.rpartition("/")[2] == ROOT:
-        return _divided_beneath(given, **how)
-    return None
-
-
-def _divided_instead(given: Any, **how: Unpack[FileOptions]) -> FileObjects | None:
-    """Return the tensors of a divided checkpoint beneath a URL of which no object is there.
-
-    Raises:
-        ZTensorError: what `open_divided` raises.
-    """
-    path = path_text(given) if isinstance(given, (str, os.PathLike)) else ""
-    if "?" in path or (not isinstance(given, Remote) and not is_remote(path)):
-        return None
-    return _divided_beneath(given, **how)
-
-
-def _divided_beneath(url: Any, **how: Unpack[FileOptions]) -> FileObjects | None:
-    from ztensor.distributed.opened import divided_of
-    from ztensor.distributed.place import Place
-
-    with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
-        return divided_of(Place(url), **how)
-    return None
-
-
-def _divided_in_folder(path: str, **how: Unpack[FileOptions]) -> FileObjects | None:
-    is_folder = os.path.isdir(path)
-    if not is_folder and os.path.basename(path) != ROOT:
-        return None
-    from ztensor.distributed.cleaning import has_parts  # not loaded for every file
-    from ztensor.distributed.opened import divided_of
-    from ztensor.distributed.place import Place
-
-    place = Place(path)
-    folder = place.folder or path
-    if os.path.isfile(os.path.join(folder, ROOT)):
-        return divided_of(place, **how)
-    if is_folder and has_parts(folder):
-        error = SourceNotFoundError(
-            "the root of the divided checkpoint is missing", file=os.path.join(folder, ROOT)
-        )
-        error.hint = f"`ztensor repair {describe(folder, 200)}` makes it of the other files"
-        raise error
-    return None
 
 
 def _refuse_mode(mode: object) -> None:

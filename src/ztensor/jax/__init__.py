@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ztensor import Tensor
+from ztensor import open as open_files
 from ztensor.buffers import aligned
 from ztensor.distributed.opened import DividedObjects
 from ztensor.errors import (
@@ -25,17 +27,13 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.opening import open as open_files
+from ztensor.ext import element_count, run_jobs, slice_of
 from ztensor.io.opening import reader_of_bytes
 from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files
-from ztensor.io.reading.row_slices import slice_of
 from ztensor.io.shards.saving import save_files
-from ztensor.io.tensor import Tensor
 from ztensor.io.writing.saving import saved_bytes
 from ztensor.options import OpenOptions, SaveOptions, WriteOptions, require_options
-from ztensor.spec.model.dtype import element_count
-from ztensor.threads import run_jobs
 from ztensor.threads.sharing import worth
 
 try:
@@ -59,9 +57,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
+    from ztensor.ext import Array, ObjectReader
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.spec.layout.base import Array
     from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Target
 
 __all__ = [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Tensor
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -15,7 +16,6 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.io.tensor import Tensor
 from ztensor.spec.model.rules import ALIGNMENT
 
 try:
@@ -25,7 +25,7 @@ except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
 
 if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
     from ztensor.typing import JaxDevice
 
 # Arrays up to this size are copied into JAX, which is faster by half than what may share memory.

@@ -17,16 +17,14 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.ext import View, element_count, numpy_dtype
 from ztensor.quantization.dequantizing import require_fit, scheme_of
 from ztensor.quantization.scheme import CODEBOOK, Packing
-from ztensor.spec.layout.base import View
-from ztensor.spec.layout.elements import numpy_dtype
-from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 # 4-bit NormalFloat: quantiles of the normal distribution, and zero (QLoRA, appendix E).
 NF4 = np.array(

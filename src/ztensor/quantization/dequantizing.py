@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.ext import LOGICAL_TYPES, numpy_dtype
 from ztensor.quantization.namespace import NumpyNamespace
 from ztensor.quantization.scheme import (
     CODEBOOK,
@@ -23,17 +24,15 @@ from ztensor.quantization.scheme import (
     require_words,
 )
 from ztensor.quantization.unpacking import unpack, words_of
-from ztensor.spec.layout.elements import numpy_dtype
 from ztensor.spec.layout.sparse import require_in_range, require_roles
-from ztensor.spec.model.dtype import LOGICAL_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import DTypeLike
 
+    from ztensor.ext import Array, View
     from ztensor.quantization.namespace import Namespace
-    from ztensor.spec.layout.base import Array, View
 
 REQUIRED = ("packed_weight", "scales", "zeros")
 OPTIONAL = ("g_idx", "codebook", "global_scale")
@@ -89,7 +88,7 @@ def dequantize_array(
     return dense.reshape(view.shape)
 
 
-def integers_of_view(view: View, *, xp: Namespace = NUMPY) -> Any:
+def integers_of_view(view: View) -> Array:
     """Return the packed integers of an object of the layout `quantized_group`; see `integers`.
 
     Raises:
@@ -97,7 +96,8 @@ def integers_of_view(view: View, *, xp: Namespace = NUMPY) -> Any:
         UnsupportedError: the attributes name a scheme this release does not know.
         LimitError: the result does not fit into memory.
     """
-    return integers(scheme_of(view), view.shape, view.arrays["packed_weight"], xp=xp)
+    codes: Array = integers(scheme_of(view), view.shape, view.arrays["packed_weight"])
+    return codes.reshape(view.shape)
 
 
 def dequantize(

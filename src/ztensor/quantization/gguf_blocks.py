@@ -16,19 +16,25 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.buffers import empty_array
-from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
-from ztensor.spec.layout.base import Array, Quantized, View, check_components, check_length
+from ztensor.errors import (
+    ArgumentValueError,
+    LayoutError,
+    Problem,
+    Reason,
+    UnsupportedError,
+    describe,
+)
+from ztensor.ext import Array, Quantized, View, check_components, element_count, empty_array
+from ztensor.spec.layout.base import Rows, check_length
 from ztensor.spec.layout.sparse import require_roles
-from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import DTypeLike
 
-    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.ext import TensorObject
+    from ztensor.spec.layout.base import Indices, Part
 
 SECTION = "GGUF, ggml types"
 PREFIX = "gguf."
@@ -63,6 +69,7 @@ class GgufBlocks(Quantized):
 
     main_role = "data"
     read_order = ("data",)
+    has_row_bytes = True
 
     def __init__(self, block_type: BlockType) -> None:
         self.name = PREFIX + block_type.name
@@ -91,6 +98,10 @@ class GgufBlocks(Quantized):
         if role != "data":
             return tensor_object.components[role].known_decoded_length
         return self.block_type.data_bytes(tensor_object.shape)
+
+    def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
+        """Return what cuts rows out of an object of two axes or more, in any order."""
+        return BlockRows(tensor_object, part)
 
     def require_valid(self, view: View) -> None:
         """Raise unless `data` is the bytes of the shape's blocks."""
@@ -161,6 +172,31 @@ class GgufBlocks(Quantized):
 
     def _problem(self, reason: Reason, message: str) -> Problem:
         return Problem(reason, message, ("components", "data"), SECTION, component="data")
+
+
+class BlockRows(Rows):
+    """Rows of blocks: with two axes or more they are whole blocks."""
+
+    def cut(self, rows: Indices) -> dict[str, Array]:
+        """Return the blocks of some rows.
+
+        Raises:
+            ArgumentValueError: the object has one axis.
+        """
+        if len(self.shape) < 2:
+            raise ArgumentValueError(
+                "the elements of one row are in blocks; use read(name).dequantize()[...]",
+                expected="an object of two axes or more",
+                found=f"shape {describe(self.shape)}",
+            )
+        row_bytes = GGUF_LAYOUTS[self.object.format].block_type.data_bytes(self.shape[1:])
+        place: slice | Array
+        if isinstance(rows, range):
+            place = slice(rows.start, rows.stop if rows.stop >= 0 else None, rows.step)
+        else:
+            place = rows
+        part: Array = self.part("data", (self.shape[0], row_bytes or 0))[place]
+        return {"data": part.reshape(-1)}
 
 
 # Sizes are facts of ggml's public tables. Q8_1 is what ggml computes with, not what files have.

@@ -16,7 +16,7 @@ from ztensor.quantization.gguf_grids import words
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 
 class Parts(NamedTuple):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 
 class Grid(NamedTuple):

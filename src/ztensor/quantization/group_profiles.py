@@ -15,23 +15,33 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.buffers import empty_array
-from ztensor.errors import LayoutError, Reason, describe
-from ztensor.spec.layout.base import Array, Quantized, View, check_components
+from ztensor.errors import LayoutError, Problem, Reason, describe
+from ztensor.ext import (
+    STORAGE_TYPES,
+    Array,
+    Quantized,
+    View,
+    check_components,
+    element_count,
+    empty_array,
+)
+from ztensor.locks import cached_property
+from ztensor.spec.layout.base import Rows, known_count
+from ztensor.spec.layout.rows import whole_units
 from ztensor.spec.layout.sparse import require_roles
-from ztensor.spec.model.dtype import STORAGE_TYPES, element_count
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import DTypeLike
 
-    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.ext import Component, TensorObject
+    from ztensor.spec.layout.base import Indices, Part
 
 _BITS = (2, 3, 4, 5, 6, 8)
 _WORDS = ("u8", "u16", "u32", "u64")
@@ -210,6 +220,10 @@ class _Profile(Quantized):
         del entries
         return tensor_object.components[role].known_decoded_length
 
+    def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
+        """Return what cuts rows out of an object."""
+        return ProfileRows(tensor_object, part)
+
     def require_valid(self, view: View) -> None:
         """Raise unless the parts are those of the shape and the attributes.
 
@@ -235,13 +249,46 @@ class _Profile(Quantized):
         """Return where the groups of an object lie that no fault was found with."""
 
 
+class ProfileRows(Rows):
+    """Rows of both layouts: they are cut where words and groups end."""
+
+    @cached_property
+    def _groups(self) -> Groups:
+        layout = PROFILES[self.object.format]
+        return layout.groups(self.shape, self.object.attributes or {})
+
+    @property
+    def unit(self) -> int:
+        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        row = element_count(self.shape[1:])
+        counts = [self._groups.per_word]
+        if "zeros" in self.object.components:  # perhaps packed: then whole words of them as well
+            counts.append(self._groups.per_word * self._groups.length)
+        units = [count // math.gcd(count, row) for count in counts if row]
+        return math.lcm(*units, self._groups.length if self._groups.axis == 0 else 1)
+
+    def cut(self, rows: Indices) -> dict[str, Array]:
+        """Return the components of consecutive rows, which cut nothing in two."""
+        start, stop = whole_units(rows, self.unit, self.shape[0])
+        arrays: dict[str, Array] = {}
+        for role in self.object.components:
+            known = known_count(self.object, role)
+            if role == "data":
+                known = element_count(self.shape) // self._groups.per_word
+            part = self.part(role, None if known is None else (known,))
+            (count,) = part.shape
+            # Parts lie in the order of rows: each row has its share of all of them.
+            arrays[role] = part[start * count // self.shape[0] : stop * count // self.shape[0]]
+        return arrays
+
+
 def _told(part: Component) -> tuple[str, int | None]:
     """Return the type of a part, and its bytes as far as the manifest tells."""
     return part.type or part.dtype, part.known_decoded_length
 
 
 def _measured(array: Array) -> tuple[str, int | None]:
-    from ztensor.spec.layout.elements import spell  # which knows every NumPy type
+    from ztensor.ext import spell  # which knows every NumPy type
 
     dtype, logical = spell(array.dtype)
     nbytes = -(-array.size // 2) if logical == "f4_e2m1" else array.nbytes
@@ -344,6 +391,12 @@ class QuantGroup(_Profile):
 
         groups = self.as_groups(view)
         return dequantize_array(groups, dtype=dtype, threads=threads).reshape(view.shape)
+
+    def integers(self, view: View) -> Array:
+        """Return the codes; a new array. See `Quantized`."""
+        from ztensor.quantization.dequantizing import integers_of_view
+
+        return integers_of_view(self.as_groups(view)).reshape(view.shape)
 
 
 def _count_of(groups: Groups, role: str, part: tuple[str, int | None]) -> int:

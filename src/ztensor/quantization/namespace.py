@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztensor.buffers import empty_array
-from ztensor.spec.layout.elements import numpy_dtype
+from ztensor.ext import empty_array, numpy_dtype, thread_count
 from ztensor.threads.pool import Crew
-from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
     Tiles = Sequence[tuple[slice, slice]]
 

@@ -13,6 +13,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.ext import STORAGE_TYPES
 from ztensor.quantization.dequantizing import group_cubes
 from ztensor.quantization.scheme import (
     ORDERS,
@@ -23,12 +24,11 @@ from ztensor.quantization.scheme import (
     matrix_shape,
     require_rule,
 )
-from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 # As many elements at once; lines are contiguous, so they are cut only when very long.
 _TILE = 1 << 18

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
+from ztensor.ext import numpy_dtype
 from ztensor.quantization import checkpoints
 from ztensor.quantization.quantizing import quantizable, quantize
 from ztensor.quantization.scheme import matrix_shape
-from ztensor.spec.layout.elements import numpy_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
-    from ztensor.spec.layout.base import Array, View
+    from ztensor.ext import Array, View
 
     Floats = NDArray[np.float32]
     Codes = NDArray[np.uint8]

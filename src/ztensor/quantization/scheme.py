@@ -23,8 +23,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.spec.layout.elements import numpy_dtype
-from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count, numpy_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from ztensor.quantization.scheme import ORDERS
 
 if TYPE_CHECKING:
+    from ztensor.ext import Array
     from ztensor.quantization.namespace import Namespace
     from ztensor.quantization.scheme import GroupScheme
-    from ztensor.spec.layout.base import Array
 
 
 def words_of(component: Array) -> Array:

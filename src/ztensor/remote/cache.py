@@ -18,18 +18,16 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from ztensor.buffers import new_bytes
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.ext import Lock, Pool, new_bytes
 from ztensor.io.source import locking, removal
 from ztensor.io.source.identity import object_id, text_digest
-from ztensor.locks import Lock
-from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator, Sequence
 
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
     from ztensor.remote.urls import Place
 
     Part = tuple[int, memoryview]  # where it begins in the object, and its memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ztensor import Remote
 from ztensor.errors import (
     ArgumentValueError,
     SourceError,
@@ -12,11 +13,10 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.io.source.reference import Remote
+from ztensor.ext import Pool
 from ztensor.remote.failures import asked
 from ztensor.remote.upload import place_to_write
 from ztensor.remote.urls import place_of
-from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

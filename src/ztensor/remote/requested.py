@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ztensor.locks import Lock
+from ztensor.ext import Lock
 
 _LOCK = Lock()
 _made = [0]

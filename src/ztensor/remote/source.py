@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Remote
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
-from ztensor.io.source.base import Source, shrunk
+from ztensor.ext import Lock, Pool, Source
+from ztensor.io.source.base import shrunk
 from ztensor.io.source.identity import UNKNOWN, Version, object_id, version_of
 from ztensor.io.source.pieces import PART_BYTES, Piece, plan, scatter
-from ztensor.io.source.reference import Remote
-from ztensor.locks import Lock
 from ztensor.remote.cache import cache_of
 from ztensor.remote.failures import changed, ends_of, failure, require_process
 from ztensor.remote.urls import place_of
-from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

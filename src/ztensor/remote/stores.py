@@ -14,7 +14,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from ztensor.locks import Lock
+from ztensor.ext import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping

@@ -31,7 +31,7 @@ from ztensor.threads.background import note_write
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
     from ztensor.io.source.removal import Made
     from ztensor.remote.urls import Place
 

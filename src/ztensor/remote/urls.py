@@ -26,7 +26,7 @@ from ztensor.remote.stores import store_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
 
 # One request: the time it may take with its body, of 8 MiB at most; then it is tried again.
 _REQUEST_SECONDS = 30

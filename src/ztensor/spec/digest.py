@@ -8,10 +8,10 @@ cannot be checked, which is said and is no failure; a known one with broken digi
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import importlib.machinery
+import importlib.util
 import re
-import sys
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -20,10 +20,10 @@ from ztensor.errors import (
     DigestMismatchError,
     FormatError,
     MissingDependencyError,
+    Problem,
     Reason,
     describe,
 )
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,16 +34,6 @@ SECTION = "1.2 section 1, Component, digest"
 
 _TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):(?:0[xX])?([0-9a-fA-F]+)\Z")
 _FREE_TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):([!-~]+)\Z")
-
-
-def _crc32c_table() -> tuple[int, ...]:
-    table = list(range(256))
-    for _ in range(8):
-        table = [value >> 1 ^ (value & 1) * 0x82F63B78 for value in table]
-    return tuple(table)
-
-
-_CRC32C_TABLE = _crc32c_table()
 
 
 class Hasher(Protocol):
@@ -72,32 +62,31 @@ class _Crc32c:
         return f"{self._value:08x}"
 
 
-# So many bytes are hashed here in less time than importing the library takes, which is 25 ms.
-_EARLY_BYTES = 128 << 10
-_early_bytes_left = _EARLY_BYTES
-
-
-def early_crc32c(data: bytes) -> str:
-    """Return the manifest's text for the CRC-32C of bytes that are few in most processes.
-
-    As long as they are, the library is not imported: opening a small file should not wait for it.
-    """
-    global _early_bytes_left  # noqa: PLW0603  # counted for the process
-    if "crc32c" in sys.modules or len(data) > _early_bytes_left:
-        return f"crc32c:0x{crc32c()(data, 0):08X}"
-    _early_bytes_left -= len(data)
-    table, value = _CRC32C_TABLE, 0xFFFFFFFF
-    for byte in data:
-        value = value >> 8 ^ table[value & 0xFF ^ byte]
-    return f"crc32c:0x{value ^ 0xFFFFFFFF:08X}"
-
-
 @functools.cache
 def crc32c() -> Callable[[Buffer, int], int]:
     """Return the function that continues a CRC-32C, from 0 on, over a C-contiguous buffer."""
-    from crc32c import crc32c as function  # 40 ms to import: only when a digest is really needed
-
+    function: Callable[[Buffer, int], int]
+    try:
+        function = _extension("crc32c", "_crc32c").crc32c
+    except (ImportError, AttributeError):  # a release of another build
+        from crc32c import crc32c as function
     return function
+
+
+def _extension(package: str, name: str) -> Any:
+    """Load a module of a package without the package: that of crc32c imports 75 others.
+
+    Raises:
+        ImportError: there is no such package, or no such module in it.
+    """
+    find = importlib.machinery.PathFinder.find_spec
+    around = find(package)
+    spec = around and find(f"{package}.{name}", around.submodule_search_locations)
+    if not spec or not spec.loader:
+        raise ModuleNotFoundError(f"no module {name} in a package {package}", name=package)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class _ZipCrc32:
@@ -160,8 +149,7 @@ def xxh3_function() -> Callable[[Buffer], int]:
     return function
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Algorithm:
+class Algorithm(NamedTuple):
     """One digest algorithm.
 
     Attributes:
@@ -216,8 +204,7 @@ def writable() -> list[str]:
     return [name for name, algorithm in ALGORITHMS.items() if algorithm.is_written]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(NamedTuple):
     """A digest as the manifest gives it.
 
     Attributes:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, Reason, describe
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.ext import ALGORITHMS, digest_of
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.spec.digest import ALGORITHMS, digest_of, xxh3
+from ztensor.ext import ALGORITHMS, digest_of
+from ztensor.spec.digest import xxh3
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Reader, Tensor
 from ztensor.errors import (
     FormatError,
     LimitError,
@@ -22,15 +23,13 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.io.opening import Reader
-from ztensor.io.tensor import Tensor
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 FAMILY = (FormatError, UnsupportedError, LimitError)
 # No cap refused: memory or the stack was gone.

@@ -13,16 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from hypothesis import strategies as st
 
-from ztensor.io.tensor import Tensor
-from ztensor.spec.layout.elements import numpy_dtype
-from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
+from ztensor import Tensor
+from ztensor.ext import (
+    BY_LONG_NAME,
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    Component,
+    Manifest,
+    TensorObject,
+    element_count,
+    numpy_dtype,
+)
 from ztensor.testing.damage import EDGES, KINDS, Damage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 STORAGE_NAMES = tuple(BY_LONG_NAME)
 LOGICAL_NAMES = tuple(logical.long_name for logical in LOGICAL_TYPES.values())

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ztensor import Tensor
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -27,11 +28,12 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.ext import path_text
 from ztensor.io.opening import load_whole, reader_of_bytes
 from ztensor.io.reading.loading import load_files
 from ztensor.io.shards.saving import save_files
-from ztensor.io.source.paths import make_folder, path_text
-from ztensor.io.tensor import Tensor, no_mapping, no_tensor
+from ztensor.io.source.paths import make_folder
+from ztensor.io.tensor import no_mapping, no_tensor
 from ztensor.io.writing.saving import saved_bytes
 from ztensor.options import (
     LoadOptions,

@@ -13,8 +13,8 @@ from ztensor.torch.values import from_torch, numpy_type, to_torch
 if TYPE_CHECKING:
     import numpy as np
 
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.tensor import Tensor
+    from ztensor import Tensor
+    from ztensor.ext import ObjectReader
 
 __all__ = ["device_of", "element_type", "fill", "is_value", "read", "stored", "value_of"]
 

@@ -8,7 +8,6 @@ while the other buffer is on its way.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,9 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.ext import result_dtype
 from ztensor.io.reading import filling
 from ztensor.spec.layout.base import known_count
-from ztensor.spec.layout.elements import result_dtype
 from ztensor.threads.pool import Crew
 from ztensor.torch.values import (
     SPARSE,
@@ -41,8 +40,7 @@ from ztensor.torch.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.ext import FileObjects, TensorObject
 
 # Two of these for each thread, four threads by default: 64 MiB in all.
 _STAGING_BYTES = 8 << 20
@@ -179,7 +177,7 @@ def read_onto(file: FileObjects, names: Iterable[str], device: Any, workers: int
                     file.require_dense(name)
                     component = tensor_object.components["data"]
                     # All that its elements turn on, and the digest they are held to.
-                    key = dataclasses.replace(component, extra=None), tensor_object.shape
+                    key = component._replace(extra=None), tensor_object.shape
                     if key in first_of:
                         result[name] = first_of[key].detach()
                         continue

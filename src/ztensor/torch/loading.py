@@ -8,20 +8,19 @@ import numpy as np
 import torch
 
 from ztensor.errors import ArgumentTypeError, ZTensorError, describe
+from ztensor.ext import thread_count
 from ztensor.io.collecting import no_collection
 from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all
 from ztensor.io.reading.objects import several
 from ztensor.quantization.group_profiles import PROFILES
-from ztensor.threads.sharing import thread_count
 from ztensor.torch.devices import device_of, read_meta, read_onto
 from ztensor.torch.values import SPARSE, array_to_torch, to_torch, view_in_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.objects import Objects
+    from ztensor.ext import FileObjects, Objects
     from ztensor.typing import TorchDevice
 
 

@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ztensor import Tensor
 from ztensor.arguments import require_kind
 from ztensor.errors import LimitError, describe
-from ztensor.io.tensor import Tensor, groups_of
+from ztensor.ext import View, numpy_dtype
 from ztensor.quantization.dequantizing import dequantize_view
-from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
-from ztensor.quantization.group_profiles import MX
-from ztensor.spec.layout.elements import numpy_dtype
+from ztensor.quantization.group_profiles import QUANT_GROUP
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import array_to_torch, empty, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
     from ztensor.typing import TorchDevice
 
 
@@ -52,9 +51,12 @@ def dequantize(
     require_kind("tensor", tensor, Tensor, "a ztensor.Tensor")
     place, word = device_of(device), str(dtype).removeprefix("torch.")
     try:
-        if tensor.format in GGUF_LAYOUTS or tensor.format == MX.name:
+        view = View(tensor.shape, tensor.components, tensor.attributes)
+        if tensor.format == QUANT_GROUP.name:
+            view = QUANT_GROUP.as_groups(view)
+        elif tensor.format != "quantized_group":
             return moved(array_to_torch(tensor.dequantize(word)), place)
-        floats = dequantize_view(groups_of(tensor), dtype=word, xp=TorchNamespace(place))
+        floats = dequantize_view(view, dtype=word, xp=TorchNamespace(place))
         return floats.reshape(tuple(tensor.shape))
     except torch.cuda.OutOfMemoryError as error:
         raise LimitError(

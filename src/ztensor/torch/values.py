@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
+from ztensor import Tensor
 from ztensor.errors import (
     ArgumentTypeError,
     LimitError,
@@ -22,17 +23,15 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.tensor import Tensor
+from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, Component, numpy_dtype, typed_array
 from ztensor.quantization.group_profiles import PROFILES
-from ztensor.spec.layout.elements import numpy_dtype, stored_form, typed_array
-from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES
-from ztensor.spec.model.manifest import Component
+from ztensor.spec.layout.elements import stored_form
 from ztensor.training.tree.separating import begun_inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 # What torch raises where it refuses; its releases differ in which.
 TORCH_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, OverflowError, AssertionError)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from ztensor import Tensor
 from ztensor.errors import UnsupportedError, describe
-from ztensor.io.tensor import Tensor
 from ztensor.jax.values import is_copied, is_value, stored, value_of
 from ztensor.options import TreeOptions, require_options
 from ztensor.training.states import loaded_tree, save_tree

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from ztensor import open as open_files
 from ztensor.arguments import require_kind
 from ztensor.distributed import PartWriter, commit
 from ztensor.distributed.nested import attributes_of
@@ -26,21 +27,18 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.formats.table import written_as
-from ztensor.guard import foreign_bytes
-from ztensor.interactive import Keyed, Shown
-from ztensor.io.frameworks import FRAMEWORKS, tree_adapter
-from ztensor.io.opening import open as open_files
+from ztensor.ext import FRAMEWORKS, ObjectReader, Shown, counted, foreign_bytes, path_text
+from ztensor.interactive import Keyed
+from ztensor.io.formats import written_as
+from ztensor.io.frameworks import tree_adapter
 from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.reading.names import keeps
 from ztensor.io.reading.overlaps import lie_apart
-from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.shards.saving import save_files
-from ztensor.io.source.paths import is_path, path_text
+from ztensor.io.source.paths import is_path
 from ztensor.limits import Budget
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
-from ztensor.showing import counted
 from ztensor.training.tree.decode import LeafAt, decode
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.fitting import fit
@@ -54,11 +52,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Unpack
 
+    from ztensor import Reader
+    from ztensor.ext import Durable, FileObjects
     from ztensor.io.frameworks import TreeAdapter
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.opening import Reader
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.sink import Durable
     from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Openable, Progress, Target
 

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from ztensor import Reader
+from ztensor import open as open_reader
 from ztensor.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -14,8 +16,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Keyed
-from ztensor.io.opening import Reader
-from ztensor.io.opening import open as open_reader
 from ztensor.io.source.local import PAGE_BYTES
 from ztensor.v2.raising import releasing
 from ztensor.v2.tensor import Tensor, Verification
@@ -23,9 +23,8 @@ from ztensor.v2.tensor import Tensor, Verification
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.io.reading.file import FileObjects
+    from ztensor.ext import Component, FileObjects
     from ztensor.io.reading.verify import VerifyReport
-    from ztensor.spec.model.manifest import Component
     from ztensor.typing import Path
 
 

@@ -16,22 +16,20 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.ext import View, typed_array
 from ztensor.io.protocols import CPU, to_dlpack
 from ztensor.io.reading.component import digest_of
 from ztensor.io.source.caching import evict, prefetch
 from ztensor.spec.container.v2.layouts import theirs
 from ztensor.spec.container.v2.object import words_of
-from ztensor.spec.layout import View
 from ztensor.spec.layout.dense import Dense
-from ztensor.spec.layout.elements import HOST_ORDER, typed_array
+from ztensor.spec.layout.elements import HOST_ORDER
 from ztensor.v2.raising import releasing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.ext import Array, Component, FileObjects, TensorObject
     from ztensor.v2.source import Source
 
 

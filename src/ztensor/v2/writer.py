@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from ztensor import Tensor
+from ztensor import Writer as FileWriter
 from ztensor.arguments import require_kind
 from ztensor.converting import convert as convert_file
 from ztensor.edit import Editor
@@ -20,22 +22,17 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.source.paths import path_text
-from ztensor.io.tensor import Tensor
+from ztensor.ext import LOGICAL_TYPES, Component, element_count, numpy_dtype, path_text, typed_array
 from ztensor.io.tensor.arrays import shape_of
-from ztensor.io.writing.writer import Writer as FileWriter
 from ztensor.spec.container.v2.layouts import check_layout, ours
 from ztensor.spec.container.v2.object import DTYPES, TYPES, types_of
-from ztensor.spec.layout.elements import numpy_dtype, typed_array
-from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
-from ztensor.spec.model.manifest import Component
 from ztensor.v2.raising import releasing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ztensor.ext import Array
     from ztensor.io.writing.stream import ObjectSink
-    from ztensor.spec.layout.base import Array
     from ztensor.typing import Path
     from ztensor.v2.source import Source
 

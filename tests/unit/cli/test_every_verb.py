@@ -19,8 +19,8 @@ import ztensor
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.main import VERBS
 from ztensor.cli.parsing import load
-from ztensor.formats.table import FORMATS
 from ztensor.insight.analysis.identity import tensor_hashes
+from ztensor.io.formats import FORMATS
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ztensor.cli.spelling import as_json, count_text, cut, json_text
-from ztensor.showing import visible
+from ztensor.insight.text import visible
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 

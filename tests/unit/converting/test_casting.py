@@ -22,6 +22,7 @@ from ztensor.errors import (
 )
 from ztensor.io.shards.naming import index_path
 from ztensor.numpy import load_file, save_file
+from ztensor.quantization.gguf_blocks import BLOCK_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ OTHERS: dict[str, Any] = {
 
 def blocks(name: str, rows: int, width: int) -> Tensor:
     layout = f"gguf.{name}"
-    each = next(one for one in ztensor.quantization.gguf_blocks.BLOCK_TYPES if one.name == name)
+    each = next(one for one in BLOCK_TYPES if one.name == name)
     data = blocks_of(name, rows * width // each.elements)
     if name == "mxfp4":
         data[:, 0] = 127  # the scale 1

@@ -28,7 +28,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.formats.table import written_formats
+from ztensor.io.formats import written_formats
 from ztensor.io.reading.names import keeps
 from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save_file

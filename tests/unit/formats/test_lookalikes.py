@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ztensor.formats.lookalikes import LOOKALIKES, lookalike
-from ztensor.formats.parsing import recognised
+from ztensor.io.formats import recognised
 from ztensor.io.source.memory import MemorySource
 
 HEADS = {

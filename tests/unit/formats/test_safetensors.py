@@ -19,7 +19,6 @@ import ztensor
 import ztensor.numpy
 from ztensor.errors import Reason
 from ztensor.formats import safetensors
-from ztensor.formats.base import Exporting
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.memory import MemorySource
 from ztensor.io.source.stream import StreamSink
@@ -34,7 +33,7 @@ GOLDEN = CORPUS / "accept/safetensors/small.safetensors"
 
 def export(
     reader: ObjectReader,
-    module: Exporting = safetensors,
+    module: Any = safetensors,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[bytes, list[tuple[str | None, str]]]:
     """Return the file that is written, and what it loses."""

@@ -16,7 +16,7 @@ from ztensor.errors import (
     NotRepresentableError,
     SourceError,
 )
-from ztensor.formats.table import FORMATS, written_formats
+from ztensor.io.formats import FORMATS, written_formats
 from ztensor.numpy import load_file, save_file
 
 if TYPE_CHECKING:

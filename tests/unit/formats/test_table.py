@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from ztensor.errors import ArgumentValueError
-from ztensor.formats.parsing import recognised
-from ztensor.formats.table import (
+from ztensor.io.formats import (
     FORMATS,
     is_read_suffix,
     named_as,
     read_suffixes,
+    recognised,
     require_ours,
     written_formats,
 )

@@ -60,7 +60,7 @@ def test_any_shape(shape: tuple[int, ...]) -> None:
 
 
 def test_what_is_not_quantized() -> None:
-    with pytest.raises(UsageError, match="quantized_group"):
+    with pytest.raises(UsageError):
         ztorch.dequantize(Tensor(WEIGHTS))
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.buffers import empty_array, new_bytes
 from ztensor.distributed.chunks.boxes import overlap
 from ztensor.distributed.chunks.staging import BLOCK_BYTES, pieces_of
 from ztensor.distributed.chunks.sums import Sums
@@ -25,28 +25,37 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.guard import foreign_bytes
+from ztensor.ext import (
+    ENCODINGS,
+    Blocks,
+    Component,
+    Encoding,
+    Runs,
+    TensorObject,
+    element_count,
+    empty_array,
+    foreign_bytes,
+    new_bytes,
+    require_equal_length,
+    result_dtype,
+    typed_array,
+)
 from ztensor.io.reading.component import Fetching
 from ztensor.io.reading.stored_array import Elements, fill
 from ztensor.io.source.at_once import AtOnce
-from ztensor.spec.encoding import ENCODINGS
-from ztensor.spec.encoding.base import Encoding, Runs, require_decodable, require_equal_length
-from ztensor.spec.layout.blocks import Blocks
-from ztensor.spec.layout.elements import is_native, result_dtype, stored_form, typed_array
-from ztensor.spec.model.dtype import element_count
+from ztensor.spec.encoding.base import require_decodable
+from ztensor.spec.layout.elements import is_native, stored_form
 from ztensor.spec.model.later import LaterObjects
-from ztensor.spec.model.manifest import Component, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.distributed.chunks.boxes import Overlap
     from ztensor.distributed.chunks.table import Chunk, ChunkTable
+    from ztensor.ext import Array, Stored
     from ztensor.io.reading.component import Parts
     from ztensor.io.source.joined import JoinedSource
     from ztensor.limits import Limits
-    from ztensor.spec.encoding import Stored
-    from ztensor.spec.layout.base import Array
 
     # Gives the object a row tells of whose encoding is `WHOLE_OBJECT`.
     Whole = Callable[[Chunk], TensorObject]
@@ -129,7 +138,7 @@ class Assembler:
 
     def encodings(self) -> Mapping[str, Any]:
         """Return how the components of `objects` are stored, by the word for it."""
-        return {**ENCODINGS, WORD: DividedEncoding(self)}
+        return ChainMap({WORD: DividedEncoding(self)}, ENCODINGS)
 
     def component(self, chunk: Chunk) -> Component:
         """Return where the bytes of a chunk lie in the source, and what they are."""

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ztensor.ext import element_count
 from ztensor.io.reading.component import digest_of
 from ztensor.spec.digest import require_match
-from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
     from ztensor.distributed.chunks.assembling import Assembler
     from ztensor.distributed.chunks.boxes import Overlap
     from ztensor.distributed.chunks.table import Chunk
+    from ztensor.ext import Array
     from ztensor.io.reading.component import StoredComponent
     from ztensor.spec.digest import Hasher
-    from ztensor.spec.layout.base import Array
 
 
 class _Running(NamedTuple):

@@ -14,12 +14,9 @@ import numpy as np
 
 from ztensor.distributed.chunks.boxes import find_misfit, touching
 from ztensor.errors import FormatError, Reason, ZTensorError
+from ztensor.ext import ALGORITHMS, Component, counted, element_count, result_dtype
 from ztensor.locks import cached_property
-from ztensor.showing import counted
-from ztensor.spec.digest import ALGORITHMS
-from ztensor.spec.layout.elements import result_dtype, storage_dtype
-from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.manifest import Component
+from ztensor.spec.layout.elements import storage_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

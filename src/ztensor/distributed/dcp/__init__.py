@@ -25,8 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ztensor.formats.base import Projection
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Projection, Source
     from ztensor.limits import Budget
 
 

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.buffers import empty_array, new_bytes
 from ztensor.distributed.chunks.boxes import find_misfit, is_in_order, is_run, overlap, touching
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
+from ztensor.ext import (
+    Blocks,
+    Encoding,
+    Range,
+    counted,
+    empty_array,
+    new_bytes,
+    require_equal_length,
+)
 from ztensor.formats.base import InBlocks, gather_stored
-from ztensor.io.source.base import Range
-from ztensor.showing import counted
-from ztensor.spec.encoding.base import Encoding, require_equal_length
-from ztensor.spec.layout.blocks import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Array, Component, Runs, Source, Stored
     from ztensor.limits import Limits
-    from ztensor.spec.encoding import Stored
-    from ztensor.spec.encoding.base import Runs
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import Component
 
 WORD = "divided"  # how such a component is said to be stored; no file has this word
 _RUN_BYTES = 1 << 20  # of a block that a slice reads

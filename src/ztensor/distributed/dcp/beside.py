@@ -7,15 +7,15 @@ import os
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
+from ztensor.ext import Pool
 from ztensor.io.source.beneath import files_in, length_beneath, open_beneath
 from ztensor.io.source.joined import LazyFile, OpenFiles
 from ztensor.remote.source import RemoteSource
-from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
 
 REQUESTS = 16  # at a time: a checkpoint may have as many files as there were processes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from typing import TYPE_CHECKING
@@ -22,13 +21,12 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.formats.base import RAW, Projection
+from ztensor.ext import Component, Manifest, Projection, Tally, TensorObject
+from ztensor.formats.base import RAW
 from ztensor.formats.pt.encodings import Gathered
 from ztensor.io.source.joined import join_behind
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.account import Tally
 from ztensor.spec.model.later import LaterObjects
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,11 +34,9 @@ if TYPE_CHECKING:
     from ztensor.distributed.dcp.beside import Beside
     from ztensor.distributed.dcp.records import Record
     from ztensor.distributed.dcp.table import Entry, Place, Table
+    from ztensor.ext import Encoding, Source, Unrepresented
     from ztensor.formats.pt.values import ElementType
-    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.spec.encoding import Encoding
-    from ztensor.spec.model.account import Unrepresented
 
 
 class Checkpoint:
@@ -213,9 +209,7 @@ class Checkpoint:
         require_same(tensor, entry.element, entry.size)
         if data.encoding == "raw":
             digest = None if record.crc is None else zip_crc32(b"", record.crc)
-            return TensorObject(
-                tensor.shape, "dense", {"data": dataclasses.replace(data, digest=digest)}
-            )
+            return TensorObject(tensor.shape, "dense", {"data": data._replace(digest=digest)})
         if _strides(record, data, entry.size, entry.element.width) is None:
             return self._with_encodings(name, record)
         return None
@@ -228,8 +222,8 @@ class Checkpoint:
             if word not in RAW:
                 word = f"tensor-{self._numbers[name]}-{role}"
                 self._encodings[word] = record.encodings[one.encoding]
-            components[role] = dataclasses.replace(one, encoding=word)
-        return dataclasses.replace(record.tensor, components=components)
+            components[role] = one._replace(encoding=word)
+        return record.tensor._replace(components=components)
 
     def _in_boxes(self, number: int) -> InBoxes:
         name = self._names[number]

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import re
 
+from ztensor import Remote
 from ztensor.errors import ArgumentValueError, SourceError, describe
+from ztensor.ext import Format, Look
 from ztensor.io.source.beneath import names_in
+from ztensor.io.source.directory import RemoteFiles
+from ztensor.io.source.folders import there
 
 ROOT = ".metadata"
 DATA = ".distcp"
@@ -16,6 +20,12 @@ SHARD = re.compile(r"shard-(?P<process>\d{5})-model-\d{5}-of-\d{5}\.safetensors"
 # Files by which a folder is something else, whatever else is in it.
 _OTHERS = (".zt", ".safetensors", ".index.json")
 _MOST_NAMED = 4
+# The first name in the pickle is that of the record that has all others.
+_RECORD = re.compile(
+    rb"\x80[\2-\5].{0,20}(?:torch\.distributed\.[a-z_.]*checkpoint\.metadata|"
+    rb"megatron\.core\.dist_checkpointing\.strategies\.torch).{1,12}(?:MCore)?Metadata",
+    re.DOTALL,
+)
 
 
 def is_checkpoint(folder: str) -> bool:
@@ -40,6 +50,32 @@ def has_shards(names: list[str]) -> bool:
     """Return whether the safetensors files among some are those of processes, and no others."""
     found = [name for name in names if name.endswith((".safetensors", ".zt"))]
     return bool(found) and all(map(SHARD.fullmatch, found))
+
+
+def _is_dcp(look: Look) -> bool:
+    # The pickle of a record of torch's: the file `.metadata` of a folder.
+    return look.is_folder or _RECORD.match(look.head) is not None
+
+
+def _in_folder(folder: str | Remote, names: list[str]) -> str | Remote | RemoteFiles | None:
+    """Return what opens a folder: the file that tells of it, or all where each tells of its own."""
+    if not isinstance(folder, Remote):
+        return folder if is_checkpoint_of(names) else None
+    if has_shards(names):
+        return RemoteFiles(folder, [name for name in names if name.endswith(".safetensors")])
+    is_stock = any(name.endswith(DATA) for name in names) and is_checkpoint_of([*names, ROOT])
+    # Lists have no hidden names.
+    return folder.beside(ROOT) if is_stock and there(folder, [ROOT]) else None
+
+
+DCP = Format(
+    "torch.distributed.checkpoint",
+    (".distcp",),
+    _is_dcp,
+    "ztensor.distributed.dcp",
+    is_written=False,
+    in_folder=_in_folder,
+)
 
 
 def root_of(folder: str) -> str | None:

@@ -13,8 +13,8 @@ from ztensor.formats.pt.pickled import Items, misfit
 from ztensor.formats.pt.values import ElementType, counts, element_type_of
 
 if TYPE_CHECKING:
+    from ztensor.ext import Tally
     from ztensor.limits import Budget
-    from ztensor.spec.model.account import Tally
 
 _TENSOR_COST, _VALUE_COST = 1200, 300  # bytes of memory: of a tensor with its encoding, of a value
 _FIELDS = frozenset(

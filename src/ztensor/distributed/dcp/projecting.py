@@ -14,19 +14,17 @@ from ztensor.distributed.dcp.pickles import read_columns
 from ztensor.distributed.dcp.shards import project_shards
 from ztensor.distributed.dcp.vocabulary import VOCABULARY
 from ztensor.errors import LimitError, Reason
+from ztensor.ext import Tally, read_bytes
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.io.collecting import no_collection
-from ztensor.io.source.base import read_bytes
 from ztensor.io.source.directory import FolderSource
 from ztensor.io.source.local import FileSource
 from ztensor.limits import Budget
-from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
     from ztensor.distributed.dcp.beside import Beside
     from ztensor.distributed.dcp.table import Table
-    from ztensor.formats.base import Projection
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Projection, Source
     from ztensor.limits import Limits
 
 _LONG_BYTES = 1 << 20  # of a pickle: at 5 MB a third of the time is the collector's

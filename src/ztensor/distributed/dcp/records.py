@@ -7,27 +7,23 @@ where it begins.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
+from ztensor.ext import read_bytes
 from ztensor.formats import pt, safetensors
 from ztensor.formats.pt.objects import LONE_TENSOR
 from ztensor.formats.zip import LOCAL_MAGIC, STORED, place, read_entries, sum_of
-from ztensor.io.source.base import read_bytes
 from ztensor.io.source.within import Within
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ztensor.ext import Component, Encoding, Source, TensorObject, Unrepresented
     from ztensor.formats.pt.values import ElementType
     from ztensor.formats.zip import Entry
-    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.spec.encoding import Encoding
-    from ztensor.spec.model.account import Unrepresented
-    from ztensor.spec.model.manifest import Component, TensorObject
 
 _HEAD = 16
 _DESCRIBING = ("/data.pkl", "/byteorder")
@@ -115,10 +111,9 @@ def is_safetensors(source: Source, at: int, end: int) -> bool:
 
 def _moved(found: TensorObject, start: int) -> TensorObject:
     components = {
-        role: dataclasses.replace(one, offset=start + one.offset)
-        for role, one in found.components.items()
+        role: one._replace(offset=start + one.offset) for role, one in found.components.items()
     }
-    return dataclasses.replace(found, components=components)
+    return found._replace(components=components)
 
 
 def _entries(source: Source, limits: Limits) -> Mapping[str, Entry]:

@@ -18,26 +18,22 @@ from ztensor.distributed.dcp.checkpoint import Checkpoint
 from ztensor.distributed.dcp.folders import SHARD
 from ztensor.distributed.dcp.table import Form, Place, Table
 from ztensor.errors import FormatError, LimitError, Reason, describe
+from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES, Pool, Tally
 from ztensor.formats import safetensors
 from ztensor.formats.pt.values import ElementType
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.directory import RemoteFolderSource
 from ztensor.limits import Budget
 from ztensor.remote.source import RemoteSource
-from ztensor.spec.model.account import Tally
-from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.spec.wire.json import charge as json_charge
-from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.distributed.dcp.beside import Beside
-    from ztensor.formats.base import Projection
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Component, Projection, Source, TensorObject
     from ztensor.io.source.directory import FolderSource
     from ztensor.limits import Limits
-    from ztensor.spec.model.manifest import Component, TensorObject
 
 INFORMATION = "DCP_SHARDING_INFO"
 # What the writer says of itself.

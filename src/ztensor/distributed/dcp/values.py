@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING
 
 from ztensor.distributed.dcp.records import read_value
 from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
+from ztensor.ext import Lock, Tally, foreign_bytes
 from ztensor.formats.pt.objects import LONE_VALUE
-from ztensor.guard import foreign_bytes
-from ztensor.locks import Lock
-from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ztensor.distributed.dcp.table import Place
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Source, Unrepresented
     from ztensor.limits import Limits
-    from ztensor.spec.model.account import Unrepresented
 
 
 class LaterAttributes(Mapping[str, object]):

@@ -14,26 +14,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import distributed as dist
 
+from ztensor import Remote
 from ztensor.distributed import open_divided
 from ztensor.distributed.chunks.boxes import find_misfit, overlap
-from ztensor.distributed.place import Place
+from ztensor.distributed.place import ROOT, Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
 from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
-from ztensor.io.shards.naming import ROOT
-from ztensor.io.source.base import Range
-from ztensor.io.source.reference import Remote
+from ztensor.ext import ALGORITHMS, Range, digest_of, element_count
 from ztensor.remote.upload import is_there
-from ztensor.spec.digest import ALGORITHMS, digest_of
-from ztensor.spec.model.dtype import element_count
 from ztensor.training.tree.columns import malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ztensor import Tensor
     from ztensor.distributed import DividedCheckpoint
     from ztensor.distributed.chunks.table import Kind
-    from ztensor.io.tensor import Tensor
     from ztensor.typing import Storage
 
     Shape = tuple[int, ...]

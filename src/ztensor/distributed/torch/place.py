@@ -8,8 +8,8 @@ from typing import Any
 from torch.distributed.checkpoint import filesystem
 
 from ztensor.errors import without_secrets
-from ztensor.io.source.paths import is_url, path_text
-from ztensor.io.source.table import is_remote
+from ztensor.ext import is_remote, path_text
+from ztensor.io.source.paths import is_url
 
 # Of what torch's own writer and reader put into their metadata; older releases have none.
 DCP_VERSION: str | None = getattr(filesystem, "CURRENT_DCP_VERSION", None)

@@ -36,9 +36,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.spec.layout.elements import result_dtype
-from ztensor.threads import run_jobs
-from ztensor.threads.sharing import thread_count
+from ztensor.ext import result_dtype, run_jobs, thread_count
 from ztensor.torch.values import (
     SPARSE,
     TORCH_ERRORS,

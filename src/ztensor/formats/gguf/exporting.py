@@ -31,8 +31,7 @@ from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.sink import Sink
+    from ztensor.ext import ObjectReader, Sink
 
 _MOST_ALIGNMENT = 1 << 16  # that we write; the padding is made in memory
 _MOST_NAME = 63  # bytes, that ggml reads

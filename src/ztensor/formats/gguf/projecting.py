@@ -7,22 +7,27 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ztensor.errors import Reason, UnsupportedVersionError, describe
-from ztensor.formats.base import RAW, Absent, Projection
+from ztensor.ext import (
+    STORAGE_TYPES,
+    Component,
+    Manifest,
+    Projection,
+    Tally,
+    TensorObject,
+    element_count,
+)
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.gguf.cursor import Cursor
 from ztensor.formats.gguf.metadata import alignment_of, read_metadata
 from ztensor.formats.gguf.types import BLOCKS, HEADER, MOST_RANK, PLAIN, SWAPPED, broken
 from ztensor.quantization.gguf_blocks import PREFIX
-from ztensor.spec.model.account import Tally
-from ztensor.spec.model.dtype import STORAGE_TYPES, element_count
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Source, Unrepresented
     from ztensor.limits import Budget
-    from ztensor.spec.model.account import Unrepresented
 
 _VERSIONS = (2, 3)
 # Which of their bytes are swapped depends on who wrote them.

@@ -18,11 +18,10 @@ from ztensor.formats.hdf5.window import malformed, unknown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ztensor.ext import Array, Budget
     from ztensor.formats.hdf5.header import Header
     from ztensor.formats.hdf5.heaps import GlobalHeaps
     from ztensor.formats.hdf5.window import Window
-    from ztensor.limits import Budget
-    from ztensor.spec.layout.base import Array
 
 MOST_BYTES = 1 << 20  # of a value; longer ones are data, not a note about it
 _MOST_RANK = 32

@@ -16,9 +16,9 @@ from ztensor.formats.hdf5.window import malformed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ztensor.ext import Array
     from ztensor.formats.hdf5.messages import Layout, Space
     from ztensor.formats.hdf5.window import Window
-    from ztensor.spec.layout.base import Array
 
 _COST = 64  # bytes of memory for a chunk, while the index is read
 _MOST_CHUNKS = 1 << 62

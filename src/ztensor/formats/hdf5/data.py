@@ -9,21 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
+from ztensor.ext import Blocks, element_count, read_bytes, require_equal_length
 from ztensor.formats.base import InBlocks
 from ztensor.formats.hdf5.filters import Chunk, bad_chunk, unfiltered
-from ztensor.io.source.base import read_bytes
-from ztensor.spec.encoding.base import require_equal_length
-from ztensor.spec.layout.blocks import Blocks
-from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
+    from ztensor.ext import Array, Source, Stored
     from ztensor.formats.hdf5.chunks import ChunkTable
     from ztensor.formats.hdf5.elements import Elements
     from ztensor.formats.hdf5.messages import Filter
-    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.spec.encoding import Stored
-    from ztensor.spec.layout.base import Array
 
 _PIECE_BYTES = 8 << 20
 # Deflate, the tightest of HDF5's own filters, gives at most 1032 bytes for one.

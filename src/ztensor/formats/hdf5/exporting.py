@@ -15,20 +15,18 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.ext import element_count, numpy_dtype
 from ztensor.formats.hdf5.attributes import text_of
 from ztensor.formats.hdf5.projecting import TYPE_ATTRIBUTE
 from ztensor.formats.parts import Pouring, require_known_layout, written_chunks
 from ztensor.io.reading.ahead import Ahead
-from ztensor.spec.layout.elements import numpy_dtype, require_known
-from ztensor.spec.model.dtype import element_count
+from ztensor.spec.layout.elements import require_known
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.sink import Sink
+    from ztensor.ext import FileObjects, ObjectReader, Sink
 
 _ALIGNMENT = 64
 _BEYOND = 1 << 63  # h5py's dimensions are signed

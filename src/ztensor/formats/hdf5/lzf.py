@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 # Of each byte a token may begin with: how long the token is, and how many bytes it gives.
 _STEPS = bytes((*range(2, 34), *[2] * 192, *[3] * 32))

@@ -39,7 +39,18 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.formats.base import RAW, Absent, Projection
+from ztensor.ext import (
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    Component,
+    Manifest,
+    Projection,
+    Tally,
+    TensorObject,
+    element_count,
+    spell,
+)
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.hdf5.attributes import MOST_BYTES, Attributes, shared_address, text_of
 from ztensor.formats.hdf5.chunks import ChunkTable, read_chunks
 from ztensor.formats.hdf5.data import Converted, InChunks, Unwritten, fill_of
@@ -62,15 +73,10 @@ from ztensor.formats.hdf5.messages import (
 )
 from ztensor.formats.hdf5.superblock import open_window
 from ztensor.formats.hdf5.window import malformed, unknown
-from ztensor.spec.layout.elements import spell
-from ztensor.spec.model.account import Tally
-from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Encoding, Source
     from ztensor.limits import Budget
-    from ztensor.spec.encoding import Encoding
 
 _UNREAD, _UNREAD_MESSAGE = "hdf5", "this kind of HDF5 data is not read here; read it with h5py"
 TYPE_ATTRIBUTE = "ztensor.type"  # names what the bits of an exported dataset mean

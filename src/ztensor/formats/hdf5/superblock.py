@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
+from ztensor.ext import read_bytes
 from ztensor.formats.hdf5.window import Window, malformed
-from ztensor.io.source.base import read_bytes
 
 if TYPE_CHECKING:
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Source
     from ztensor.limits import Budget
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"

@@ -12,11 +12,11 @@ import struct
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
+from ztensor.ext import read_bytes
 from ztensor.formats.hdf5.checksum import lookup3
-from ztensor.io.source.base import read_bytes
 
 if TYPE_CHECKING:
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Source
     from ztensor.limits import Budget
 
 # Structures are small and lie side by side: a page at a time costs fewer calls.

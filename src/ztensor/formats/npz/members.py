@@ -5,20 +5,18 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
-from ztensor.buffers import new_bytes
 from ztensor.errors import EncodingError, Reason
+from ztensor.ext import Encoding, new_bytes, require_equal_length
 from ztensor.formats import deflate, npy
 from ztensor.formats.deflate import PIECE_BYTES, Stream
 from ztensor.formats.npy import Header, parse_header, transpose
 from ztensor.formats.zip import DEFLATED, STORED, Entry, Member, place
-from ztensor.spec.encoding.base import Encoding, require_equal_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Source, Stored
     from ztensor.limits import Budget, Limits
-    from ztensor.spec.encoding import Stored
 
 SUFFIX = ".npy"
 

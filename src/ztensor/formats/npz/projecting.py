@@ -15,22 +15,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.formats.base import RAW, Projection
+from ztensor.ext import Component, Manifest, Projection, Tally, TensorObject
+from ztensor.formats.base import RAW
 from ztensor.formats.npz import sparse
 from ztensor.formats.npz.members import SUFFIX, Whole, header_of, is_array
 from ztensor.formats.zip import DEFLATED, Entry, extents, read_entries, unread_bytes
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.account import Tally
 from ztensor.spec.model.later import LaterObjects
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Encoding, Source, Unrepresented
     from ztensor.limits import Budget
-    from ztensor.spec.encoding import Encoding
-    from ztensor.spec.model.account import Unrepresented
 
 
 # What a member costs beside its entry in the archive: a name, an object, and a component; how a

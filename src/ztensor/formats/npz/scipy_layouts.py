@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import LayoutError, Reason, describe
-from ztensor.spec.layout.base import Layout, check_components, known_count, width_of
+from ztensor.errors import LayoutError, Problem, Reason, describe
+from ztensor.ext import Layout, check_components, element_count
+from ztensor.spec.layout.base import known_count, width_of
 from ztensor.spec.layout.sparse import (
     ANY_NUMBER,
     IndexWatch,
@@ -28,14 +29,12 @@ from ztensor.spec.layout.sparse import (
     scatter,
     sparse_length,
 )
-from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.spec.layout.base import Array, View, Watch
-    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.ext import Array, TensorObject, View
+    from ztensor.spec.layout.base import Watch
 
 PREFIX = "scipy.sparse_"
 VALUES_SHAPE = "values_shape"

@@ -21,22 +21,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import FormatError
+from ztensor.ext import (
+    LAYOUTS,
+    STORAGE_TYPES,
+    Component,
+    Encoding,
+    Range,
+    TensorObject,
+    element_count,
+)
 from ztensor.formats.npz.members import SUFFIX, Whole, header_of
 from ztensor.formats.npz.scipy_layouts import CLASS, PREFIX, ROLES, VALUES_SHAPE, do_fit
-from ztensor.io.source.base import Range
-from ztensor.spec.encoding.base import Encoding
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.dtype import STORAGE_TYPES, element_count
-from ztensor.spec.model.manifest import Component, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
+    from ztensor.ext import Encoding, Source, Stored
     from ztensor.formats.npy import Header
     from ztensor.formats.zip import Entry
-    from ztensor.io.source.base import Source
     from ztensor.limits import Budget, Limits
-    from ztensor.spec.encoding import Encoding, Stored
 
 NAME = "array"
 FLAG = "_is_array"

@@ -8,31 +8,33 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.buffers import empty_array
+from ztensor import Remote
 from ztensor.errors import (
     EncodingError,
     Reason,
     describe,
 )
+from ztensor.ext import (
+    STORAGE_TYPES,
+    Encoding,
+    Lock,
+    Runs,
+    empty_array,
+    read_bytes,
+    require_equal_length,
+    source_of,
+)
 from ztensor.formats.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
 from ztensor.formats.onnx.tensors import Type
-from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import open_beneath
-from ztensor.io.source.reference import Remote
-from ztensor.io.source.table import source_of
-from ztensor.locks import Lock
-from ztensor.spec.encoding.base import Encoding, Runs, require_equal_length
-from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Array, Encoding, Source, Stored
     from ztensor.io.source.local import FileSource
     from ztensor.io.source.rights import Rights
     from ztensor.limits import Limits
-    from ztensor.spec.encoding import Encoding, Stored
-    from ztensor.spec.layout.base import Array
 
 
 class Neighbours:

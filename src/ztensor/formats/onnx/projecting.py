@@ -11,7 +11,17 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.formats.base import RAW, Absent, Projection
+from ztensor.ext import (
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    Component,
+    Manifest,
+    Projection,
+    Tally,
+    TensorObject,
+    element_count,
+)
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.onnx.encodings import Coordinates, Elements, External, Neighbours
 from ztensor.formats.onnx.protobuf import (
     BYTES,
@@ -43,14 +53,10 @@ from ztensor.formats.onnx.tensors import (
     unfit,
 )
 from ztensor.io.source.beneath import parts_of
-from ztensor.spec.model.account import Tally
-from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Encoding, Source
     from ztensor.limits import Budget
-    from ztensor.spec.encoding import Encoding
 
 
 # Fields of `AttributeProto`: a tensor, a graph, and lists of them.

@@ -9,12 +9,12 @@ from ztensor.errors import (
     LimitError,
     Reason,
 )
-from ztensor.io.source.base import read_bytes
+from ztensor.ext import read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.io.source.base import Source
+    from ztensor.ext import Source
     from ztensor.limits import Budget
 
 

@@ -11,6 +11,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.ext import Tally
 from ztensor.formats.onnx.protobuf import (
     BYTES,
     ENTRY_COST,
@@ -24,7 +25,6 @@ from ztensor.formats.onnx.protobuf import (
     require_wire,
     signed,
 )
-from ztensor.spec.model.account import Tally
 
 if TYPE_CHECKING:
     pass

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ztensor.buffers import new_bytes
 from ztensor.errors import (
     LimitError,
     Reason,
     describe,
 )
+from ztensor.ext import Blocks, Encoding, new_bytes, numpy_dtype, require_equal_length
 from ztensor.formats.base import (
     GATHERED_BYTES,
     InBlocks,
@@ -23,17 +23,13 @@ from ztensor.formats.deflate import PIECE_BYTES
 from ztensor.formats.pt.values import (
     NumpyArray,
 )
-from ztensor.spec.encoding.base import Encoding, require_equal_length
-from ztensor.spec.layout.blocks import Blocks
-from ztensor.spec.layout.elements import numpy_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ztensor.ext import Array, Stored
     from ztensor.formats.deflate import Stream
     from ztensor.limits import Limits
-    from ztensor.spec.encoding import Stored
-    from ztensor.spec.layout.base import Array
 
 # Elements of a deflated storage that lie closer than this are taken from memory with all between.
 _SPAN_BYTES, _SPAN_PART = 16 << 20, 16

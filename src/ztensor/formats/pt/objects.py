@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -17,11 +16,19 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.formats.base import (
-    RAW,
-    Absent,
+from ztensor.ext import (
+    LAYOUTS,
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    Component,
+    Manifest,
     Projection,
+    Tally,
+    TensorObject,
+    element_count,
+    spell,
 )
+from ztensor.formats.base import RAW, Absent
 from ztensor.formats.pt.encodings import Gathered, Geometry, Held
 from ztensor.formats.pt.pickled import Global, Items, misfit
 from ztensor.formats.pt.values import (
@@ -33,19 +40,13 @@ from ztensor.formats.pt.values import (
     Storage,
     TorchTensor,
 )
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.elements import spell
-from ztensor.spec.model.account import Tally
-from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ztensor.ext import Array, Encoding
     from ztensor.formats.deflate import Stream
     from ztensor.limits import Budget
-    from ztensor.spec.encoding import Encoding
-    from ztensor.spec.layout.base import Array
 
 LONE_TENSOR, LONE_VALUE = "tensor", "value"  # names where the object itself is one
 
@@ -302,7 +303,7 @@ class Objects:
         self._in_state = False
         if not isinstance(plain, dict):
             raise misfit("the attributes of a tensor", "a dict", state)
-        return dataclasses.replace(made, attributes={**plain, **(made.attributes or {})})
+        return made._replace(attributes={**plain, **(made.attributes or {})})
 
     def _dense(self, tensor: TorchTensor) -> TensorObject:
         shape, per_element = tensor.size, tensor.element.per_element

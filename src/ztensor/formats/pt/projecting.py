@@ -30,6 +30,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
+from ztensor.ext import Range, Tally, read_bytes
 from ztensor.formats.deflate import Stream
 from ztensor.formats.pt.objects import Objects, Place
 from ztensor.formats.pt.pickle_reader import read_pickle
@@ -46,22 +47,17 @@ from ztensor.formats.zip import (
     sum_of,
     unread_bytes,
 )
-from ztensor.io.source.base import Range, read_bytes
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.account import Tally
 from ztensor.spec.model.later import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.formats.base import Projection
+    from ztensor.ext import Component, Projection, Source, TensorObject, Unrepresented
     from ztensor.formats.pt.objects import ByteOrder
     from ztensor.formats.pt.values import Storage
     from ztensor.formats.zip import Entry
-    from ztensor.io.source.base import Source
     from ztensor.limits import Budget
-    from ztensor.spec.model.account import Unrepresented
-    from ztensor.spec.model.manifest import Component, TensorObject
 
 
 MAGIC = 0x1950A86A20F9469CFC6C
@@ -177,8 +173,8 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
         whole.extend(unread_bytes(source))
         return whole()
 
-    manifest = dataclasses.replace(
-        found.manifest, objects=_placed(source, found.manifest.objects, entries.values())
+    manifest = found.manifest._replace(
+        objects=_placed(source, found.manifest.objects, entries.values())
     )
     return dataclasses.replace(found, manifest=manifest, sums=sums, account=account)
 
@@ -205,11 +201,11 @@ def _placed(
         if number not in heads:
             member, _ = place(source, by_place[number])
             heads[number] = member.offset - begins[number]
-        return dataclasses.replace(component, offset=component.offset + heads[number])
+        return component._replace(offset=component.offset + heads[number])
 
     def make(name: str) -> TensorObject:
         components = {role: moved(one) for role, one in waiting[name].components.items()}
-        return dataclasses.replace(waiting.pop(name), components=components)
+        return waiting.pop(name)._replace(components=components)
 
     def where(name: str) -> int:
         return min((one.offset for one in objects[name].components.values()), default=0)
@@ -348,9 +344,7 @@ def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
     found = objects.projection(value, str(LEGACY_VERSION))
     if source.prefers_long_reads:
         counted = _counted(source, found.manifest.objects, places, storages)
-        found = dataclasses.replace(
-            found, manifest=dataclasses.replace(found.manifest, objects=counted)
-        )
+        found = dataclasses.replace(found, manifest=found.manifest._replace(objects=counted))
     else:
         for key, one in places.items():
             _require_count(source, one.offset, storages[key].whole)

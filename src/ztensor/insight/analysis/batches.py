@@ -26,7 +26,7 @@ from ztensor.insight.analysis.spreads import Histogram
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 MOST_ELEMENTS = 1 << 12  # of one of them
 ROOM = 1 << 18  # elements of all that are looked at together

@@ -21,9 +21,9 @@ from ztensor.insight.analysis.roles import is_optimizer_state, natural_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from ztensor.ext import ObjectReader
     from ztensor.insight.analysis.comparing import TensorDiff
     from ztensor.insight.analysis.insight import Kind, ModelInsight
-    from ztensor.io.reading.reader import ObjectReader
     from ztensor.typing import Progress
 
 

@@ -6,8 +6,8 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from ztensor.errors import describe
+from ztensor.ext import Range
 from ztensor.insight.analysis.streaming import opened
-from ztensor.io.source.base import Range
 from ztensor.spec.container.framing import FOOTER_2_BYTES, Container
 from ztensor.spec.container.v2.emit import FORM_2
 from ztensor.spec.model.rules import align
@@ -15,9 +15,8 @@ from ztensor.spec.model.rules import align
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.io.reading.file import FileObjects
+    from ztensor.ext import Component, FileObjects
     from ztensor.spec.container.framing import Frame
-    from ztensor.spec.model.manifest import Component
     from ztensor.typing import Readable
 
 _PAGE = FORM_2.alignment

@@ -20,7 +20,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 OUTLIER = 6.5  # times the median norm
 STRIP = 64  # bins of a strip of norms

@@ -22,6 +22,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.ext import LAYOUTS, Shown, counted, element_count, short_repr
 from ztensor.insight.analysis.streaming import (
     Meter,
     component_blocks,
@@ -32,23 +33,16 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
-from ztensor.interactive import Shown
 from ztensor.io.reading.component import digest_of
 from ztensor.io.reading.objects import not_found, order_of_bytes
-from ztensor.showing import counted, short_repr
-from ztensor.spec.encoding import ENCODINGS
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.dtype import element_count
 from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from ztensor.ext import Array, ObjectReader, TensorObject
     from ztensor.insight.analysis.streaming import Progress
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import TensorObject
 
     _Pairs = dict[str, tuple[str | None, str]]
     from ztensor.typing import Readable
@@ -451,7 +445,7 @@ def _has_equal_digests(one: _Side, two: _Side) -> bool:
             or digest != digest_of(theirs)
             or ours.length != theirs.length
             or ours.encoding != theirs.encoding
-            or ours.encoding not in ENCODINGS
+            or not one.file.fetching.is_common(ours.encoding)
             or ours.byte_order != theirs.byte_order
             or ours.nonzero_is_true != theirs.nonzero_is_true
             or ours.digest_may_cover_decoded

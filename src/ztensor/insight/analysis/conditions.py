@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.insight.analysis.findings import LEVELS, RULES, not_looked_at
-from ztensor.showing import shown_name
+from ztensor.insight.text import shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ from ztensor.insight.analysis.spreads import Spread
 from ztensor.insight.analysis.sums import PIECE, Sums
 
 if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 _SORTED = 1 << 16  # elements that are kept and sorted
 _FEW = 1 << 12  # elements that are sorted sooner than a table of their patterns is made

@@ -18,16 +18,16 @@ import ztensor
 from ztensor.errors import describe
 from ztensor.insight.analysis.findings import RULES
 from ztensor.insight.analysis.roles import groups_of, is_optimizer_state
-from ztensor.showing import shown_name, visible
+from ztensor.insight.text import shown_name, visible
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
+    from ztensor.ext import Array
     from ztensor.insight.analysis.channels import Channels, Norms
     from ztensor.insight.analysis.findings import Finding
     from ztensor.insight.analysis.insight import Insight, ModelInsight, Pair
     from ztensor.insight.analysis.statistics import TensorStats
-    from ztensor.spec.layout.base import Array
 
 SCHEMA = "ztensor-insight/1"
 BITS = 4  # of a tile of a heat map

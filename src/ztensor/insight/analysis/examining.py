@@ -21,7 +21,7 @@ from ztensor.insight.analysis.streaming import opened
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.ext import ObjectReader
     from ztensor.typing import Progress, Readable
 
 

@@ -6,28 +6,24 @@ how many files, has no part in it. `docs/formats.md` has the definition for othe
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
+from ztensor.ext import ALGORITHMS, Lock, Pool, digest_of, thread_count
 from ztensor.insight.analysis.streaming import opened
 from ztensor.io.reading.objects import order_of_bytes
 from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.portable import portable_chunks, portable_object
-from ztensor.locks import Lock
 from ztensor.spec.container.v2.content import emit_content
-from ztensor.spec.digest import ALGORITHMS, CONTENT_ALGORITHMS, digest_of
+from ztensor.spec.digest import CONTENT_ALGORITHMS
 from ztensor.spec.layout import known_length
 from ztensor.spec.wire import cbor
-from ztensor.threads.pool import Pool
-from ztensor.threads.sharing import WINDOWS, thread_count, worth
+from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.spec.model.manifest import Component
+    from ztensor.ext import Component, FileObjects, ObjectReader
 
     Progress = Callable[[int, int], None]
     from ztensor.typing import Readable
@@ -204,7 +200,7 @@ def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: 
                 hasher.update(chunk)
             return hasher.hexdigest()
 
-        key = dataclasses.replace(stored, extra=None), component.dtype, known_length(there, role)
+        key = stored._replace(extra=None), component.dtype, known_length(there, role)
         text = overlaps.once(file, stored, key, hexdigest)
         components[role] = [component.type or component.dtype, bytes.fromhex(text)]
     own = found.attributes if attributes or found.format not in _PLAIN_LAYOUTS else None

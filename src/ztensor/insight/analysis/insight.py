@@ -12,6 +12,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.errors import without_secrets
+from ztensor.ext import Shown, counted, short_repr
 from ztensor.insight.analysis.findings import Finding, Looked, findings_of
 from ztensor.insight.analysis.parameters import parameter_count
 from ztensor.insight.analysis.roles import (
@@ -22,16 +23,15 @@ from ztensor.insight.analysis.roles import (
     roles_of,
 )
 from ztensor.insight.analysis.statistics import Asked, TensorStats, survey
-from ztensor.interactive import Shown
-from ztensor.showing import counted, short_repr, shown_name, visible
+from ztensor.insight.text import shown_name, visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ztensor.errors import FormatError
+    from ztensor.ext import ObjectReader
     from ztensor.insight.analysis.comparing import TensorDiff
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.reading.reader import ObjectReader
     from ztensor.typing import Progress
 
 Kind = Literal["equal", "changed", "renamed", "added", "removed", "not compared", "not looked at"]

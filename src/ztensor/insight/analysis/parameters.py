@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ztensor.spec.encoding import ENCODINGS
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.dtype import BY_LONG_NAME
+from ztensor.ext import BY_LONG_NAME, LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ztensor.ext import ObjectReader
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.reading.reader import ObjectReader
 
 
 def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> int:
@@ -30,8 +28,9 @@ def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> 
         if layout is None or main is None:
             continue
         count = math.prod(found.shape)
-        if main.encoding in ENCODINGS and main.length:  # another format's may have no place
-            place = reader.objects.part(found.name), main.offset, main.length
+        file = reader.objects.part(found.name)
+        if main.length and file.fetching.is_common(main.encoding):  # others may have no place
+            place = file, main.offset, main.length
             same = *place, main.dtype, main.type, found.format, count
             if same in seen:
                 continue

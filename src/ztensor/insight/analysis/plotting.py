@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape
 
 from ztensor.errors import ArgumentValueError, MissingDependencyError, describe
+from ztensor.ext import FileSink, path_text, short_repr
 from ztensor.insight.analysis.spreads import Scale
 from ztensor.insight.analysis.statistics import BINS, TensorStats, stats
-from ztensor.io.source.paths import path_text
-from ztensor.io.source.sink import FileSink
-from ztensor.showing import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

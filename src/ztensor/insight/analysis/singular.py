@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
-from ztensor.io.reading.row_slices import slice_of
+from ztensor.ext import slice_of
 from ztensor.io.reading.slices import DenseSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array, ObjectReader
 
     Blocks = Callable[[], Iterator[tuple[slice, Array]]]
 

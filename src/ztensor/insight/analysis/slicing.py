@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
+from ztensor.ext import slice_of
 from ztensor.insight.analysis.channels import Channels, ChannelSums, is_float
-from ztensor.io.reading.row_slices import slice_of
 from ztensor.io.reading.slices import DenseSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.ext import Array, ObjectReader
     from ztensor.io.reading.slices import TensorSlice
-    from ztensor.spec.layout.base import Array
 
 _PIECE = 1 << 18  # values that are read at once
 _MOST_CHANNELS = 1 << 20  # on an axis: their sums are held in memory
@@ -162,7 +161,7 @@ def _read(part: TensorSlice, cut: Cut, rows: slice, columns: slice) -> Array:
 def _rows_of(part: TensorSlice, rows: Any) -> Array:
     """Return some rows of what is no dense object, as an array."""
     whole = rows if isinstance(rows, slice) else slice(rows, rows + 1)
-    unit = max(getattr(part, "row_unit", 1), 1)
+    unit = max(part.row_unit, 1)
     start = whole.start // unit * unit
     stop = min(-(-whole.stop // unit) * unit, part.shape[0])
     if (stop - start) * math.prod(part.shape[1:]) > 64 * _PIECE:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ztensor.showing import counted, short_repr
+from ztensor.ext import counted, short_repr
 
 if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 Scale = Literal["linear", "log"]
 

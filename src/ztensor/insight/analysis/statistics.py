@@ -22,6 +22,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.ext import LAYOUTS, Shown, counted, element_count, result_dtype, short_repr
 from ztensor.insight.analysis.batches import MOST_ELEMENTS, ROOM, looked_at
 from ztensor.insight.analysis.channels import Channels, ChannelSums, has_channels, is_float
 from ztensor.insight.analysis.counters import counter_of, values_of
@@ -36,24 +37,17 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.sums import Moments
-from ztensor.interactive import Shown
 from ztensor.io.metadata import describe_object
 from ztensor.io.reading.objects import order_of_bytes
 from ztensor.io.reading.overlaps import Overlaps
-from ztensor.showing import counted, short_repr
-from ztensor.spec.layout import LAYOUTS, known_length
-from ztensor.spec.layout.elements import result_dtype
-from ztensor.spec.model.dtype import element_count
+from ztensor.spec.layout import known_length
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
+    from ztensor.ext import Array, Component, FileObjects, ObjectReader, TensorObject
     from ztensor.insight.analysis.streaming import Progress
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.typing import Readable
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
@@ -361,7 +355,7 @@ def _main_component(
     main = None if layout is None else tensor_object.components.get(layout.main_role)
     if main is None or is_quantized(tensor_object.format):
         return main, None
-    stated = dataclasses.replace(main, extra=None)
+    stated = main._replace(extra=None)
     length = known_length(tensor_object, LAYOUTS[tensor_object.format].main_role)
     return main, (stated, tensor_object.format, tensor_object.shape, length)
 

@@ -6,27 +6,29 @@ Memory stays the same whatever an object's size, but for foreign encodings that 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ztensor import open as open_reader
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
-from ztensor.io.opening import open as open_reader
-from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.reading.row_slices import QuantizedSlice, slice_of
-from ztensor.locks import Lock
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.elements import require_known, storage_dtype, typed_array
-from ztensor.spec.model.dtype import element_count
-from ztensor.threads.pool import Pool
-from ztensor.threads.sharing import WINDOWS, thread_count, worth
+from ztensor.ext import (
+    LAYOUTS,
+    Lock,
+    ObjectReader,
+    Pool,
+    element_count,
+    slice_of,
+    thread_count,
+    typed_array,
+)
+from ztensor.spec.layout.elements import require_known, storage_dtype
+from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array, FileObjects
 
     Progress = Callable[[int, int], None]
 
@@ -67,7 +69,7 @@ def component_blocks(file: FileObjects, name: str, role: str) -> Iterator[Array]
             )
         require_known(component)
         # What decoded_chunks gives is little-endian, and its bools are those of 1.x.
-        component = dataclasses.replace(component, byte_order="little", nonzero_is_true=False)
+        component = component._replace(byte_order="little", nonzero_is_true=False)
         logical = component.logical
         width = storage_dtype(component).itemsize
         width *= 1 if logical is None else logical.storage_per_element
@@ -117,7 +119,7 @@ def dequantized_blocks(file: FileObjects, name: str) -> Iterator[Array]:
     if is_scattered or part.size <= _ROWS_ELEMENTS or part.ndim < 2:
         yield file.tensor(name, copy=True).dequantize().reshape(-1)
         return
-    length, unit = part.shape[0], part.row_unit if isinstance(part, QuantizedSlice) else 1
+    length, unit = part.shape[0], part.row_unit
     rows = max(_ROWS_ELEMENTS // (part.size // length) // unit, 1) * unit
     for start in range(0, length, rows):
         block: Any = part[start : start + rows]  # a tensor, as it is no dense object

@@ -10,7 +10,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.spec.layout.base import Array
+    from ztensor.ext import Array
 
 PIECE = 1 << 17  # elements: calls take long enough for threads, and copies stay in cache
 

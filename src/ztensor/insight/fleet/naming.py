@@ -6,10 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import UsageError, describe, without_secrets
+from ztensor.ext import is_remote, path_text
 from ztensor.io.shards.naming import stem_of
-from ztensor.io.source.paths import is_path, path_text
+from ztensor.io.source.paths import is_path
 from ztensor.io.source.reference import with_storage
-from ztensor.io.source.table import absolute, is_remote
+from ztensor.io.source.table import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

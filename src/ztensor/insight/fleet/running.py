@@ -8,7 +8,7 @@ import os
 import queue
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from ztensor.arguments import require_choice
+from ztensor import Remote
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -16,9 +16,9 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote, with_storage
-from ztensor.io.source.table import absolute, is_remote
+from ztensor.ext import is_remote, path_text, require_choice
+from ztensor.io.source.reference import with_storage
+from ztensor.io.source.table import absolute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ztensor import open as open_reader
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.formats.table import require_written, written_formats
+from ztensor.ext import counted, is_remote, path_text, short_repr, written_formats
 from ztensor.insight.analysis.identity import combined, tensor_hashes
 from ztensor.insight.analysis.statistics import BINS, QUANTILES
 from ztensor.insight.analysis.statistics import stats as stats_of
 from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import each, listed
-from ztensor.io.opening import open as open_reader
-from ztensor.io.source.paths import make_folder, path_text
-from ztensor.io.source.table import absolute, is_remote
+from ztensor.io.formats import require_written
+from ztensor.io.source.paths import make_folder
+from ztensor.io.source.table import absolute
 from ztensor.options import ConvertOptions, FleetOptions, require_options
-from ztensor.showing import counted, short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     from ztensor.converting import ConversionReport
     from ztensor.errors import ZTensorError
+    from ztensor.ext import ObjectReader
     from ztensor.insight.analysis.spreads import Scale
     from ztensor.insight.analysis.statistics import StatsReport
     from ztensor.insight.fleet.running import OnError
-    from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.typing import Path, Progress, Storage
 

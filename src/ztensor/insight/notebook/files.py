@@ -6,17 +6,18 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import describe, without_secrets
+from ztensor.ext import counted
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
-from ztensor.showing import counted, shape_text, size_text
+from ztensor.insight.text import shape_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from ztensor import ShardedReader
     from ztensor.distributed.opened import DividedCheckpoint
+    from ztensor.ext import ObjectReader
     from ztensor.handle import HandleSlice, safe_open
     from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.opening import ShardedReader
-    from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.reading.slices import TensorSlice
 
 _ATTRIBUTES = 20

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.errors import describe
+from ztensor.ext import counted
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
-from ztensor.showing import counted, shape_text, size_text
+from ztensor.insight.text import shape_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import describe, without_secrets
+from ztensor.ext import counted
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
 from ztensor.insight.notebook.values import value_text
-from ztensor.showing import counted, size_text
+from ztensor.insight.text import size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,7 +6,7 @@ import html
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.showing import shown_name
+from ztensor.insight.text import shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

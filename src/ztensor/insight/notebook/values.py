@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ztensor.errors import describe, without_secrets
+from ztensor.ext import counted
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
-from ztensor.showing import counted, shape_text, size_text
+from ztensor.insight.text import shape_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.io.tensor import Tensor
+    from ztensor import Tensor
     from ztensor.training.states import LazyTree
     from ztensor.training.tree import Record
 

@@ -6,10 +6,10 @@ import html
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.ext import counted, short_repr
 from ztensor.insight.analysis.examining import examine
 from ztensor.insight.analysis.insight import Insight
 from ztensor.insight.page.report import html_of, sentence_of
-from ztensor.showing import counted, short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,13 +8,10 @@ import html
 import importlib.resources
 from typing import TYPE_CHECKING, Any
 
+from ztensor.ext import ALGORITHMS, FileSink, counted, digest_of, path_text
 from ztensor.insight.analysis.examining import examine
 from ztensor.insight.analysis.insight import Insight
 from ztensor.insight.page.packing import main_of, packed
-from ztensor.io.source.paths import path_text
-from ztensor.io.source.sink import FileSink
-from ztensor.showing import counted
-from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
     import os

@@ -17,7 +17,7 @@ from ztensor.errors import SourceError, UsageError, ZTensorError
 from ztensor.insight.serving.connections import BoundedProtocol
 from ztensor.insight.serving.guard import Guard, integer
 from ztensor.insight.serving.work import Job, StoppedError, Workers
-from ztensor.showing import visible
+from ztensor.insight.text import visible
 
 if TYPE_CHECKING:
     import socket

@@ -12,12 +12,12 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+from ztensor.ext import Lock
 from ztensor.io.reading.watching import OpenedFiles
-from ztensor.locks import Lock
 
 if TYPE_CHECKING:
+    from ztensor.ext import ObjectReader
     from ztensor.insight.serving.model import Viewed
-    from ztensor.io.reading.reader import ObjectReader
 
 IDLE = 30.0  # seconds after the last page was left
 

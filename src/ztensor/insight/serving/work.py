@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from ztensor.threads.pool import Pool
+from ztensor.ext import Pool
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

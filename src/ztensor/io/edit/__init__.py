@@ -2,7 +2,7 @@
 
 Read `editor.py` first: several changes as one commit, appended behind the old state or, on
 demand, as a new file put in its place. `operations.py` has each change as a function,
-`rewrite.py` what makes new files out of old ones (compact, merge, split), `repairing.py` finds the
+`rewrite.py` what makes new files out of old ones (compact, merge), `repairing.py` finds the
 last committed state of a torn file.
 """
 
@@ -14,23 +14,20 @@ from ztensor.io.edit.operations import (
     set_attributes,
 )
 from ztensor.io.edit.repairing import RepairReport, find, repair
-from ztensor.io.edit.rewrite import Shard, compact, merge, names_in, plan_split, split
+from ztensor.io.edit.rewrite import compact, merge, names_in
 
 __all__ = [
     "Editor",
     "RepairReport",
-    "Shard",
     "compact",
     "find",
     "merge",
     "names_in",
-    "plan_split",
     "remove_tensors",
     "rename_tensors",
     "repair",
     "replace_tensor",
     "set_attributes",
-    "split",
 ]
 
 

@@ -7,15 +7,11 @@ costs what is new, and a crash at any moment leaves the old state or the new one
 
 from __future__ import annotations
 
-import dataclasses
 import logging
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.arguments import require_kind
-from ztensor.converting.versions import emitter_for
-from ztensor.distributed.root import says_root
 from ztensor.errors import (
     FormatError,
     NotRepresentableError,
@@ -25,11 +21,12 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.contents import only_ours_change, refuse_not_ours
+from ztensor.io.attributes import kinds_of
+from ztensor.io.contents import refuse_not_ours
+from ztensor.io.edit.versions import emitter_for
 from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
 from ztensor.io.reading.listing import read_manifest
-from ztensor.io.shards.naming import ROOT
 from ztensor.io.source.appending import AppendSink, TrialSink
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
@@ -47,8 +44,6 @@ from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Manifest, TensorObject, WrittenObjects
 from ztensor.spec.model.rules import alignment_of
 from ztensor.spec.wire.cbor import with_dicts
-from ztensor.training.tree.stored import ATTRIBUTE as TREE
-from ztensor.training.tree.stored import with_leaves_renamed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -315,14 +310,14 @@ class Editor(Writer):
                 file=self._sink.name,
                 object_name=taken,
             )
-        attributes = self.draft.attributes or {}
-        if TREE in attributes:
+        for key, kind, value in kinds_of(self.draft.attributes):
             budget = Budget(DEFAULT_LIMITS, self.old_nbytes)
             try:
-                tree = with_leaves_renamed(with_dicts(attributes[TREE]), names, budget)
+                changed = kind.renamed(value, names, budget)
             except ZTensorError as error:
                 raise error.locate(file=self._sink.name) from error.__cause__
-            self.draft.attributes = {**attributes, TREE: tree}
+            if changed is not value:
+                self.draft.attributes = {**(self.draft.attributes or {}), key: changed}
         self.draft.objects.entries = renamed
         self._has_changed = self._has_changed or any(old != new for old, new in names.items())
 
@@ -350,7 +345,7 @@ class Editor(Writer):
             self.draft.emitter.require_attributes(merged)
             self.draft.attributes = merged or None
         else:
-            changed = dataclasses.replace(tensor_object, attributes=merged or None)
+            changed = tensor_object._replace(attributes=merged or None)
             try:
                 self.draft.emitter.require_object(changed)
                 _require_layout(changed)
@@ -409,8 +404,8 @@ def _read_committed(source: AppendSink) -> tuple[Frame, Manifest]:
             f"`ztensor repair {describe(source.name, 200)}` shows what can be saved"
         )
         raise
-    if os.path.basename(source.name) == ROOT and says_root(manifest):
-        raise only_ours_change(source.name, "the root of a divided checkpoint")
+    for _, kind, value in kinds_of(manifest.attributes):
+        kind.require_changeable(value, source.name)
     return frame, manifest
 
 

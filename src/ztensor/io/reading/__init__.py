@@ -5,7 +5,7 @@ common, and the guard that says where errors are from), `opened.py` and `file.py
 objects in it), `component.py` (one component; the order of all checks), `places.py` (where
 plain tensors are), `bulk.py` (many of them at once), then `loading.py` (every object at once) and
 `reader.py` (what users call). `filling.py` fills memory of the caller, `portable.py` has objects
-as 1.2 does. `selection.py`, `runs.py`, `stored_array.py`, `slices.py` and `row_slices.py` read
+as 1.2 does. `selection.py`, `runs.py`, `stored_array.py` and `slices.py` read
 parts of an object, in that order from an index to arrays; `several_slices.py` asks for those of
 several together. `names.py` chooses objects by patterns, `ahead.py` has other threads decode what
 will be asked for next. `verify.py` finds every problem, `walking.py` those of one component,

@@ -37,12 +37,11 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.runs import StreamReader
-    from ztensor.io.reading.selection import Indices
     from ztensor.io.source.base import Source
     from ztensor.limits import Limits
     from ztensor.spec.digest import Hasher
     from ztensor.spec.encoding import Encoding
-    from ztensor.spec.layout.base import Array
+    from ztensor.spec.layout.base import Array, Indices
     from ztensor.spec.model.manifest import Component, TensorObject
 
     Parts = PartReader | RunReader | StreamReader
@@ -89,6 +88,14 @@ class Fetching:
         self.runs = RunCache()
         self.checked: set[tuple[int, int, Digest]] = set()
 
+    def is_common(self, encoding: str) -> bool:
+        """Return whether an encoding is one of `ENCODINGS`, not one of the file's format.
+
+        Its components at one place have the same bytes, whichever objects they are of.
+        """
+        found = self.encodings.get(encoding)
+        return found is not None and found is ENCODINGS.own(encoding)
+
     def of(self, component: Component) -> StoredComponent:
         """Return the way to one component's bytes."""
         return StoredComponent(self, component)
@@ -113,6 +120,11 @@ class StoredComponent:
 
     # --- Where, and how ---------------------------------------------------------------------
 
+    @property
+    def has_common_encoding(self) -> bool:
+        """Return whether its encoding is one of `ENCODINGS`."""
+        return self._shared.is_common(self.component.encoding)
+
     def stored(self) -> Range:
         """Return the stored bytes, to be read piece by piece.
 
@@ -128,16 +140,16 @@ class StoredComponent:
         Raises:
             UnsupportedError: this release does not know it.
         """
-        encoding = self._shared.encodings.get(self.component.encoding)
-        if encoding is None:
+        try:
+            return self._shared.encodings[self.component.encoding]
+        except KeyError:
             raise UnsupportedError(
                 "the encoding is unknown",
                 reason=Reason.UNKNOWN_ENCODING,
                 expected=f"one of {', '.join(ENCODINGS)}",
                 found=describe(self.component.encoding),
                 section="1.2 section 1, Component",
-            )
-        return encoding
+            ) from None
 
     def is_in_place(self, nbytes: int, *, packed: bool = False) -> bool:
         """Return whether its stored bytes are the elements as memory has them, `nbytes` of them.
@@ -346,7 +358,7 @@ class StoredComponent:
     def _kept(self) -> Range:
         """Return the stored bytes, read at once where they are few and lie where they should."""
         stored = self.stored()
-        if self.component.digest is not None or self.component.encoding in ENCODINGS:
+        if self.component.digest is not None or self.has_common_encoding:
             stored.keep()
         return stored
 
@@ -406,7 +418,7 @@ class StoredComponent:
             ZTensorError: what `decoded` raises.
         """
         encoding = self._shared.encodings.get(self.component.encoding)
-        if encoding is None or self.component.encoding in ENCODINGS:
+        if encoding is None or self.has_common_encoding:
             return False
         boxes = [one for one in wanted if isinstance(one, range) and one.step == 1]
         if len(boxes) < len(wanted):
@@ -436,7 +448,7 @@ class StoredComponent:
             return PartReader(alone)
         encoding = self.encoding()
         place: Hashable = component.encoding, component.offset, component.length, needed
-        if component.encoding not in ENCODINGS:  # another format's may have no place of their own
+        if not shared.is_common(component.encoding):  # another format's may have no place
             place = component.encoding, key, needed
         runs = None
         if shared.source.prefers_long_reads:

@@ -7,7 +7,6 @@ checked when the file was opened.
 
 from __future__ import annotations
 
-import dataclasses
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.io.reading.component import StoredComponent
+    from ztensor.io.reading.verify import VerifyReport
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import Component, TensorObject
@@ -66,6 +66,25 @@ class FileObjects(OpenedFile):
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self._places = None
         super().close()
+
+    def check(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        deep: bool = False,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Check every stored byte; see `Objects`."""
+        from ztensor.io.reading.verify import verify_file
+
+        self.require_open()
+        report = verify_file(self, names, threads=threads, progress=progress)
+        if deep and self.manifest.shards:
+            from ztensor.io.reading.shards import with_shards
+
+            report = with_shards(report, self, progress)
+        return report
 
     def token(self, name: str) -> tuple[object, ...]:
         """Return what tells an object from others, in any file.
@@ -136,7 +155,7 @@ class FileObjects(OpenedFile):
     def _with(self, **changes: Any) -> Self:
         part = object.__new__(type(self))
         vars(part).update(vars(self))
-        part.manifest = dataclasses.replace(self.manifest, **changes)
+        part.manifest = self.manifest._replace(**changes)
         return part
 
     # --- Objects ----------------------------------------------------------------------------
@@ -259,15 +278,18 @@ class FileObjects(OpenedFile):
         return tensor_object
 
     def _require_transparent(self, name: str, tensor_object: TensorObject) -> None:
-        if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
-            raise UnsupportedError(
-                "the layout is unknown, and only it tells what the stored bytes are",
-                reason=Reason.UNKNOWN_LAYOUT,
-                file=self.name,
-                object_name=name,
-                expected=f"one of {', '.join(LAYOUTS)}",
-                found=describe(tensor_object.format),
-            )
+        if not tensor_object.is_opaque:
+            return
+        with self.located(name):
+            try:
+                LAYOUTS[tensor_object.format]
+            except KeyError:
+                raise UnsupportedError(
+                    "the layout is unknown, and only it tells what the stored bytes are",
+                    reason=Reason.UNKNOWN_LAYOUT,
+                    expected=f"one of {', '.join(LAYOUTS)}",
+                    found=describe(tensor_object.format),
+                ) from None
 
     # --- Their elements ---------------------------------------------------------------------
 
@@ -375,7 +397,7 @@ class FileObjects(OpenedFile):
             layout = LAYOUTS.get(tensor_object.format)
             is_unknown = component.is_exact and component.type is not None
             if is_unknown and component.logical is None and layout is None:
-                component = dataclasses.replace(component, dtype="u8", type=None)  # plain bytes
+                component = component._replace(dtype="u8", type=None)  # plain bytes
             require_known(component)
             stored = self.stored(component)
             stored.encoding()  # known?

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from ztensor.errors import Problem
 from ztensor.guard import foreign_bytes
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.pieces import Extents, extents_of
@@ -14,7 +15,7 @@ from ztensor.spec.container import SCHEMAS
 from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, locate
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import CheckedObjects
-from ztensor.spec.model.problem import MOST_PROBLEMS, Problem, manifest_error
+from ztensor.spec.model.problem import MOST_PROBLEMS, manifest_error
 from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ztensor.errors import ZTensorError
     from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.source.rights import Rights
     from ztensor.spec.model.account import Unrepresented
 
@@ -131,6 +132,23 @@ class Objects(Protocol):
 
         Raises:
             SourceError: the bytes are in no file of the system, and cannot be read.
+        """
+        ...
+
+    def check(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        deep: bool = False,
+        threads: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> VerifyReport:
+        """Check every stored byte and return what is wrong; see `ztensor.Reader.verify`.
+
+        Raises:
+            ClosedError: the files were given back.
+            ObjectNotFoundError: no object of one of the names.
+            SourceError: the bytes could not be read.
         """
         ...
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.locks import Lock
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:
@@ -43,7 +42,8 @@ class Overlaps:
     def __init__(self, parts: Iterable[tuple[FileObjects, Component]]) -> None:
         by_reader: dict[FileObjects, array.array[int]] = {}
         for file, component in parts:
-            if component.length and component.encoding in ENCODINGS and file.format == "zt":
+            is_common = file.format == "zt" and file.fetching.is_common(component.encoding)
+            if component.length and is_common:
                 place = component.offset, component.length
                 by_reader.setdefault(file, array.array("Q")).extend(place)
         self._repeated: set[Place] = set()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import blocks, checked_bools, typed_array, whole_elements
 from ztensor.spec.model.rules import FORM_1
@@ -37,8 +35,7 @@ def portable_object(file: FileObjects, name: str, form: Form = FORM_1) -> Tensor
             with file.located(name, role):
                 file.stored(component).encoding()
     changed = {
-        role: dataclasses.replace(
-            component,
+        role: component._replace(
             dtype=component.dtype if _has_types(tensor_object, role, form) else "u64",
             byte_order="little",
             nonzero_is_true=False,
@@ -56,7 +53,7 @@ def portable_object(file: FileObjects, name: str, form: Form = FORM_1) -> Tensor
         return tensor_object
     components = {**tensor_object.components, **changed}
     once = form.is_exact and tensor_object.format in ("sparse_csr", "sparse_coo")
-    return dataclasses.replace(tensor_object, components=components, entries_once=once)
+    return tensor_object._replace(components=components, entries_once=once)
 
 
 def portable_chunks(
@@ -72,7 +69,7 @@ def portable_chunks(
     file.location(name, role)
     chunks = file.decoded_chunks(name, role)
     tensor_object = file.object(name)
-    component = dataclasses.replace(tensor_object.components[role], byte_order="little")
+    component = tensor_object.components[role]._replace(byte_order="little")
     if _has_types(tensor_object, role, form):
         is_checked = form.is_exact and component.dtype == "bool"
         with file.located(name, role):
@@ -108,20 +105,21 @@ def stored_object(file: FileObjects, name: str, form: Form = FORM_1) -> TensorOb
     changed = {}
     for role, component in tensor_object.components.items():
         has_foreign_digest = file.format != "zt" and component.digest is not None
-        has_other_encoding = ENCODINGS.get(component.encoding) is not file.encodings.get(
-            component.encoding
-        )
-        if not _is_portable(tensor_object, role, form) or has_foreign_digest or has_other_encoding:
+        is_common = file.fetching.is_common(component.encoding)
+        is_unknown = component.encoding not in file.encodings
+        if not _is_portable(tensor_object, role, form) or has_foreign_digest:
             return None
-        if component.encoding in ENCODINGS and component.encoding != "raw":
+        if not is_common and not is_unknown:
+            return None
+        if is_common and component.encoding != "raw":
             decoded_length = file.decoded_length(name, role)
-            changed[role] = dataclasses.replace(component, decoded_length=decoded_length)
+            changed[role] = component._replace(decoded_length=decoded_length)
         if component.shard is not None:
-            changed[role] = dataclasses.replace(changed.get(role, component), shard=None)
+            changed[role] = changed.get(role, component)._replace(shard=None)
     if not changed:
         return tensor_object
     components = {**tensor_object.components, **changed}
-    return dataclasses.replace(tensor_object, components=components)
+    return tensor_object._replace(components=components)
 
 
 def _is_portable(tensor_object: TensorObject, role: str, form: Form) -> bool:

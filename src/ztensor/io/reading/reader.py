@@ -306,7 +306,7 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             UnsupportedError: the element type is unknown.
             LimitError: a dense object has more dimensions than `Limits.rank`.
         """
-        from ztensor.io.reading.row_slices import slice_of  # seldom needed and long to load
+        from ztensor.io.reading.slices import slice_of  # seldom needed and long to load
 
         return slice_of(self.objects.part(name), name)
 

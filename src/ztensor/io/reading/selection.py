@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Indices = range | NDArray[np.intp]
+    from ztensor.spec.layout.base import Indices
 
 # Bytes that are cheaper to read than to jump over; so there are at most that few reads.
 GAP_BYTES = 64 << 10

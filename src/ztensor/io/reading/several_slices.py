@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, describe
-from ztensor.io.reading.row_slices import slice_of
+from ztensor.io.reading.slices import slice_of
 from ztensor.io.reading.stored_array import StoredArray
 from ztensor.io.source.at_once import AtOnce
 from ztensor.threads.pool import Pool

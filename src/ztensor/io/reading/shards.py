@@ -16,6 +16,7 @@ from ztensor.errors import (
     DigestMismatchError,
     FormatError,
     LimitError,
+    Problem,
     Reason,
     SourceError,
     SourceNotFoundError,
@@ -30,7 +31,6 @@ from ztensor.io.source.joined import JoinedSource
 from ztensor.remote.source import RemoteSource
 from ztensor.spec.container.framing import Container
 from ztensor.spec.digest import parse_strict_digest, require_match
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

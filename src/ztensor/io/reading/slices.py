@@ -1,13 +1,13 @@
 """`TensorSlice`: an object that is read only where it is indexed.
 
-`DenseSlice` gives arrays for any index NumPy knows. `RowSlice` is what the other layouts share:
-`row_slices.py` has a class for each, and `slice_of`.
+`DenseSlice` gives arrays for any index NumPy knows; `RowSlice` gives rows of other layouts, which
+say where those are. `slice_of` makes one.
 """
 
 from __future__ import annotations
 
 import abc
-import dataclasses
+import functools
 import sys
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
@@ -18,6 +18,7 @@ from ztensor.errors import (
     BufferExportError,
     LimitError,
     Reason,
+    UsageError,
     describe,
 )
 from ztensor.interactive import Shown
@@ -25,8 +26,10 @@ from ztensor.io.protocols import DLPackExporter, require_buffer_type, to_buffer
 from ztensor.io.reading.selection import select, select_rows
 from ztensor.io.reading.stored_array import StoredArray, gives_view
 from ztensor.locks import cached_property
+from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.base import View
 from ztensor.spec.layout.elements import as_type, result_dtype
+from ztensor.spec.layout.rows import row_count
 from ztensor.spec.layout.sparse_once import require_entries_once
 from ztensor.spec.model.dtype import element_count
 
@@ -35,7 +38,6 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.places import Place
-    from ztensor.io.reading.selection import Indices
     from ztensor.io.tensor import Tensor
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import TensorObject
@@ -54,6 +56,11 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
     """
 
     dtype: np.dtype[Any]
+
+    @property
+    def row_unit(self) -> int:
+        """Return how many rows make a whole: selections of rows begin and end at multiples."""
+        return 1
 
     def __init__(self, file: FileObjects, name: str, shape: tuple[int, ...], *, copy: bool) -> None:
         self._file = file
@@ -203,17 +210,37 @@ class DenseSlice(TensorSlice):
 
 
 class RowSlice(TensorSlice):
-    """An object of several components; an index selects rows and gives a `Tensor` of them."""
+    """An object of several components; an index selects rows and gives a `Tensor` of them.
 
-    _main_role: str
+    Raises:
+        UsageError: no rows are known of the object's layout.
+        UnsupportedError: the storage type is unknown.
+    """
 
     def __init__(
         self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool = False
     ) -> None:
         super().__init__(file, name, tensor_object.shape, copy=copy)
         self._object = tensor_object
-        with file.located(name, self._main_role):
-            self.dtype = result_dtype(tensor_object.components[self._main_role])
+        layout = LAYOUTS.get(tensor_object.format)
+        part = functools.partial(StoredArray, file, name, tensor_object, copy=copy)
+        rows = None if layout is None else layout.rows(tensor_object, part)
+        if layout is None or rows is None:
+            raise UsageError(
+                "objects of this layout cannot be sliced; read(name) gives their components",
+                file=file.name,
+                object_name=name,
+                expected="a dense, sparse or quantized object",
+                found=f"format {describe(tensor_object.format)}",
+            )
+        self._rows = rows
+        with file.located(name, layout.main_role):
+            self.dtype = result_dtype(tensor_object.components[layout.main_role])
+
+    @property
+    def row_unit(self) -> int:
+        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        return self._rows.unit
 
     def __getitem__(self, key: Index) -> Tensor:
         file, shape = self._file, self.shape
@@ -224,24 +251,15 @@ class RowSlice(TensorSlice):
                 select(key, shape)  # a scalar has no rows; the index must fit nevertheless
             if rows is None or (isinstance(rows, range) and rows == range(shape[0])):
                 return file.tensor(self.name, copy=self._copy)
-            arrays = self._cut(rows)
-            cut = dataclasses.replace(self._object, shape=(row_count(rows), *shape[1:]))
+            arrays = self._rows.cut(rows)
+            cut = self._object._replace(shape=(row_count(rows), *shape[1:]))
             if cut.entries_once:
                 require_entries_once(cut.format, View(cut.shape, arrays, {}))
             return file.as_tensor(cut, arrays)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the file and the name, whose object is looked up again."""
-        return _opened_again, (type(self), self._file, self.name)
-
-    @abc.abstractmethod
-    def _cut(self, rows: Indices) -> dict[str, Array]:
-        """Return the components of a tensor of some rows."""
-
-    def _part(self, role: str, shape: tuple[int, ...], entries: int | None = None) -> StoredArray:
-        return StoredArray(
-            self._file, self.name, self._object, role, shape, entries, copy=self._copy
-        )
+        return _opened_again, (self._file, self.name)
 
     def _exported(self) -> Array:
         raise BufferExportError(
@@ -252,12 +270,28 @@ class RowSlice(TensorSlice):
         )
 
 
-def _opened_again(kind: type[RowSlice], file: FileObjects, name: str) -> RowSlice:
-    return kind(file, name, file.object(name))
+def _opened_again(file: FileObjects, name: str) -> RowSlice:
+    return RowSlice(file, name, file.object(name))
 
 
-def row_count(rows: Indices) -> int:
-    """Return how many rows an index selects."""
-    if isinstance(rows, range):  # it may be longer than len() can say
-        return (rows[-1] - rows[0]) // rows.step + 1 if rows else 0
-    return rows.size
+def slice_of(file: FileObjects, name: str, *, copy: bool = False) -> TensorSlice:
+    """Return a lazy slice of an object.
+
+    Args:
+        file: where it is.
+        name: its name.
+        copy: True gives no views of the file, and touches no map.
+
+    Raises:
+        ObjectNotFoundError: no object of that name.
+        UsageError: no rows are known of the object's layout.
+        LimitError: a dense object has more dimensions than `Limits.rank`.
+        UnsupportedError: the storage type is unknown.
+    """
+    plain = file.places().of(name)
+    if plain is not None:  # dense, and nothing of it has to be looked at
+        return DenseSlice(file, name, plain=plain, copy=copy)
+    tensor_object = file.object(name)
+    if tensor_object.format == "dense":
+        return DenseSlice(file, name, copy=copy)
+    return RowSlice(file, name, tensor_object, copy=copy)

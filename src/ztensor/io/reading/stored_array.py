@@ -22,7 +22,6 @@ from ztensor.errors import (
 from ztensor.io.reading.runs import WHOLE_BYTES, RunReader, StreamReader
 from ztensor.io.reading.selection import PIECE_BYTES, gathered, plan, select
 from ztensor.io.source.at_once import AtOnce
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.spec.model.dtype import element_count
 
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.component import Parts
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.selection import Indices, Piece
-    from ztensor.spec.layout.base import Array
+    from ztensor.io.reading.selection import Piece
+    from ztensor.spec.layout.base import Array, Indices
     from ztensor.spec.model.manifest import Component, TensorObject
 
 _MOST_PIECES = 1 << 12  # that are read together
@@ -155,7 +154,8 @@ class StoredArray:
         name: the object's name.
         tensor_object: the object.
         role: the component's.
-        shape: the shape its elements are seen in.
+        shape: the shape its elements are seen in; None for all of them in a row, decoded now to
+            count them.
         entries: as `Layout.expected_length` takes it.
         copy: True gives no views of the file.
 
@@ -189,11 +189,14 @@ class StoredArray:
         name: str,
         tensor_object: TensorObject,
         role: str,
-        shape: tuple[int, ...],
+        shape: tuple[int, ...] | None,
         entries: int | None = None,
         *,
         copy: bool = False,
     ) -> None:
+        if shape is None:
+            entries = file.component(name, tensor_object, role, copy=True).size
+            shape = (entries,)
         self._file = file
         self._name = name
         self._object = tensor_object
@@ -382,7 +385,7 @@ class StoredArray:
         stored = self._stored
         found = stored.reading(needed, (self._name, self._role))
         # Of another format's long component a part is taken from the stream, and nothing is kept.
-        is_long = found is None and needed > WHOLE_BYTES and component.encoding not in ENCODINGS
+        is_long = found is None and needed > WHOLE_BYTES and not stored.has_common_encoding
         if is_long and stored.encoding().is_streamed(stored.stored()):
             return StreamReader(stored.checked_pieces(needed))
         return found

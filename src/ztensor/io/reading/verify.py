@@ -17,6 +17,7 @@ from ztensor.errors import (
     FormatError,
     LayoutError,
     LimitError,
+    Problem,
     Reason,
     UnsupportedError,
     ZTensorError,
@@ -36,7 +37,6 @@ from ztensor.showing import counted, short_repr
 from ztensor.spec.digest import require_match
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.problem import Problem
 from ztensor.spec.model.table import TableObjects
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import WINDOWS, worth
@@ -450,8 +450,8 @@ class _Walk:
             return walk()
         # All that a watch is made of; attributes say how large blocks are.
         made_of = seen.format, seen.shape, repr(seen.attributes), role, self._entries
-        stated = dataclasses.replace(
-            component, digest=component.digest if digest_of_decoded else None, extra=None
+        stated = component._replace(
+            digest=component.digest if digest_of_decoded else None, extra=None
         )
         key = stated, expected, seen.is_opaque, None if watch is None else made_of
         return overlaps.once(file, component, key, walk)

@@ -12,7 +12,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.formats.table import is_read_suffix
+from ztensor.io.formats import is_read_suffix
 from ztensor.io.shards.folders import OTHERS, SAFETENSORS
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.io.source.base import read_bytes
@@ -127,7 +127,7 @@ def _only_one(folder: Folder) -> str:
 
 def _is_model(place: Beneath | Remote) -> bool:
     """Return whether a file's first bytes are those of a format that is read."""
-    from ztensor.formats.parsing import recognised
+    from ztensor.io.formats import recognised
 
     try:
         with contextlib.closing(source_of(place, mapped=False)) as source:

@@ -17,12 +17,13 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
+from ztensor.io.formats import opened_in
 from ztensor.io.shards.choosing import PIPELINE, chosen, require_complete
 from ztensor.io.shards.folders import LocalFolder, RemoteFolder
 from ztensor.io.shards.index import FileSet, read_index, read_remote_index
 from ztensor.io.shards.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, shard_paths
 from ztensor.io.source.directory import RemoteFiles
-from ztensor.io.source.folders import folder_of, has_lists, listed, there
+from ztensor.io.source.folders import folder_of, has_lists, listed
 from ztensor.io.source.identity import url_id
 from ztensor.io.source.paths import absolute_path, path_text
 from ztensor.io.source.reference import Remote, is_option_store, path_of_file_url, remote_of
@@ -150,8 +151,8 @@ def set_instead(source: Any) -> Remote | None:
 
 def _in_remote_folder(remote: Remote, limits: Limits) -> FileSet:
     folder = RemoteFolder(remote)
-    place = _checkpoint_in(folder)
-    if place is not None:
+    place = opened_in(folder.remote, list(folder.names))
+    if place is not None and not isinstance(place, str):
         return FileSet(folder.name, (place.name,), remotes={place.name: place})
     files = chosen(folder)
     if isinstance(files, str):
@@ -159,22 +160,6 @@ def _in_remote_folder(remote: Remote, limits: Limits) -> FileSet:
     require_complete(folder.name, files)
     remotes = {place.name: place for place in map(folder.place, files)}
     return FileSet(folder.name, tuple(remotes), remotes=remotes)
-
-
-def _checkpoint_in(folder: RemoteFolder) -> Remote | RemoteFiles | None:
-    """Return what opens a checkpoint of many processes; None where there is none.
-
-    Returns:
-        The file that tells of it, or all its files where each tells of its own part.
-    """
-    from ztensor.distributed.dcp.folders import DATA, ROOT, has_shards, is_checkpoint_of
-
-    names = list(folder.names)
-    if has_shards(names):
-        return RemoteFiles(folder.remote, [name for name in names if name.endswith(".safetensors")])
-    is_stock = any(name.endswith(DATA) for name in names) and is_checkpoint_of([*names, ROOT])
-    # Lists have no hidden names.
-    return folder.place(ROOT) if is_stock and there(folder.remote, [ROOT]) else None
 
 
 def _in_folder(path: str, limits: Limits) -> FileSet:

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Protocol
 
 from ztensor.errors import SourceError, SourceNotFoundError, SourcePermissionError
-from ztensor.formats.table import is_read_suffix
+from ztensor.io.formats import is_read_suffix
 from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.io.source.beneath import Beneath, cache_of
 from ztensor.io.source.folders import folder_of, has_lists, listed, there

@@ -8,6 +8,7 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.io.source.beneath import names_in
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.reference import Remote, path_of_file_url
 from ztensor.io.source.table import is_remote
@@ -25,9 +26,6 @@ FIRST_OF_GGUF = re.compile(r"-00001-of-(?!0000[01])\d{5}\.gguf\Z")
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<extension>\.[^.]+)")
 # Where a shard waits while an older one has its name.
 WAITING = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.[0-9a-f]{8}(?P<extension>\.[^.]+)")
-# What tells of a checkpoint that many processes wrote, and what its format is called.
-ROOT = "checkpoint.zt"
-DIVIDED = "divided"
 # A step of a training run, as `ztensor.training.checkpoints` calls them: a file, or a folder of
 # files.
 STEP_NAME = re.compile(r"step-([0-9]{8,18})(\.zt)?")
@@ -110,9 +108,9 @@ def is_set(source: Any) -> bool:
             return False
     except OSError:
         return os.path.exists(path + INDEX_SUFFIX)
-    from ztensor.distributed.dcp.folders import is_checkpoint  # one file needs none of it
+    from ztensor.io.formats import opened_in  # one file needs none of it
 
-    return not is_checkpoint(path)
+    return opened_in(path, names_in(path)) is None
 
 
 def plan_shards(

@@ -14,26 +14,25 @@ from ztensor.errors import (
     ObjectNotFoundError,
     Reason,
     SourceError,
-    SourceNotFoundError,
     ZTensorError,
     describe,
 )
+from ztensor.io.attributes import kinds_of, merged_attributes
 from ztensor.io.contents import open_file
 from ztensor.io.reading.objects import not_found
 from ztensor.io.shards.finding import find_set
 from ztensor.io.shards.index import broken_index, some_of, state_of
-from ztensor.io.shards.naming import DIVIDED, ROOT
 from ztensor.limits import caps_of
 from ztensor.locks import Lock
 from ztensor.showing import counted
 from ztensor.spec.model.account import Unrepresented
-from ztensor.training.tree.stored import merged_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import Unpack
 
     from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.shards.index import FileSet
     from ztensor.io.source.rights import Rights
     from ztensor.options import FileOptions
@@ -108,17 +107,14 @@ class ShardedObjects:
             self._names[file] = names
 
     def _require_no_part(self, file: str) -> None:
-        """Raise where a file of a prefix is one of a process: folders on disk were looked at.
+        """Raise where a file of a prefix is a part of something else: folders were looked at.
 
         Raises:
-            SourceNotFoundError: so it is, and no root tells what belongs together.
+            SourceNotFoundError: so it is, and the file is missing that tells what belongs together.
         """
         opened = self.file(file)  # of another format attributes may have to be read first
-        if opened.format == "zt" and DIVIDED in (opened.manifest.attributes or {}):
-            root = self.set.name + ROOT
-            error = SourceNotFoundError("the root of the divided checkpoint is missing", file=root)
-            error.hint = f"`ztensor repair {describe(self.set.name, 200)}` makes it of the others"
-            raise error
+        for _, kind, value in kinds_of(opened.manifest.attributes if opened.format == "zt" else {}):
+            kind.require_whole(value, self.set.name)
 
     # --- The set ----------------------------------------------------------------------------
 
@@ -157,10 +153,12 @@ class ShardedObjects:
         In a set of GGUF files the first shard's metadata wins; keys that only others have are kept.
         """
         every = [self.file(file).attributes for file in self.set.files]
-        if every and self.format == "gguf":
-            from ztensor.formats.gguf import attributes_of_whole
+        if every and self.format != "zt":
+            from ztensor.io.formats import FORMATS  # files of ours need none of it
 
-            return attributes_of_whole(every)
+            format = FORMATS.get(self.format)
+            if format is not None and format.merges_attributes:
+                return format.loaded().attributes_of_whole(every)
         return merged_attributes(every)[0]
 
     @property
@@ -223,6 +221,12 @@ class ShardedObjects:
     def rights(self) -> set[Rights]:
         """Return the rights of all files, which this opens."""
         return {rights for part in self.parts() for rights in part.rights()}
+
+    def check(self, names: Iterable[str] | None = None, **how: Any) -> VerifyReport:
+        """Check every stored byte; see `Objects`."""
+        from ztensor.io.shards.verifying import verify_set
+
+        return verify_set(self, names, **how)
 
     def identity(self) -> object:
         """Return what tells these files from others: their places and times."""

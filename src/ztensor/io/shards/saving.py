@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
-from ztensor.formats.saving import save_as
-from ztensor.formats.table import written_as
+from ztensor.io.formats import written_as
 from ztensor.io.shards.index import read_data, state_of
 from ztensor.io.shards.naming import (
     WAITING,
@@ -328,6 +327,8 @@ def _save_one(
     """Save a dict as one file of a format."""
     if kind == "zt":
         return save_all(tensors, place, metadata, progress, deduplicate, **options)
+    from ztensor.io.writing.exporting import save_as
+
     save_as(kind, tensors, place, metadata, progress, **options)
     return {}
 

@@ -10,19 +10,18 @@ from ztensor.errors import (
     FormatError,
     LimitError,
     ManifestError,
+    Problem,
     Reason,
     UnsupportedError,
     ZTensorError,
 )
 from ztensor.io.reading.objects import not_found
-from ztensor.io.reading.shards import with_shards
-from ztensor.io.reading.verify import VerifyReport, verify_file
+from ztensor.io.reading.verify import VerifyReport
 from ztensor.io.shards.naming import shifted
 from ztensor.io.source.base import Range
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.table import source_of
 from ztensor.spec.digest import digest_of, parse_digest
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +40,7 @@ def verify_set(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Check every stored byte of all files; see `ztensor.ShardedReader.verify`.
+    """Check every stored byte of all files; see `ztensor.Reader.verify`.
 
     Raises:
         ObjectNotFoundError: a name is not in the set.
@@ -73,11 +72,9 @@ def verify_set(
     done = 0
     for file, size in sizes.items():
         opened = objects.file(file)
-        report = verify_file(
-            opened, chosen[file], threads=threads, progress=shifted(progress, done, total)
+        report = opened.check(
+            chosen[file], deep=deep, threads=threads, progress=shifted(progress, done, total)
         )
-        if deep and opened.manifest.shards:
-            report = with_shards(report, opened)
         done += size
         problems.extend(problem.under(file) for problem in report.problems)
         unsupported.extend(problem.under(file) for problem in report.unsupported)

@@ -6,6 +6,7 @@ A new kind of place is a file in this room and a line of `SCHEMES`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
@@ -17,8 +18,6 @@ from ztensor.io.source.reference import Remote, is_option_store, path_of_file_ur
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ztensor.io.source.base import Source
 
 # The scheme of a URL, and what opens one: it takes the whole URL, and `storage=` and `cache=` where
@@ -29,7 +28,9 @@ SCHEMES: Registry[str, Callable[..., Source]] = Registry(
     {
         **dict.fromkeys(_STORES, "ztensor.remote.source:open_url"),
         "file": "ztensor.io.source.table:open_file_url",
-    }
+    },
+    group="ztensor.sources",
+    kind=Callable,
 )
 
 

@@ -5,6 +5,6 @@ libraries and of quantized checkpoints), `arrays.py` (what is taken as an array)
 """
 
 from ztensor.io.tensor.arrays import no_mapping, no_tensor, shape_of
-from ztensor.io.tensor.value import Tensor, groups_of, tensor_of
+from ztensor.io.tensor.value import Tensor, tensor_of
 
-__all__ = ["Tensor", "groups_of", "no_mapping", "no_tensor", "shape_of", "tensor_of"]
+__all__ = ["Tensor", "no_mapping", "no_tensor", "shape_of", "tensor_of"]

@@ -9,10 +9,11 @@ import numpy as np
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.io.frameworks import adapter
 from ztensor.io.tensor.arrays import as_array, as_index, shape_of
+from ztensor.registry import Registry
 from ztensor.spec.layout import View
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import scipy.sparse
 
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 
 _NOTHING: Mapping[str, Any] = {}
+
+# The functions that make quantized objects of floats, and of the arrays of a checkpoint.
+QUANTIZERS: Registry[str, Callable[..., Any]] = Registry(
+    {"quantize": "ztensor.quantization.recipes:quantize_as"}
+    | {
+        kind: f"ztensor.quantization.checkpoints:{kind}"
+        for kind in ("gptq", "awq", "int8", "nf4", "mxfp4", "nvfp4")
+    }
+)
 
 
 class Constructors:
@@ -176,9 +186,7 @@ class Constructors:
             ArgumentValueError: an unknown recipe, or a scheme that cannot work.
         """
         array = as_array("data", array)
-        from ztensor.quantization.recipes import quantize_as
-
-        components, own = quantize_as(array, recipe, **scheme)
+        components, own = QUANTIZERS["quantize"](array, recipe, **scheme)
         return cls._quantized(View(array.shape, components, own), attributes)
 
     @classmethod
@@ -363,13 +371,11 @@ class Constructors:
         attributes: Mapping[str, object] | None,
         how: Mapping[str, Any] = _NOTHING,
     ) -> Self:
-        """Return what the function of `checkpoints` that a recipe is called by makes of arrays."""
-        from ztensor.quantization import checkpoints
-
+        """Return the tensor that a recipe's function makes of the arrays of a checkpoint."""
         given = {
             role: None if array is None else as_array(role, array) for role, array in arrays.items()
         }
-        return cls._quantized(getattr(checkpoints, recipe)(**given, **how), attributes)
+        return cls._quantized(QUANTIZERS[recipe](**given, **how), attributes)
 
     @classmethod
     def _quantized(cls, view: View, attributes: Mapping[str, object] | None) -> Self:

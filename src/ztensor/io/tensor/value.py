@@ -286,14 +286,15 @@ class Tensor(Constructors, DLPackExporter, Shown):
         """
         if self.format == "dense":
             return self.numpy()
-        layout = LAYOUTS.get(self.format)
-        if layout is None:
+        try:
+            layout = LAYOUTS[self.format]
+        except KeyError:
             raise UnsupportedError(
                 "the layout is unknown, so there is no dense value; its parts are in .components",
                 reason=Reason.UNKNOWN_LAYOUT,
                 expected=f"one of {', '.join(LAYOUTS)}",
                 found=describe(self.format),
-            )
+            ) from None
         with foreign_bytes("the tensor"):
             return layout.to_dense(self._view())
 
@@ -334,12 +335,7 @@ class Tensor(Constructors, DLPackExporter, Shown):
             UnsupportedError: this release does not know the scheme, or the type of blocks.
             LimitError: the array does not fit into memory.
         """
-        layout = LAYOUTS.get(self.format)
-        if not isinstance(layout, Quantized):
-            raise UsageError(
-                "this is for quantized tensors", found=f"format {describe(self.format)}"
-            )
-        return layout.dequantize(self._view(), dtype=dtype, threads=threads)
+        return self._quantized_layout().dequantize(self._view(), dtype=dtype, threads=threads)
 
     def integers(self) -> Array:
         """Return the packed integers of a `quantized_group` tensor, one byte each; a new array.
@@ -353,10 +349,15 @@ class Tensor(Constructors, DLPackExporter, Shown):
             UnsupportedError: the attributes name a scheme this release does not know.
             LimitError: the array does not fit into memory.
         """
-        from ztensor.quantization.dequantizing import integers_of_view
+        return self._quantized_layout().integers(self._view())
 
-        integers: Array = integers_of_view(groups_of(self))
-        return integers.reshape(self.shape)
+    def _quantized_layout(self) -> Quantized:
+        layout = LAYOUTS.get(self.format)
+        if not isinstance(layout, Quantized):
+            raise UsageError(
+                "this is for quantized tensors", found=f"format {describe(self.format)}"
+            )
+        return layout
 
     def jax(self, *, device: JaxDevice | None = None) -> JaxArray | Any:
         """Return the tensor as a `jax.Array`, or as `BCOO` or `BCSR` where it is sparse.
@@ -407,21 +408,3 @@ def tensor_of(view: View, layout_name: str, declared_type: str | None) -> Tensor
     tensor.attributes = dict(view.attributes)
     tensor._declared_type = declared_type
     return tensor
-
-
-def groups_of(tensor: Tensor) -> View:
-    """Return the components of a `quantized_group` tensor, or of one as that, of another shape.
-
-    Raises:
-        UsageError: it is of another layout.
-    """
-    if tensor.format == "zt.quant_group/1":
-        from ztensor.quantization.group_profiles import QUANT_GROUP
-
-        return QUANT_GROUP.as_groups(tensor._view())
-    if tensor.format != "quantized_group":
-        raise UsageError(
-            "this is for quantized_group tensors; those of gguf have dequantize()",
-            found=f"format {describe(tensor.format)}",
-        )
-    return View(tensor.shape, tensor.components, tensor.attributes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
@@ -131,8 +130,7 @@ def as_of(placed: Component, component: Component) -> Component:
     Others may have the same bytes, and other types.
     """
     kept = {key: value for key, value in (component.extra or {}).items() if key != FRAME_FIELD}
-    return dataclasses.replace(
-        placed,
+    return placed._replace(
         dtype=component.dtype,
         type=component.type,
         digest_covers_decoded=component.digest_covers_decoded,
@@ -212,8 +210,7 @@ class FrameBlob:
     def finish(self, component: Component, encoding: str) -> Component:
         """Return the component with its place, lengths, encoding and digest."""
         is_listed = self._is_listed and encoding == "zstd"
-        return dataclasses.replace(
-            self._blob.finish(component),
+        return self._blob.finish(component)._replace(
             encoding=encoding,
             decoded_length=self._decoded_length,
             extra=listed_frames(*self._frames, self._lengths) if is_listed else None,
@@ -265,7 +262,7 @@ def write_component(
         blob = FrameBlob(sink, options, frames)
         blob.write(found)
         written = blob.finish(component, compression.encoding)
-    return written if hashed is None else dataclasses.replace(written, digest=hashed.digest())
+    return written if hashed is None else written._replace(digest=hashed.digest())
 
 
 def _write_raw(

@@ -7,7 +7,6 @@ before they are written.
 
 from __future__ import annotations
 
-import dataclasses
 import unicodedata
 from typing import TYPE_CHECKING
 
@@ -77,7 +76,7 @@ class CanonicalBlobs:
             for piece in pieces():
                 blob.write(piece)
             digest = xxh3.spell(hasher.hexdigest())
-            placed = dataclasses.replace(blob.finish(component), digest=digest)
+            placed = blob.finish(component)._replace(digest=digest)
             self._written[key] = placed
         return as_of(placed, component)
 

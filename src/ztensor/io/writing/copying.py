@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -137,7 +136,7 @@ class Copier:
         """Return how a component is stored that is decoded to be copied: as it was, if it can."""
         there = file.object(name).components[role].encoding
         called = self._form.encodings.get(there, there)
-        if file.format != "zt" or there not in ENCODINGS or called not in ENCODINGS:
+        if file.format != "zt" or not file.fetching.is_common(there) or called not in ENCODINGS:
             return self._options
         compression = None if called == "raw" else Compression(called)
         return self._options._replace(compression=compression)
@@ -155,7 +154,7 @@ class Copier:
         component = plan.components[role]
         there = file.object(name).components[role]
         # All that the written bytes turn on, and whether they can be written.
-        read_as = dataclasses.replace(there, digest=None, extra=None)
+        read_as = there._replace(digest=None, extra=None)
         length = known_length(file.object(name), role)
         key = file.source, read_as, length, component.dtype, options.compression
         digest = digest_in(there)
@@ -179,7 +178,8 @@ class Copier:
             )
             checked = set()
             has_place = getattr(file.stored(there).encoding(), "has_place", False)
-            if there.encoding in ENCODINGS or has_place:  # another format's may have none
+            # Another format's may have none.
+            if has_place or file.fetching.is_common(there.encoding):
                 self._recoded[key] = placed, checked
         if digest is not None:
             checked.add(digest)
@@ -233,7 +233,7 @@ class Copier:
                         pass
                     text = found
             checked[stated] = text
-        return dataclasses.replace(component, offset=offset, digest=checked[stated])
+        return component._replace(offset=offset, digest=checked[stated])
 
     def _stored_decoded(
         self,
@@ -252,13 +252,13 @@ class Copier:
         stated = digest_in(component), component.encoding
         if stated not in checked:
             text = component.digest
-            if component.encoding in ENCODINGS and algorithm is not None:
+            if file.fetching.is_common(component.encoding) and algorithm is not None:
                 chunks = file.decoded_chunks(name, role)  # which checks the digest there is
                 text = digest_of(algorithm, chunks) if text is None else text
                 for _ in chunks:
                     pass
             checked[stated] = text
-        return dataclasses.replace(component, offset=offset, digest=checked[stated])
+        return component._replace(offset=offset, digest=checked[stated])
 
     def _copy_run(
         self,
@@ -270,7 +270,7 @@ class Copier:
         """Copy the run of overlapping blobs a component is in, once; return where it begins."""
         key = file.source, *run
         if key not in self._copied:
-            whole = dataclasses.replace(component, offset=run[0], length=run[1], shard=None)
+            whole = component._replace(offset=run[0], length=run[1], shard=None)
             self._copied[key] = self._copy_blob(file, whole, None, progress).offset, {}
         return self._copied[key][0]
 

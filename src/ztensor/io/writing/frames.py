@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.spec.encoding.zstd.codec import FRAME_BYTES
 from ztensor.spec.layout import LAYOUTS
 
@@ -84,10 +83,11 @@ def frames_of(
 
 def _row_bytes(plan: TensorObject, role: str) -> int | None:
     """Return the bytes of an index of the first axis, or None where rows are no runs of bytes."""
-    if not plan.shape or not (plan.format == "dense" or plan.format in GGUF_LAYOUTS):
+    layout = LAYOUTS.get(plan.format)
+    if not plan.shape or role != "data" or layout is None or not layout.has_row_bytes:
         return None
-    total = LAYOUTS[plan.format].expected_length(plan, role, None)
-    if not total or role != "data" or total % plan.shape[0]:
+    total = layout.expected_length(plan, role, None)
+    if not total or total % plan.shape[0]:
         return None
     return total // plan.shape[0]
 

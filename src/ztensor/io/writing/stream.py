@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
@@ -179,7 +178,7 @@ class ObjectSink:
         except BaseException:
             self._writer.abort()
             raise
-        self._end(self.name, dataclasses.replace(self._plan, components={"data": component}))
+        self._end(self.name, self._plan._replace(components={"data": component}))
 
     def _require_open(self) -> None:
         if not self._is_open or self._writer.state != "open":
@@ -276,4 +275,4 @@ class _CompressedBlob:
         if self._algorithm is None or self._hasher is None:
             return written
         digest = self._algorithm.spell(self._hasher.hexdigest())
-        return dataclasses.replace(written, digest=digest)
+        return written._replace(digest=digest)

@@ -8,15 +8,14 @@ objects will come.
 from __future__ import annotations
 
 import copy
-import dataclasses
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 import ztensor
 from ztensor.errors import UsageError, ZTensorError, describe
-from ztensor.formats.table import require_ours
 from ztensor.interactive import Hinted
+from ztensor.io.formats import require_ours
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import Durable, sink_of
@@ -345,7 +344,7 @@ class Writer(Output, Hinted):
             if isinstance(error, ZTensorError):
                 error.locate(file=file.name, object_name=source_name)
             raise
-        self.draft.objects[name] = dataclasses.replace(plan, components=components)
+        self.draft.objects[name] = plan._replace(components=components)
 
     def share(self, name: str, of: str) -> None:
         """Write an object that has the bytes of one written before; only its name is new.
@@ -412,7 +411,7 @@ class Writer(Output, Hinted):
             error.locate(file=self._sink.name, object_name=name)
             raise
         # Attributes are written at the end; the caller may change its dict before.
-        plan = dataclasses.replace(plan, attributes=copy.deepcopy(plan.attributes))
+        plan = plan._replace(attributes=copy.deepcopy(plan.attributes))
         blob = blob_of_stream(self._sink, plan, how, self._crew)
         self._stream = ObjectSink(self, name, plan, element, blob, self._end_stream)
         return self._stream

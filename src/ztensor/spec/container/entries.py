@@ -6,7 +6,6 @@ emitted once for each kind, and copied.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.spec.model.manifest import Entry, TensorObject, WrittenObjects
@@ -83,7 +82,7 @@ class ObjectsEmitter:
         key = (plain.shape, component.dtype, component.type, component.length, len(digest))
         around = self._arounds.get(key)
         if around is None:
-            sample = replace(component, offset=_MARK)
+            sample = component._replace(offset=_MARK)
             whole = self._emit_object(TensorObject(plain.shape, "dense", {"data": sample}))
             before, rest = whole.split(self._place + cbor.encode_uint(_MARK), 1)
             between, _, behind = rest.partition(digest) if digest else (rest, b"", b"")

@@ -21,10 +21,10 @@ All numbers are little-endian.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import operator
 import struct
+from typing import NamedTuple
 
 from ztensor.errors import (
     ContainerError,
@@ -64,8 +64,7 @@ class Container(enum.Enum):
     V2 = "2"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """Where the manifest lies. Blobs lie in `[8, manifest_offset)`; in 2.x anywhere.
 
     Attributes:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.errors import ManifestError, NotRepresentableError, Reason, describe
+from ztensor.errors import ManifestError, NotRepresentableError, Problem, Reason, describe
 from ztensor.spec.container.framing import MAGIC_0_1
 from ztensor.spec.container.walk import check_blob, read_array
 from ztensor.spec.model.dtype import BY_LONG_NAME, STORAGE_TYPES
@@ -28,7 +28,7 @@ from ztensor.spec.model.manifest import (
     Manifest,
     TensorObject,
 )
-from ztensor.spec.model.problem import MOST_PROBLEMS, Problem, manifest_error
+from ztensor.spec.model.problem import MOST_PROBLEMS, manifest_error
 from ztensor.spec.model.rules import FORM_1
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import SHAPE, TEXT, UINT, Record, kind_of, read_fields

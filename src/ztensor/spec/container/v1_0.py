@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.errors import LimitError, ManifestError, Reason
+from ztensor.errors import LimitError, ManifestError, Problem, Reason
 from ztensor.spec.container.framing import footer_missing
 from ztensor.spec.container.walk import check_blob, parse_components
 from ztensor.spec.model.dtype import BY_LONG_NAME
@@ -29,7 +29,7 @@ from ztensor.spec.model.manifest import (
     Manifest,
     TensorObject,
 )
-from ztensor.spec.model.problem import MOST_PROBLEMS, Problem, manifest_error
+from ztensor.spec.model.problem import MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Record, read_fields
 

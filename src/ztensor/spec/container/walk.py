@@ -6,7 +6,6 @@ of a manifest of many objects that is half of the memory.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.spec.digest import check_digest
@@ -18,8 +17,8 @@ from ztensor.spec.wire import cbor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ztensor.errors import Problem
     from ztensor.spec.model.manifest import Component, TensorObject
-    from ztensor.spec.model.problem import Problem
 
     Path = tuple[str | int, ...]
     # `(name, entry) -> object`, or None and problems where it breaks rules.
@@ -203,7 +202,7 @@ def parse_components(
         if component is not None:
             components[role] = component
         if len(problems) > start:
-            problems[start:] = [replace(found, component=role) for found in problems[start:]]
+            problems[start:] = [found._replace(component=role) for found in problems[start:]]
     return components
 
 

@@ -14,7 +14,9 @@ ENCODINGS: Registry[str, Encoding] = Registry(
         "raw": "ztensor.spec.encoding.raw:RAW",
         "zstd": "ztensor.spec.encoding.zstd.codec:ZSTD",
         "zt.zstd-seekable/1": "ztensor.spec.encoding.zstd_seekable:ZSTD_SEEKABLE",
-    }
+    },
+    group="ztensor.encodings",
+    kind=Encoding,
 )
 
 

@@ -32,6 +32,8 @@ LAYOUTS: Registry[str, Layout] = Registry(
         "gguf.": "ztensor.quantization.gguf_blocks:GGUF_LAYOUTS",
         "scipy.": "ztensor.formats.npz.scipy_layouts:SCIPY_LAYOUTS",
     },
+    group="ztensor.layouts",
+    kind=Layout,
 )
 
 

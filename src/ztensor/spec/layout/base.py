@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ztensor.errors import Reason, describe
-from ztensor.spec.model.problem import MOST_PROBLEMS, Problem
+from ztensor.errors import Problem, Reason, UsageError, describe
+from ztensor.spec.model.problem import MOST_PROBLEMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from numpy.typing import DTypeLike
+    from numpy.typing import DTypeLike, NDArray
 
     from ztensor.spec.model.manifest import Component, TensorObject
+
+    Indices = range | NDArray[np.intp]
+    # Component by role, shape (None for a flat one of unknown size) and entries, as
+    # `Layout.expected_length` takes them.
+    Part = Callable[..., "LazyArray"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _MOST_NAMED = 8  # roles that a message names
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """An object whose components are in memory.
 
     Attributes:
@@ -63,6 +66,47 @@ class Watch(Protocol):
         ...
 
 
+class LazyArray(Protocol):
+    """A component that is read only where it is indexed."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the part that NumPy returns for this index; a view where it can be one."""
+        ...
+
+    def owned(self, key: Any) -> Any:
+        """Return the same part, as memory of its own."""
+        ...
+
+
+class Rows(abc.ABC):
+    """Cuts rows out of one object, of whose components it reads only what they need.
+
+    Args:
+        tensor_object: the object, which `check_object` found no fault with.
+        part: gives a component of it: `part(role, shape, entries)`; reads nothing yet.
+    """
+
+    def __init__(self, tensor_object: TensorObject, part: Part) -> None:
+        self.object, self.part, self.shape = tensor_object, part, tensor_object.shape
+
+    @property
+    def unit(self) -> int:
+        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        return 1
+
+    @abc.abstractmethod
+    def cut(self, rows: Indices) -> dict[str, Array]:
+        """Return the components of an object of some rows: indices along the first axis.
+
+        Raises:
+            ArgumentValueError: such rows cannot be cut out.
+            LayoutError: a structural rule is broken.
+        """
+
+
 class Layout(abc.ABC):
     """What one `format` means.
 
@@ -71,12 +115,14 @@ class Layout(abc.ABC):
         main_role: the role whose elements are the object's own: it carries the logical type.
         read_order: the required roles, those first whose content tells how long others are.
         index_roles: the roles that hold indices: integers, written as u64.
+        has_row_bytes: the bytes of `data` are those of the rows, one row after the other.
     """
 
     name: str
     main_role: str
     read_order: tuple[str, ...]
     index_roles: tuple[str, ...] = ()
+    has_row_bytes: bool = False
 
     @abc.abstractmethod
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
@@ -108,6 +154,11 @@ class Layout(abc.ABC):
     def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
         """Return a check over a component's elements; None where any values are good."""
         del tensor_object, role, entries
+        return None
+
+    def rows(self, tensor_object: TensorObject, part: Part) -> Rows | None:
+        """Return what cuts rows out of an object; None where the layout cannot."""
+        del tensor_object, part
         return None
 
     @abc.abstractmethod
@@ -148,6 +199,21 @@ class Quantized(Layout):
             LimitError: the result does not fit into memory.
             ArgumentValueError: another `dtype`.
         """
+
+    def integers(self, view: View) -> Array:
+        """Return the codes of an object, one byte each; a new array.
+
+        Raises:
+            UsageError: they are not integers in groups.
+            LayoutError: attributes or sizes break a rule of the layout.
+            UnsupportedError: this release does not know the scheme.
+            LimitError: the result does not fit into memory.
+        """
+        del view
+        raise UsageError(
+            "this is for quantized_group tensors; those of gguf have dequantize()",
+            found=f"format {describe(self.name)}",
+        )
 
     def to_dense(self, view: View) -> Array:
         """Return the dequantized weights as float32."""

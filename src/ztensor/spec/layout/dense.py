@@ -10,8 +10,8 @@ from ztensor.spec.layout.base import Array, Layout, View, check_components, chec
 from ztensor.spec.model.dtype import decoded_size, element_count
 
 if TYPE_CHECKING:
+    from ztensor.errors import Problem
     from ztensor.spec.model.manifest import TensorObject
-    from ztensor.spec.model.problem import Problem
 
 SECTION = "1.2 section 2, Computing data size"
 MAX_RANK = 64  # NumPy's own
@@ -23,6 +23,7 @@ class Dense(Layout):
     name = "dense"
     main_role = "data"
     read_order = ("data",)
+    has_row_bytes = True
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return problems with the roles and with the size equation."""

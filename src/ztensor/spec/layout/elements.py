@@ -100,13 +100,17 @@ def require_known(component: Component) -> None:
     """
     storage_dtype(component)
     logical = component.logical
-    if logical is None and component.type is not None and component.is_exact:
-        raise UnsupportedError(
-            "the type is unknown, and its elements may be anything",
-            reason=Reason.UNKNOWN_TYPE,
-            expected=f"one of {', '.join(LOGICAL_TYPES)}",
-            found=describe(component.type),
-        )
+    if logical is None and component.type is not None:
+        try:
+            LOGICAL_TYPES[component.type]  # says what is wrong with a plugin
+        except KeyError:
+            if component.is_exact:
+                raise UnsupportedError(
+                    "the type is unknown, and its elements may be anything",
+                    reason=Reason.UNKNOWN_TYPE,
+                    expected=f"one of {', '.join(LOGICAL_TYPES)}",
+                    found=describe(component.type),
+                ) from None
     if logical is not None and logical.dtype != component.dtype:
         raise LayoutError(
             f"the logical type {logical.name!r} is defined on another storage type",

@@ -7,25 +7,52 @@
 | `zeros` | a zero-point for each group, or one for all |
 | `g_idx`, `codebook`, `global_scale` | where the attributes ask for them |
 
-How values are packed and grouped stands in the object's attributes; see `quantization/`.
+How values are packed and grouped stands in the object's attributes; the arithmetic is found by the
+layout's name.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from ztensor.registry import Registry
 from ztensor.spec.layout.base import Array, Quantized, View, check_components
 from ztensor.spec.layout.sparse import require_roles
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
+    from ztensor.errors import Problem
+    from ztensor.spec.layout.base import Part, Rows
     from ztensor.spec.model.manifest import TensorObject
-    from ztensor.spec.model.problem import Problem
 
 SECTION = "1.2 section 3, quantized_group"
+
+
+class Dequantizer(Protocol):
+    """The arithmetic of a layout: see the methods of `Quantized`."""
+
+    def dequantize(
+        self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
+    ) -> Array:
+        """Return the floats that an object stands for; a new array of its shape."""
+        ...
+
+    def integers(self, view: View) -> Array:
+        """Return the codes of an object, one byte each; a new array."""
+        ...
+
+    def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
+        """Return what cuts rows out of an object."""
+        ...
+
+
+# By the layout's name.
+DEQUANTIZERS: Registry[str, Dequantizer] = Registry(
+    {"quantized_group": "ztensor.quantization.groups:GROUPS"}
+)
 
 
 class QuantizedGroup(Quantized):
@@ -54,11 +81,15 @@ class QuantizedGroup(Quantized):
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
         """Return the floats that the codes stand for; a new array. See `Quantized`."""
-        from ztensor.quantization.dequantizing import (
-            dequantize_array,  # only here: most files need none
-        )
+        return DEQUANTIZERS[self.name].dequantize(view, dtype=dtype, threads=threads)
 
-        return dequantize_array(view, dtype=dtype, threads=threads)
+    def integers(self, view: View) -> Array:
+        """Return the codes; a new array. See `Quantized`."""
+        return DEQUANTIZERS[self.name].integers(view)
+
+    def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
+        """Return what cuts rows out where words and groups of all components end."""
+        return DEQUANTIZERS[self.name].rows(tensor_object, part)
 
 
 QUANTIZED_GROUP = QuantizedGroup()

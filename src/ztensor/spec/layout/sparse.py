@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.buffers import too_large, zeros_array
-from ztensor.errors import LayoutError, Reason, describe
+from ztensor.errors import LayoutError, Problem, Reason, describe
 from ztensor.spec.layout.base import Array, component_problem, width_of
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,28 +10,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.errors import Reason
+import numpy as np
+
+from ztensor.errors import Problem, Reason
+from ztensor.locks import cached_property
 from ztensor.spec.layout.base import (
     Array,
     Layout,
+    Rows,
     View,
     check_components,
     component_problem,
     known_count,
 )
+from ztensor.spec.layout.rows import row_count
 from ztensor.spec.layout.sparse import (
     IndexWatch,
     check_counts,
     check_index_dtype,
+    require_in_range,
     require_roles,
     scatter,
     sparse_length,
     without_padding,
 )
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Watch
+    from ztensor.spec.layout.base import Indices, LazyArray, Part, Watch
     from ztensor.spec.model.manifest import TensorObject
 
 SECTION = "1.2 section 3, sparse_coo"
@@ -88,6 +93,10 @@ class SparseCoo(Layout):
             return None
         return IndexWatch("coords", tensor_object.shape, entries, SECTION)
 
+    def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
+        """Return what cuts rows out of an object."""
+        return CooRows(tensor_object, part)
+
     def require_valid(self, view: View) -> None:
         """Raise unless every value has coordinates inside the shape."""
         _coordinates(view)
@@ -104,6 +113,58 @@ def _coordinates(view: View) -> tuple[Array, ...]:
     watch.feed(coords)
     watch.finish({"values": values.size, "coords": coords.size})
     return tuple(coords.reshape(len(view.shape), values.size)) if view.shape else ()
+
+
+class CooRows(Rows):
+    """Rows of `sparse_coo`: all coordinates of the first axis are read, of the rest what is in it.
+
+    Entries keep their order.
+    """
+
+    @cached_property
+    def _parts(self) -> tuple[LazyArray, LazyArray]:
+        rank = len(self.shape)
+        count = known_count(self.object, "coords", rank)
+        if count is None:
+            count = known_count(self.object, "values")
+        values = self.part("values", None if count is None else (count,), count)
+        (count,) = values.shape  # compressed, nothing but decoding tells
+        return self.part("coords", (rank, count), count), values
+
+    def cut(self, rows: Indices) -> dict[str, Array]:
+        """Return coordinates and values of some rows."""
+        coords, values = self._parts
+        along = coords.owned(0)
+        require_in_range(along, self.shape[0], "coords", SECTION)
+        place, new = _found(along, rows)
+        where: slice | Array = place
+        if place.size and (np.diff(place) == 1).all():
+            where = slice(int(place[0]), int(place[-1]) + 1)
+        others = coords.owned((slice(1, None), where))
+        for axis, (part, length) in enumerate(zip(others, self.shape[1:], strict=True), 1):
+            position = axis * coords.shape[1] + (int(place[0]) if place.size else 0)
+            require_in_range(part, length, "coords", SECTION, position)
+        all_axes = np.concatenate((new, others.astype(np.uint64).reshape(-1)))
+        return {"coords": all_axes, "values": values[where]}
+
+
+def _found(along: Array, rows: Indices) -> tuple[Array, Array]:
+    """Return which entries lie in some rows, and in which of these each lies."""
+    if isinstance(rows, range):
+        low, high = sorted((rows[0], rows[-1])) if rows else (1, 0)
+        place = np.flatnonzero((along >= low) & (along <= high))
+        new = along[place].astype(np.uint64) - np.uint64(low)  # an axis may be longer than int64
+        if high > low and abs(rows.step) > 1:
+            hits = new % np.uint64(abs(rows.step)) == 0
+            place, new = place[hits], new[hits] // np.uint64(abs(rows.step))
+        return place, np.uint64(row_count(rows) - 1) - new if high > low and rows.step < 0 else new
+    along = along.astype(np.intp)
+    order = np.argsort(rows, kind="stable")
+    first, last = (np.searchsorted(rows[order], along, side) for side in ("left", "right"))
+    counts = last - first  # a row may be asked for more than once
+    place = np.repeat(np.arange(along.size), counts)
+    within = np.arange(place.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    return place, order[np.repeat(first, counts) + within].astype(np.uint64)
 
 
 SPARSE_COO = SparseCoo()

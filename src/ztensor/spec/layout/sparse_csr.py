@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import LayoutError, Reason, describe
+from ztensor.errors import LayoutError, Problem, Reason, describe
+from ztensor.locks import cached_property
 from ztensor.spec.layout.base import (
     Array,
     Layout,
+    Rows,
     View,
     check_components,
     check_length,
@@ -29,15 +31,15 @@ from ztensor.spec.layout.sparse import (
     PointerWatch,
     check_counts,
     check_index_dtype,
+    require_in_range,
     require_roles,
     scatter,
     sparse_length,
     without_padding,
 )
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Watch
+    from ztensor.spec.layout.base import Indices, LazyArray, Part, Watch
     from ztensor.spec.model.manifest import TensorObject
 
 SECTION = "1.2 section 3, sparse_csr"
@@ -96,6 +98,10 @@ class SparseCsr(Layout):
             return IndexWatch("indices", tensor_object.shape[1:], ANY_NUMBER, SECTION)
         return None
 
+    def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
+        """Return what cuts rows out of a matrix."""
+        return CsrRows(tensor_object, part)
+
     def require_valid(self, view: View) -> None:
         """Raise unless pointers, columns and values make a matrix of the shape."""
         if len(view.shape) != 2:
@@ -123,6 +129,76 @@ class SparseCsr(Layout):
         counts = pointers[1:] - pointers[:-1]
         rows = np.repeat(np.arange(counts.size, dtype=np.int64), counts)
         return scatter(view.shape, (rows, indices), values)
+
+
+class CsrRows(Rows):
+    """Rows of `sparse_csr`: of the row pointers, columns and values those of the rows are read."""
+
+    @cached_property
+    def _pointers(self) -> LazyArray:
+        return self.part("indptr", (self.shape[0] + 1,))
+
+    @cached_property
+    def _entries(self) -> int:
+        count = known_count(self.object, "indices")
+        if count is None:
+            count = known_count(self.object, "values")
+        if count is None:  # compressed, and nothing but the last pointer tells
+            count = int(self._pointers.owned(self.shape[0]))
+            if count < 0:
+                raise _broken("0 or more as the last", count)
+        return count
+
+    @cached_property
+    def _parts(self) -> dict[str, LazyArray]:
+        count = self._entries
+        return {role: self.part(role, (count,), count) for role in ("indices", "values")}
+
+    def cut(self, rows: Indices) -> dict[str, Array]:
+        """Return columns and values of some rows, and their row pointers from zero on."""
+        place: slice | Array
+        if isinstance(rows, range) and (rows.step == 1 or len(rows) < 2):
+            stop = rows.start + len(rows)
+            pointers = self._pointers.owned(slice(rows.start, stop + 1))
+            self._require_pointers(pointers, rows.start, stop)
+            first = int(pointers[0])
+            place = slice(first, int(pointers[-1]))
+            indptr = pointers - pointers[0]
+        else:
+            unique, order = np.unique(np.asarray(rows, np.intp), return_inverse=True)
+            pairs = self._pointers[np.stack((unique, unique + 1), axis=1)]
+            self._require_pointers(pairs.reshape(-1), int(unique[0]), int(unique[-1]) + 1)
+            begins, ends = pairs.astype(np.int64).T
+            lengths = (ends - begins)[order]
+            indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+            place = np.arange(indptr[-1]) + np.repeat(begins[order] - indptr[:-1], lengths)
+            indptr, first = indptr.astype(np.uint64), 0
+        indices = self._parts["indices"][place]
+        require_in_range(indices, self.shape[1], "indices", SECTION, first)
+        return {"indices": indices, "indptr": indptr, "values": self._parts["values"][place]}
+
+    def _require_pointers(self, pointers: Array, start: int, stop: int) -> None:
+        """Raise unless the pointers of some of the rows from `start` to `stop` can be true."""
+        falls = np.flatnonzero(pointers[1:] < pointers[:-1])
+        if falls.size:
+            before, found = pointers[falls[0] : falls[0] + 2].tolist()
+            raise _broken(f"at least {before}", found)
+        first, last, count = int(pointers[0]), int(pointers[-1]), self._entries
+        if first < 0 or (first > 0 and start == 0):
+            raise _broken("0 as the first", first)
+        if last > count or (last < count and stop == self.shape[0]):
+            raise _broken(f"{count}, the number of values, as the last", last)
+
+
+def _broken(expected: str, found: int) -> LayoutError:
+    return LayoutError(
+        "the row pointers are broken",
+        reason=Reason.INDEX_POINTERS,
+        component="indptr",
+        expected=expected,
+        found=str(found),
+        section=SECTION,
+    )
 
 
 SPARSE_CSR = SparseCsr()

@@ -7,18 +7,17 @@ open registry: `register_logical_type` adds one.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.arguments import require_kind
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class StorageType:
+class StorageType(NamedTuple):
     """One of the thirteen storage types.
 
     Attributes:
@@ -59,8 +58,7 @@ _BEYOND = 1 << 80  # elements; offsets and lengths in a file have 64 bits
 BY_LONG_NAME = {storage.long_name: storage for storage in STORAGE_TYPES.values()}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LogicalType:
+class LogicalType(NamedTuple):
     """What storage elements mean.
 
     One logical element takes `storage_per_element / elements_per_storage` storage elements:
@@ -86,7 +84,26 @@ class LogicalType:
         return -(-count * self.storage_per_element // self.elements_per_storage)
 
 
-LOGICAL_TYPES: dict[str, LogicalType] = {}
+LOGICAL_TYPES: Registry[str, LogicalType] = Registry(
+    {
+        logical.name: logical
+        for logical in (
+            # 1.2 section 2, simple types
+            LogicalType("f8_e4m3fn", "u8", "float8_e4m3fn"),
+            LogicalType("f8_e5m2", "u8", "float8_e5m2"),
+            LogicalType("f8_e4m3fnuz", "u8", "float8_e4m3fnuz"),
+            LogicalType("f8_e5m2fnuz", "u8", "float8_e5m2fnuz"),
+            # 1.2 section 2, compound types
+            LogicalType("complex64", "f32", "complex64", storage_per_element=2),
+            LogicalType("complex128", "f64", "complex128", storage_per_element=2),
+            # Open extensions, under the names later releases use.
+            LogicalType("f8_e8m0", "u8", "float8_e8m0fnu"),
+            LogicalType("f4_e2m1", "u8", "float4_e2m1fn", elements_per_storage=2),
+        )
+    },
+    group="ztensor.logical_types",
+    kind=LogicalType,
+)
 
 
 def register_logical_type(logical: LogicalType) -> None:
@@ -105,22 +122,6 @@ def register_logical_type(logical: LogicalType) -> None:
             found=describe(logical.dtype),
         )
     LOGICAL_TYPES[logical.name] = logical
-
-
-for _logical in (
-    # 1.2 section 2, simple types
-    LogicalType("f8_e4m3fn", "u8", "float8_e4m3fn"),
-    LogicalType("f8_e5m2", "u8", "float8_e5m2"),
-    LogicalType("f8_e4m3fnuz", "u8", "float8_e4m3fnuz"),
-    LogicalType("f8_e5m2fnuz", "u8", "float8_e5m2fnuz"),
-    # 1.2 section 2, compound types
-    LogicalType("complex64", "f32", "complex64", storage_per_element=2),
-    LogicalType("complex128", "f64", "complex128", storage_per_element=2),
-    # Open extensions, under the names later releases use.
-    LogicalType("f8_e8m0", "u8", "float8_e8m0fnu"),
-    LogicalType("f4_e2m1", "u8", "float4_e2m1fn", elements_per_storage=2),
-):
-    register_logical_type(_logical)
 
 
 def element_count(shape: Sequence[int]) -> int:

@@ -6,9 +6,8 @@ true byte is), so that nothing behind the container room asks for the version.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 OBJECT_COST, COMPONENT_COST = 400, 280
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(NamedTuple):
     """Another file that parts of objects lie in, as a file of 2.x names it (2.1 section 7).
 
     Attributes:
@@ -39,8 +37,7 @@ class Shard:
     start: int | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Component:
+class Component(NamedTuple):
     """One stored run of bytes of an object (1.2 section 1, Component).
 
     Attributes:
@@ -104,8 +101,7 @@ class Component:
         return self.length if self.encoding == "raw" else self.decoded_length
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TensorObject:
+class TensorObject(NamedTuple):
     """One named object (1.2 section 1, Object).
 
     Attributes:
@@ -173,8 +169,8 @@ class WrittenObjects(MutableMapping[str, TensorObject]):
             return entry
         number, offset, digest = entry
         kind = self.kinds[number]
-        component = dataclasses.replace(kind.components["data"], offset=offset, digest=digest)
-        return dataclasses.replace(kind, components={"data": component})
+        component = kind.components["data"]._replace(offset=offset, digest=digest)
+        return kind._replace(components={"data": component})
 
     def __setitem__(self, name: str, tensor_object: TensorObject) -> None:
         self.entries[name] = tensor_object
@@ -192,8 +188,10 @@ class WrittenObjects(MutableMapping[str, TensorObject]):
         return name in self.entries
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Commit:
+_NO_SHARDS: Mapping[str, Shard] = {}
+
+
+class Commit(NamedTuple):
     """Our writer's root field `commit`: where a state of the file ends.
 
     Attributes:
@@ -205,8 +203,7 @@ class Commit:
     end: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(NamedTuple):
     """What one file holds, whatever version wrote it.
 
     Attributes:
@@ -223,4 +220,4 @@ class Manifest:
     attributes: Mapping[str, object] | None = None
     commit: Commit | None = None
     extra: Mapping[str, object] | None = None
-    shards: Mapping[str, Shard] = dataclasses.field(default_factory=dict)
+    shards: Mapping[str, Shard] = _NO_SHARDS

@@ -11,8 +11,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ztensor.errors import Reason
-from ztensor.spec.model.problem import Problem
+from ztensor.errors import Problem, Reason
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,6 @@ operations; what reads them lays arrays in bulk. A `TensorObject` is made when o
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import KeysView
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +21,6 @@ Ints: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Uints: TypeAlias = "np.ndarray[Any, np.dtype[np.uint64]]"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Table:
     """Plain objects: row i of every column is about the i-th of them.
 
@@ -40,13 +38,25 @@ class Table:
         text: what the digests are in.
     """
 
-    names: list[str]
-    kinds: Sequence[TensorObject]
-    kind_of: Ints
-    offsets: Ints
-    lengths: Ints
-    digests: Ints
-    text: bytes = b""
+    __slots__ = ("digests", "kind_of", "kinds", "lengths", "names", "offsets", "text")
+
+    def __init__(
+        self,
+        names: list[str],
+        kinds: Sequence[TensorObject],
+        kind_of: Ints,
+        offsets: Ints,
+        lengths: Ints,
+        digests: Ints,
+        text: bytes = b"",
+    ) -> None:
+        self.names = names
+        self.kinds = kinds
+        self.kind_of = kind_of
+        self.offsets = offsets
+        self.lengths = lengths
+        self.digests = digests
+        self.text = text
 
     @classmethod
     def of_raw(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.errors import Reason, describe
-from ztensor.spec.model.problem import Problem
+from ztensor.errors import Problem, Reason, describe
 from ztensor.spec.wire.cbor import UINT64_MAX, Pairs
 
 if TYPE_CHECKING:

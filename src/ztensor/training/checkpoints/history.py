@@ -7,6 +7,7 @@ import logging
 import operator
 from typing import TYPE_CHECKING, Any
 
+from ztensor import open as open_files
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -15,9 +16,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.interactive import Shown
-from ztensor.io.opening import open as open_files
-from ztensor.showing import counted
+from ztensor.ext import Shown, counted
 from ztensor.training.checkpoints.listing import Listing
 from ztensor.training.checkpoints.place import Prefix, file_name, judged
 from ztensor.training.checkpoints.rules import mode_of, ranked

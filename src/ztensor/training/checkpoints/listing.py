@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ztensor import open as open_files
 from ztensor.distributed.opened import DividedObjects
 from ztensor.errors import FormatError, UnsupportedError, ZTensorError
-from ztensor.io.opening import open as open_files
 from ztensor.training.checkpoints.place import judged
 from ztensor.training.checkpoints.step import (
     NO_ROOT,
@@ -20,7 +20,7 @@ from ztensor.training.checkpoints.step import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.io.opening import Reader
+    from ztensor import Reader
     from ztensor.training.checkpoints.place import Entry, StepPlace
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Self, SupportsFloat
 
+from ztensor import open as open_files
 from ztensor.distributed.root import STEP
 from ztensor.edit import set_attributes
 from ztensor.errors import (
@@ -17,8 +18,8 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.interactive import Hinted, Shown
-from ztensor.io.opening import open as open_files
+from ztensor.ext import Shown
+from ztensor.interactive import Hinted
 from ztensor.options import WriteOptions, require_options
 from ztensor.spec.container import LATEST
 from ztensor.threads.background import Background
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
-    from ztensor.io.source.sink import Durable
+    from ztensor.ext import Durable
     from ztensor.training.checkpoints.rules import Mode
     from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Path, Storage

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from ztensor import open as open_files
 from ztensor.distributed.root import is_root, parse_root
 from ztensor.errors import FormatError, ZTensorError
-from ztensor.io.contents import may_be_of_ours, open_file
-from ztensor.io.opening import open as open_files
+from ztensor.ext import open_file
+from ztensor.io.contents import may_be_of_ours
 from ztensor.training.checkpoints.step import told_by, told_by_root, why_not_a_step
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
 
 
 def is_step_file(given: BinaryIO | Remote, step: int) -> bool:

@@ -7,18 +7,19 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ztensor import Remote
 from ztensor.distributed.cleaning import clean_open, remove_parts
 from ztensor.distributed.place import REQUESTS, Place
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
+from ztensor.ext import Pool, path_text, remove_object
 from ztensor.io.contents import may_be_of_ours
 from ztensor.io.source import locking
 from ztensor.io.source.flushing import flush_file, flush_folder
-from ztensor.io.source.paths import absolute_path, path_text
-from ztensor.io.source.reference import Remote, with_storage
-from ztensor.io.source.removal import OpenFolder, is_link, remove_object
+from ztensor.io.source.paths import absolute_path
+from ztensor.io.source.reference import with_storage
+from ztensor.io.source.removal import OpenFolder, is_link
 from ztensor.io.source.table import remote_of
 from ztensor.remote.prefixes import listed, look
-from ztensor.threads.pool import Pool
 from ztensor.training.checkpoints.owning import is_step_file, is_step_root
 from ztensor.training.checkpoints.step import (
     NAMES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ztensor.arguments import require_choice
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.ext import require_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -18,14 +18,14 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.interactive import Shown
+from ztensor.ext import Shown
 from ztensor.io.shards.naming import STEP_NAME
 from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.io.opening import Reader
+    from ztensor import Reader
 
 _VERSION = 1
 SUFFIX = ".zt"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ztensor import open as open_files
 from ztensor.distributed.opened import DividedObjects
-from ztensor.io.opening import open as open_files
 from ztensor.training.checkpoints.step import NO_ROOT, not_a_step, told_by_root
 from ztensor.training.states import AS_SAVED, read_tree
 from ztensor.training.tree.fitting import fit

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.errors import NotRepresentableError, UnsupportedError, ZTensorError, describe
-from ztensor.spec.layout.elements import numpy_dtype, spell
+from ztensor.ext import numpy_dtype, spell
 from ztensor.training.tree.columns import malformed
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.arguments import require_kind
 from ztensor.errors import ArgumentTypeError, ObjectNotFoundError, UsageError, describe
-from ztensor.interactive import Keyed, Shown
+from ztensor.ext import Shown
+from ztensor.interactive import Keyed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedError, describe
-from ztensor.io.source.base import Range
+from ztensor.errors import (
+    LimitError,
+    ManifestError,
+    Reason,
+    UnsupportedError,
+    UsageError,
+    describe,
+)
+from ztensor.ext import ENCODINGS, Range
+from ztensor.io.attributes import AttributeKind
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.training.tree import columns
 from ztensor.training.tree.names import key_step
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 ATTRIBUTE = "tree"
 _VERSION = 1
@@ -81,47 +88,42 @@ def shape_of(told: object, budget: Budget) -> tuple[bytes, int]:
     return bytes(whole), len(shape)
 
 
-def with_leaves_renamed(told: object, names: Mapping[str, str], budget: Budget) -> object:
-    """Return the attribute of a file whose objects get other names: the tree stays what it is.
+class _Tree(AttributeKind):
+    """The tree of a file: there is one, and it keeps its leaves under whatever names."""
 
-    Args:
-        told: the attribute's value; one that is no tree's is returned as it is.
-        names: old names to new ones.
-        budget: is charged what the shape takes.
+    def is_single(self, value: object) -> bool:
+        """Return whether it is a tree."""
+        return _is_tree(value)
 
-    Raises:
-        FormatError: the tree is damaged.
-        UnsupportedError: a newer release wrote it.
-        LimitError: a safety cap is exceeded.
-    """
-    if not _is_tree(told):
-        return told
-    shape, stored = shape_of(told, budget)
-    return stored_shape(columns.with_leaves_renamed(shape, names, budget, stored))
+    def conflict(self, one: str, other: str) -> UsageError:
+        """Return the error of two files that hold different trees."""
+        error = UsageError(
+            "two files hold a tree, and one file holds only one; convert each to a file without "
+            "a tree (version 1.1.0 has none) and merge these",
+            file=other,
+            found=f"also in {one}",
+        )
+        error.in_python = (
+            "ztensor.save_tree({'a': load_tree(one), 'b': load_tree(other)}, path) makes one tree "
+            "of both; attributes={} merges the tensors alone"
+        )
+        return error
+
+    def renamed(self, value: object, names: Mapping[str, str], budget: Budget) -> object:
+        """Return the attribute of a file whose objects get other names: the tree stays as it is.
+
+        Raises:
+            FormatError: the tree is damaged.
+            UnsupportedError: a newer release wrote it.
+            LimitError: a safety cap is exceeded.
+        """
+        if not _is_tree(value):
+            return value
+        shape, stored = shape_of(value, budget)
+        return stored_shape(columns.with_leaves_renamed(shape, names, budget, stored))
 
 
-def merged_attributes(
-    every: Iterable[Mapping[str, object]],
-) -> tuple[dict[str, object], tuple[int, int] | None]:
-    """Return the attributes of several files as those of one; of equal keys the last one wins.
-
-    No file holds two trees. Where these hold different ones, the result has none.
-
-    Returns:
-        The attributes, and the numbers of two files that hold different trees.
-    """
-    merged: dict[str, object] = {}
-    trees: dict[int, object] = {}
-    for number, attributes in enumerate(every):
-        merged.update(attributes)
-        if _is_tree(attributes.get(ATTRIBUTE)):
-            trees[number] = attributes[ATTRIBUTE]
-    first = next(iter(trees), 0)
-    differing = next((number for number in trees if trees[number] != trees[first]), None)
-    if differing is None:
-        return merged | ({ATTRIBUTE: trees[first]} if trees else {}), None
-    del merged[ATTRIBUTE]
-    return merged, (first, differing)
+TREE = _Tree()
 
 
 def _is_tree(told: object) -> TypeGuard[dict[str, object]]:

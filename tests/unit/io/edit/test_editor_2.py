@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,11 +110,9 @@ def test_every_right_file_of_the_corpus_is_changed_and_keeps_the_rest(
 
 def _without_places(manifest: Manifest) -> dict[str, Any]:
     return {
-        name: dataclasses.replace(
-            one,
+        name: one._replace(
             components={
-                role: dataclasses.replace(part, offset=0, digest=None)
-                for role, part in one.components.items()
+                role: part._replace(offset=0, digest=None) for role, part in one.components.items()
             },
         )
         for name, one in manifest.objects.items()

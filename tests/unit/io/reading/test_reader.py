@@ -64,9 +64,9 @@ def build(
         for role, component in item.components.items():
             data += bytes(-len(data) % 64)
             blob = blobs[name, role]
-            components[role] = dataclasses.replace(component, offset=len(data), length=len(blob))
+            components[role] = component._replace(offset=len(data), length=len(blob))
             data += blob
-        placed[name] = dataclasses.replace(item, components=components)
+        placed[name] = item._replace(components=components)
     return bytes(data) + emitter.emit(Manifest(version, placed), len(data))
 
 

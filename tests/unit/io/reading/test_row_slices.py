@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,7 +11,16 @@ import ztensor
 from ztensor import Tensor
 from ztensor.errors import ArgumentValueError, LayoutError
 from ztensor.numpy import save
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.layout.base import Layout, Rows, check_components
 from ztensor.testing.builder import draft, stored, zstd_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ztensor.errors import Problem
+    from ztensor.spec.layout.base import Array, Indices, Part, View
+    from ztensor.spec.model.manifest import TensorObject
 
 
 def test_one_row_of_a_quantized_object_may_be_selected_with_any_step() -> None:
@@ -70,3 +79,74 @@ def test_rows_are_cut_where_words_of_zeros_end(has_zeros: bool, unit: int) -> No
         for start in range(0, 8, unit):
             rows = slice(start, start + unit)
             assert np.array_equal(part[rows].dequantize(), expected[rows])
+
+
+def test_rows_of_groups_whose_sizes_only_decoding_tells() -> None:
+    """A file of 1.1 may have the layout of 2.x; its compressed parts do not tell their length."""
+    made = draft("1.1.0")
+    scheme = {
+        "axis": 1,
+        "bits": 8,
+        "group_size": 2,
+        "packing": {"word": "u8", "order": "lsb_first", "per_word": 1},
+        "scale_form": "f32_factors",
+        "zero_point": {"form": "none"},
+    }
+    parts = {
+        "data": ({"dtype": "u8", "encoding": "zstd"}, zstd_frame(bytes(range(8)))),
+        "scales": ({"dtype": "f32", "encoding": "zstd"}, zstd_frame(stored("f32", 1, 2, 3, 4))),
+    }
+    made.add("w", [4, 2], parts, format="zt.quant_group/1", attributes=scheme)
+    with ztensor.open(made.to_bytes()) as reader:
+        expected = reader.read("w").dequantize()
+        part: Any = reader.get_slice("w")
+        assert np.array_equal(part[1:3].dequantize(), expected[1:3])
+
+
+class Steps(Layout):
+    """A layout of another package, which says where its rows are: each begins at its number."""
+
+    name = "steps"
+    main_role = "data"
+    read_order = ("data",)
+
+    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
+        return check_components(tensor_object, self.read_order, "ours")
+
+    def expected_length(
+        self, tensor_object: TensorObject, role: str, entries: int | None
+    ) -> int | None:
+        return None
+
+    def require_valid(self, view: View) -> None:
+        """Accept any."""
+
+    def to_dense(self, view: View) -> Array:
+        rows, columns = view.shape
+        return np.stack([view.arrays["data"][row : row + columns] for row in range(rows)])
+
+    def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
+        return StepRows(tensor_object, part)
+
+
+class StepRows(Rows):
+    def cut(self, rows: Indices) -> dict[str, Array]:
+        length, width = self.shape
+        return {"data": self.part("data", (length + width - 1,))[rows[0] : rows[-1] + width]}
+
+
+@pytest.fixture
+def steps() -> Iterator[None]:
+    LAYOUTS["steps"] = Steps()
+    yield
+    del LAYOUTS["steps"]
+
+
+@pytest.mark.usefixtures("steps")
+def test_a_layout_says_where_its_rows_are() -> None:
+    tensor = Tensor({"data": np.arange(8)}, shape=(6, 3), format="steps")
+    expected = tensor.to_dense()
+    with ztensor.open(save({"w": tensor}, compression=True)) as reader:
+        part: Any = reader.get_slice("w")
+        assert part[2:4].components["data"].tolist() == [2, 3, 4, 5]
+        assert np.array_equal(part[2:4].to_dense(), expected[2:4])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import io
 import sys
 import tracemalloc
@@ -202,9 +201,7 @@ def test_wrong_elements_are_found_in_any_piece(compression: bool) -> None:
     with ztensor.open(data) as reader:
         assert found(reader.verify()) == [(Reason.BOOL_VALUE, "flags", "data")]
         assert "2999999" in reader.verify().problems[0].message
-        narrow = dataclasses.replace(
-            reader.objects.parts()[0].manifest.objects["points"], shape=(5,)
-        )
+        narrow = reader.objects.parts()[0].manifest.objects["points"]._replace(shape=(5,))
         objects: Any = reader.objects.parts()[0].manifest.objects
         objects["points"] = narrow
         assert found(reader.verify("points")) == [(Reason.INDEX_RANGE, "points", "coords")]
@@ -498,7 +495,7 @@ def test_objects_over_the_same_bytes_are_held_to_their_own_shapes() -> None:
     points = ztensor.Tensor({"values": values, "coords": coords}, shape=(6,), format="sparse_coo")
     with ztensor.open(save({"a": points, "b": points})) as reader:
         objects: Any = reader.objects.parts()[0].manifest.objects
-        objects["b"] = dataclasses.replace(objects["a"], shape=(5,))
+        objects["b"] = objects["a"]._replace(shape=(5,))
         assert found(reader.verify()) == [(Reason.INDEX_RANGE, "b", "coords")]
 
 

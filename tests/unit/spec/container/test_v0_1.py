@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +105,7 @@ DATA = Component("u8", 0, 0)
         TensorObject((1,), "sparse_coo", {"values": DATA, "coords": DATA}),
         TensorObject((1,), "mine", {"data": DATA}),
         TensorObject((1,), "dense", {"data": DATA, "more": DATA}),
-        TensorObject((1,), "dense", {"data": dataclasses.replace(DATA, type="f8_e5m2")}),
+        TensorObject((1,), "dense", {"data": DATA._replace(type="f8_e5m2")}),
         TensorObject((1,), "dense", {"data": DATA}, {"name": "x"}),
         TensorObject((1,), "dense", {"data": DATA}, {1: "x"}),  # type: ignore[dict-item]
         TensorObject((1,), "dense", {"data": DATA}, {"a": object()}),

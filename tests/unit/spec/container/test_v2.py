@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ztensor.spec.model.problem import Problem
+    from ztensor.errors import Problem
 
 
 def reason_of(data: bytes, **options: Any) -> Reason | None:

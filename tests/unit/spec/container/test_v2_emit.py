@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -73,8 +72,8 @@ def test_entries_of_a_kind_are_written_as_objects_are(digest: str | None) -> Non
     written = WrittenObjects()
     for length in (4, 8):
         kind = plain(length)
-        part = dataclasses.replace(kind.components["data"], digest=digest)
-        written.kinds.append(dataclasses.replace(kind, components={"data": part}))
+        part = kind.components["data"]._replace(digest=digest)
+        written.kinds.append(kind._replace(components={"data": part}))
     for number, name in enumerate(["b", "aa", "é", "c" * 30, "a"]):
         own = None if digest is None else f"xxh3:{number:016x}"
         written.entries[name] = number % 2, (number + 1) << 14, own
@@ -97,7 +96,7 @@ def test_padding_manifest_and_footer_follow_the_last_blob() -> None:
 
 
 def attribute(value: object) -> TensorObject:
-    return dataclasses.replace(plain(), attributes={"a": value})
+    return plain()._replace(attributes={"a": value})
 
 
 def deep(levels: int) -> object:
@@ -112,29 +111,29 @@ REFUSED: dict[str, TensorObject] = {
     "undefined": attribute(cbor.UNDEFINED),
     "a simple value": attribute(cbor.Simple(5)),
     "nests too deep": attribute(deep(29)),
-    "an empty attribute name": dataclasses.replace(plain(), attributes={"": 1}),
-    "an attribute with NUL": dataclasses.replace(plain(), attributes={"a\0": 1}),
-    "a long attribute name": dataclasses.replace(plain(), attributes={"é" * 513: 1}),
+    "an empty attribute name": plain()._replace(attributes={"": 1}),
+    "an attribute with NUL": plain()._replace(attributes={"a\0": 1}),
+    "a long attribute name": plain()._replace(attributes={"é" * 513: 1}),
     "an unknown storage type": TensorObject((2,), "dense", {"data": Component("i4", 0, 1)}),
     "another bool": TensorObject((2,), "dense", {"data": Component("u8", 0, 2, "bool")}),
     "a type on another storage": TensorObject(
         (2,), "dense", {"data": Component("u16", 0, 4, "f8_e5m2")}
     ),
-    "rank 65": dataclasses.replace(plain(), shape=(1,) * 65),
-    "a product beyond u64": dataclasses.replace(plain(), shape=(1 << 63, 2, 0)),
-    "no part": dataclasses.replace(plain(), components={}),
+    "rank 65": plain()._replace(shape=(1,) * 65),
+    "a product beyond u64": plain()._replace(shape=(1 << 63, 2, 0)),
+    "no part": plain()._replace(components={}),
     "another part": TensorObject(
         (2,), "dense", {"data": Component("f32", 0, 8), "more": Component("f32", 0, 8)}
     ),
     "zstd of 1.x": plain(encoding="zstd", decoded_length=8),
     "no decoded length": plain(encoding="acme.rle/3"),
-    "a field with a meaning": dataclasses.replace(plain(), extra={"layout": 1}),
+    "a field with a meaning": plain()._replace(extra={"layout": 1}),
     "indices that may be negative": TensorObject(
         (2, 3),
         "sparse_coo",
         {"values": Component("f32", 0, 4), "coords": Component("i64", 0, 16)},
     ),
-    "a layout of 2.x in 1.x": dataclasses.replace(plain(), format="zt.sparse_csr/1"),
+    "a layout of 2.x in 1.x": plain()._replace(format="zt.sparse_csr/1"),
     "sizes of blocks as attributes": TensorObject(
         (32,), "gguf.q8_0", {"data": Component("u8", 0, 34)}, {"block_bytes": 34}
     ),
@@ -207,26 +206,26 @@ APART: dict[str, tuple[list[TensorObject], tuple[str, ...], list[object]]] = {
         [1, 2],
     ),
     "unknown fields": (
-        [dataclasses.replace(plain(), extra={"later": value}) for value in (1, 2)],
+        [plain()._replace(extra={"later": value}) for value in (1, 2)],
         ("later",),
         [1, 2],
     ),
     "attributes": ([attribute(1), attribute(2)], ("attributes", "a"), [1, 2]),
     "layouts": (
-        [dataclasses.replace(plain(), format=word) for word in ("a.b/1", "a.c/1")],
+        [plain()._replace(format=word) for word in ("a.b/1", "a.c/1")],
         ("layout",),
         ["a.b/1", "a.c/1"],
     ),
     "more parts": (
         [
-            dataclasses.replace(plain(), components=dict.fromkeys(roles, Component("f32", 0, 8)))
+            plain()._replace(components=dict.fromkeys(roles, Component("f32", 0, 8)))
             for roles in (("data", "mask"), ("data", "mask", "scale"))
         ],
         ("parts", "mask", "dtype"),
         ["f32", "f32"],
     ),
     "another part": (
-        [dataclasses.replace(plain(), components={"mask": Component("f32", 0, 8)})],
+        [plain()._replace(components={"mask": Component("f32", 0, 8)})],
         ("parts", "mask", "blob"),
         [[0, 8]],
     ),

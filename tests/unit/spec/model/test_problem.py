@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from ztensor.errors import ManifestError, Reason
-from ztensor.spec.model.problem import MOST_PROBLEMS, Problem, manifest_error
+from ztensor.errors import ManifestError, Problem, Reason
+from ztensor.spec.model.problem import MOST_PROBLEMS, manifest_error
 
 BARE = Problem(Reason.FIELD_TYPE, "expected text, found null", ("dtype",))
 

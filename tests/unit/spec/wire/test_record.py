@@ -21,7 +21,7 @@ from ztensor.spec.wire.record import (
 )
 
 if TYPE_CHECKING:
-    from ztensor.spec.model.problem import Problem
+    from ztensor.errors import Problem
 
 MISSING, TYPE, VALUE = Reason.FIELD_MISSING, Reason.FIELD_TYPE, Reason.FIELD_VALUE
 ABSENT = object()

@@ -11,7 +11,7 @@ import pytest
 import ztensor
 from ztensor.errors import FormatError, LimitError, UnsupportedError, UsageError
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.training.tree.stored import with_leaves_renamed
+from ztensor.training.tree.stored import TREE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,4 +163,4 @@ def test_a_tree_that_cannot_be_read_is_not_changed(
     assert str(path) in str(raised.value)
     assert path.read_bytes() == before
     with pytest.raises((error, FormatError)):
-        with_leaves_renamed(told, {}, Budget(DEFAULT_LIMITS, 100))
+        TREE.renamed(told, {}, Budget(DEFAULT_LIMITS, 100))

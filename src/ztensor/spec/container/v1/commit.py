@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ztensor.errors import DigestMismatchError, Reason, describe
 from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES
-from ztensor.spec.digest import ALGORITHMS, digest_of, early_crc32c
+from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.model.manifest import Commit
 from ztensor.spec.wire import cbor
 
@@ -42,7 +42,7 @@ def parse_commit(value: object, data: bytes) -> Commit | None:
         # Not ours to refuse: another writer may use the word for something else, or have kept the
         # field and rewritten the manifest around it.
         return None
-    expected = early_crc32c(data[: -_CHECK.digits] + _NO_DIGITS)
+    expected = digest_of(_CHECK, (memoryview(data)[: -_CHECK.digits], _NO_DIGITS))
     if is_whole and text == expected:
         return Commit(prev, end)  # type: ignore[arg-type]  # both are integers: it is whole
     raise DigestMismatchError(

@@ -9,9 +9,9 @@ from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Record, read_fields
 
 if TYPE_CHECKING:
+    from ztensor.errors import Problem
     from ztensor.spec.container.framing import Frame
     from ztensor.spec.container.walk import Path
-    from ztensor.spec.model.problem import Problem
 
 OBJECT = Record(
     "a map describing one object",

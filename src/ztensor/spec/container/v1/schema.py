@@ -7,12 +7,12 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ztensor.errors import Reason, UnsupportedVersionError, describe
+from ztensor.errors import Problem, Reason, UnsupportedVersionError, describe
 from ztensor.spec.container.v1.commit import parse_commit
 from ztensor.spec.container.v1.object import parse_object
 from ztensor.spec.container.walk import LEAST_OBJECTS, Form, read_map, read_objects
 from ztensor.spec.model.manifest import Manifest
-from ztensor.spec.model.problem import MOST_PROBLEMS, Problem, manifest_error
+from ztensor.spec.model.problem import MOST_PROBLEMS, manifest_error
 from ztensor.spec.model.rules import ALIGNMENT
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import ANYTHING, ATTRIBUTES, MAP, TEXT, Record, read_fields

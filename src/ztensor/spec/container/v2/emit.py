@@ -36,8 +36,8 @@ from ztensor.spec.wire.record import kind_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ztensor.errors import Problem
     from ztensor.spec.model.manifest import Component, Manifest, TensorObject
-    from ztensor.spec.model.problem import Problem
     from ztensor.spec.wire.record import Record
 
 DEPTH = 32  # levels of nesting that every reader takes

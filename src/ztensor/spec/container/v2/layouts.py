@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.errors import NotRepresentableError, Reason, describe
-from ztensor.spec.model.problem import Problem
+from ztensor.errors import NotRepresentableError, Problem, Reason, describe
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import Reason, describe
+from ztensor.errors import Problem, Reason, describe
 from ztensor.spec.container.v2.layouts import SPARSE, check_layout, ours
 from ztensor.spec.container.walk import parse_components
 from ztensor.spec.digest import check_digest
 from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.spec.model.manifest import Component, TensorObject
-from ztensor.spec.model.problem import Problem
 from ztensor.spec.wire.cbor import UINT64_MAX
 from ztensor.spec.wire.record import ANYTHING, MAP, SHAPE, TEXT, UINT, Record, read_fields
 

@@ -7,14 +7,12 @@ first, then each shard that a part needs, in the order they are met.
 from __future__ import annotations
 
 import array
-import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import Reason
+from ztensor.errors import Problem, Reason
 from ztensor.spec.container.framing import FOOTER_2_BYTES, PAGE_2
-from ztensor.spec.model.problem import Problem
 
 if TYPE_CHECKING:
     from ztensor.limits import Budget
@@ -65,7 +63,7 @@ class Places:
         """Return a shard that a part needs, with the place of its first byte."""
         shard = self.shards[name]
         if shard.start is None:
-            shard = self.shards[name] = dataclasses.replace(shard, start=self._end)
+            shard = self.shards[name] = shard._replace(start=self._end)
             self._end += -(-shard.size // PAGE_2) * PAGE_2
         return shard
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ztensor.showing import counted, shape_text, shown_name, size_text, visible
+from ztensor.insight.text import shape_text, shown_name, size_text, visible
+from ztensor.showing import counted
 
 
 @pytest.mark.parametrize(

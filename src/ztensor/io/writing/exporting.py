@@ -6,7 +6,7 @@ import bisect
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.formats.parsing import exporter
+from ztensor.io.formats import FORMATS
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.reader import ObjectReader
@@ -82,7 +82,7 @@ def save_as(
         )
 
     try:
-        exporter(kind).export(reader, sink, lose=refuse, progress=progress)
+        FORMATS[kind].loaded().export(reader, sink, lose=refuse, progress=progress)
         sink.commit()
     except BaseException:
         sink.abort()

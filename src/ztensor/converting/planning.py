@@ -10,7 +10,7 @@ from ztensor.io.writing.overlaps import Overlaps
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.ext import ObjectReader
 
 
 def plan_objects(

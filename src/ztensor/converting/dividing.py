@@ -11,32 +11,28 @@ The root comes last, so an interrupted split leaves no file that opens and lacks
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Writer
 from ztensor.converting.losses import require_lossless
 from ztensor.converting.versions import sayable, sayable_objects
 from ztensor.errors import UsageError
+from ztensor.ext import ALGORITHMS, FileSink, Manifest, Range, TensorObject, digest_of
 from ztensor.io.shards.naming import shard_paths
-from ztensor.io.source.base import Range
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.removal import Made
-from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.output import Output
-from ztensor.io.writing.writer import Writer
 from ztensor.spec.container.v2.emit import DataShardEmitter, Emitter
-from ztensor.spec.digest import ALGORITHMS, digest_of
-from ztensor.spec.model.manifest import Manifest, Shard, TensorObject
+from ztensor.spec.model.manifest import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ztensor.io.opening import Reader
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.sink import Durable
+    from ztensor import Reader
+    from ztensor.ext import Durable, FileObjects
 
     Progress = Callable[[int, int], None]
 
@@ -107,10 +103,10 @@ def write_divided(
             shards[label] = Shard(label, size, digest, start=0)
             for name, found in written.items():
                 parts = {
-                    role: dataclasses.replace(part, shard=shards[label])
+                    role: part._replace(shard=shards[label])
                     for role, part in found.components.items()
                 }
-                objects[name] = dataclasses.replace(found, components=parts)
+                objects[name] = found._replace(components=parts)
             done += nbytes
             if progress is not None:
                 progress(done, total)

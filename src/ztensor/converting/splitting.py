@@ -1,0 +1,210 @@
+"""A file as shards and an index, or as a root of 2.1 and its shards."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from typing import TYPE_CHECKING
+
+from ztensor import Reader, Remote
+from ztensor import open as open_files
+from ztensor.converting.asking import require_divided
+from ztensor.converting.dividing import write_divided
+from ztensor.converting.files import write_set
+from ztensor.converting.planning import plan_objects
+from ztensor.converting.target import How
+from ztensor.errors import ArgumentValueError, SourceError, describe, without_secrets
+from ztensor.ext import is_remote, path_text, written_formats
+from ztensor.io.edit.versions import version_of
+from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
+from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
+from ztensor.io.source.table import absolute, remote_of, require_on_disk
+from ztensor.spec.container import LATEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ztensor.ext import Durable
+    from ztensor.typing import Path, Progress
+
+
+def split(
+    path: Path,
+    folder: Path | None = None,
+    *,
+    to: str = "zt",
+    max_shard_size: int | str = "5GB",
+    keep: Callable[[str], bool] | None = None,
+    durable: Durable = "auto",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    root: bool = False,
+) -> list[str]:
+    """Split a file into shards and an index, and return the paths written, the index last.
+
+    Shards are called `model-00001-of-00003.zt` after a file `model.zt`, the index
+    `model.zt.index.json`; it has `metadata.total_size` and `weight_map`, as the Hugging Face hub
+    has it for safetensors, and under `metadata.digests` the sha256 of every shard. An object is
+    never divided, and objects that share their bytes stay together. Shards appear first, the index
+    last: an interrupted split leaves no index, or that of an earlier split with all its shards.
+
+    Args:
+        path: the file, or the index of a set to be split anew; of any format.
+        folder: where the shards go, also a URL such as `s3://bucket/folder`; it is made where it
+            is missing, and gone again where nothing was written. The file's own folder by default.
+        to: the format of the shards: `"zt"` or `"safetensors"`.
+        max_shard_size: most stored bytes in a shard, a number or text such as "500MB" or "5GiB".
+        keep: says of a name whether the object is written; all are by default.
+        durable: see `ztensor.typing.SaveOptions`.
+        dry_run: True takes every step but writing.
+        progress: called with the stored bytes copied so far and those to copy in all.
+        root: True writes shards as 2.1 itself has them, in the place of an index: `model.zt`, which
+            has the whole list, with the size and the xxh3 of each shard, and beside it files of
+            blobs. All are new files, so the folder is another one.
+
+    Raises:
+        ArgumentValueError: the size is no size, or shards of that format are not written.
+        NotRepresentableError: the version cannot say something; nothing is written.
+        UsageError: with `root`, one of the files is there.
+        FormatError: the file is damaged.
+        SourceError: a file cannot be read or written.
+    """
+    limit = parse_size(max_shard_size)
+    require_divided(to)
+    if root:
+        _require_root(to, folder)
+    with open_files(path) as reader:
+        name, planned = _plan(reader, path, folder, limit, keep, to)
+        if root:
+            with _folder_of(name, is_made=not dry_run):
+                return write_divided(
+                    reader, name, planned, durable=durable, dry_run=dry_run, progress=progress
+                )
+        remote = None if folder is None else remote_of(folder)
+        with _folder_of(name, is_made=not dry_run and remote is None):
+            how = How(
+                version_of(reader) if to == "zt" else LATEST,
+                durable=durable,
+                dry_run=dry_run,
+                progress=progress,
+                makes_folder=True,
+                keeps_all=to == "zt",
+            )
+            inputs = reader.objects.paths
+            target = name if remote is None else Remote(name, remote.storage)
+            report = write_set(reader, target, to, planned, inputs, how, replaces_file=False)
+            return list(report.files)
+
+
+def _require_root(to: str, folder: Path | None) -> None:
+    """Raise where shards as 2.1 has them cannot be written.
+
+    Raises:
+        ArgumentValueError: they are of another format, or not on disk.
+    """
+    if to != "zt" or (folder is not None and is_remote(path_text(folder))):
+        raise ArgumentValueError(
+            "a root and its shards are zTensor files, written to disk",
+            expected="to='zt' and a folder on disk",
+            found=f"{describe(to)} and {describe(folder)}",
+        )
+
+
+@contextlib.contextmanager
+def _folder_of(name: str, *, is_made: bool) -> Iterator[None]:
+    """Make the folder a file is to lie in, and remove what was made where the work fails."""
+    missing: list[str] = []
+    folder = os.path.dirname(name)
+    while is_made and folder and not os.path.lexists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    made: dict[str, Stamp] = {}
+    try:
+        for folder in reversed(missing):
+            try:
+                os.mkdir(folder)
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot make the folder", folder) from error
+            made[folder] = stamp_of(folder)
+        yield
+    except BaseException:
+        for folder, stamp in reversed(made.items()):
+            with contextlib.suppress(OSError):  # another program may have put something there
+                remove_folder(folder, stamp)
+        raise
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Shard:
+    """One file of a split.
+
+    Attributes:
+        path: where it goes.
+        names: its objects.
+        stored_nbytes: bytes of their components on disk.
+    """
+
+    path: str
+    names: tuple[str, ...]
+    stored_nbytes: int
+
+
+def plan_split(
+    path: Path,
+    folder: Path | None = None,
+    *,
+    to: str = "zt",
+    max_shard_size: int | str = "5GB",
+    keep: Callable[[str], bool] | None = None,
+) -> tuple[list[Shard], str]:
+    """Return the shards `split` would write, and the path of the index.
+
+    Objects come in the order of the file; a shard is over the size only where one object is.
+
+    Args:
+        path: as for `split`.
+        folder: as for `split`.
+        to: as for `split`.
+        max_shard_size: as for `split`.
+        keep: as for `split`.
+
+    Raises:
+        ArgumentValueError: the size is no size.
+        FormatError: the file is damaged.
+        SourceError: it cannot be read.
+    """
+    limit = parse_size(max_shard_size)
+    require_divided(to)
+    with open_files(path) as reader:
+        name, planned = _plan(reader, path, folder, limit, keep, to)
+    places = shard_paths(name, len(planned))
+    shards = [
+        Shard(place, tuple(names), stored)
+        for place, (names, stored) in zip(places, planned, strict=True)
+    ]
+    return shards, index_path(name)
+
+
+def _plan(
+    reader: Reader,
+    path: Path,
+    folder: Path | None,
+    limit: int,
+    keep: Callable[[str], bool] | None,
+    kind: str,
+) -> tuple[str, list[tuple[list[str], int]]]:
+    """Return the path shards are named after, and the names and the bytes of each."""
+    given = reader.name if reader.name.endswith(INDEX_SUFFIX) else without_secrets(path_text(path))
+    if folder is None:
+        require_on_disk(given, "say in which folder (`--into`, in Python folder=)")
+    name = absolute(given).removesuffix(INDEX_SUFFIX)
+    suffix, *_ = written_formats()[kind]
+    if os.path.isdir(name):
+        name += suffix
+    elif reader.format != kind:  # what is written must not take the source's place
+        name = os.path.splitext(name)[0] + suffix
+    if folder is not None:
+        name = os.path.join(path_text(folder), os.path.basename(name))
+
+    return name, plan_objects(reader, filter(keep, reader) if keep else reader, limit, kind)
