@@ -129,7 +129,7 @@ def undone(path: Path, change: Callable[[], object]) -> Sample:
 
 def append(path: Path, array: Array, *, durable: bool) -> None:
     """Add one object."""
-    with ztensor.Writer.append(path, durable=durable) as writer:
+    with ztensor.Editor(path, durable=durable) as writer:
         writer.write("new", array)
 
 
@@ -194,9 +194,9 @@ def bench_names(folder: Path, rounds: int) -> None:
             for c in m.components.values()
         )
     changes: dict[str, Callable[[], object]] = {
-        "remove one": lambda: ztensor.remove_tensors(path, names=first),
-        "rename one": lambda: ztensor.rename_tensors(path, {first: "renamed"}),
-        "set an attribute": lambda: ztensor.set_attributes(path, {"step": 1}),
+        "remove one": lambda: ztensor.edit.remove_tensors(path, names=first),
+        "rename one": lambda: ztensor.edit.rename_tensors(path, {first: "renamed"}),
+        "set an attribute": lambda: ztensor.edit.set_attributes(path, {"step": 1}),
     }
     works = [functools.partial(undone, path, change) for change in changes.values()]
     samples = interleaved(rounds, works)

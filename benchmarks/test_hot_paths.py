@@ -140,7 +140,7 @@ def test_append(benchmark: Any, tensors: Tensors, tmp_path: Path) -> None:
         save_file(tensors, path, durable=False)
 
     def append() -> None:
-        with ztensor.Writer.append(path, durable=False) as writer:
+        with ztensor.Editor(path, durable=False) as writer:
             writer.add("added", added)
 
     benchmark.pedantic(append, setup=fresh, **ROUNDS | {"rounds": 3})

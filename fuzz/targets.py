@@ -257,7 +257,7 @@ def torn_files() -> tuple[bytes, ...]:
         path = Path(folder) / "torn.zt"
         path.write_bytes(save(few_tensors()))
         first = path.read_bytes()
-        with ztensor.Writer.append(path, durable=False) as editor:
+        with ztensor.Editor(path, durable=False) as editor:
             editor.write("more", few_tensors()["a"])
         appended = path.read_bytes()
     nested = first

@@ -104,6 +104,6 @@ def slices(
 
 
 def append(tensors: dict[str, Any], path: str, *, checksum: str | None = "crc32c") -> None:
-    with ztensor.Writer.append(path, checksum=checksum, durable=False) as writer:
+    with ztensor.Editor(path, checksum=checksum, durable=False) as writer:
         for name, tensor in tensors.items():
             writer.add(name, tensor)

@@ -23,7 +23,6 @@ from ztensor.errors import (
 from ztensor.ext import Lock, slice_of
 from ztensor.io.reading.runs import RunReader
 from ztensor.io.reading.slices import TensorSlice
-from ztensor.io.source.joined import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -193,8 +192,9 @@ def _state(file: FileObjects, name: str) -> tuple[object, ...]:
     """Return what the file was, as every machine that has it sees it: no inode, no device."""
     components = sorted(file.object(name).components.items())
     places = tuple((role, one.offset, one.length, one.digest) for role, one in components)
-    files = files_of(file.source)
-    times = tuple(one.identity()[2:] for one in files) if files else file.identity()
+    known = [one.identity() for one in file.source.sources if one.path is not None]
+    files = [one for one in known if one is not None]
+    times = tuple(one[2:] for one in files) if files else file.identity()
     return places, times
 
 

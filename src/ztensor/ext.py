@@ -33,12 +33,13 @@ if TYPE_CHECKING:
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.reading.slices import slice_of
-    from ztensor.io.source.base import Range, Source, read_bytes
+    from ztensor.io.source.base import Range, Sink, Source, read_bytes
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import remove_object
-    from ztensor.io.source.sink import Durable, FileSink, Place, Sink
-    from ztensor.io.source.table import SCHEMES, is_remote, source_of
-    from ztensor.limits import Budget, Limits
+    from ztensor.io.source.schemes import SCHEMES, Store
+    from ztensor.io.source.sink import Durable, FileSink, Place
+    from ztensor.io.source.table import is_remote, source_of
+    from ztensor.limits import Budget
     from ztensor.locks import Lock
     from ztensor.showing import counted, short_repr
     from ztensor.spec.digest import ALGORITHMS, digest_of
@@ -75,12 +76,13 @@ _HOMES = {
     "ztensor.io.reading.objects": "Objects",
     "ztensor.io.reading.reader": "ObjectReader",
     "ztensor.io.reading.slices": "slice_of",
-    "ztensor.io.source.base": "Range Source read_bytes",
+    "ztensor.io.source.base": "Range Sink Source read_bytes",
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "remove_object",
-    "ztensor.io.source.sink": "Durable FileSink Place Sink",
-    "ztensor.io.source.table": "SCHEMES is_remote source_of",
-    "ztensor.limits": "Budget Limits",
+    "ztensor.io.source.sink": "Durable FileSink Place",
+    "ztensor.io.source.schemes": "SCHEMES Store",
+    "ztensor.io.source.table": "is_remote source_of",
+    "ztensor.limits": "Budget",
     "ztensor.locks": "Lock",
     "ztensor.showing": "counted short_repr",
     "ztensor.spec.digest": "ALGORITHMS digest_of",
@@ -105,9 +107,9 @@ __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
     "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "Array", "Blocks", "Budget", "Component",
     "Durable", "Encoding", "FileObjects", "FileSink", "Format", "FormatModule", "Framework",
-    "Layout", "Limits", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects",
-    "Place", "Pool", "Problem", "Projection", "Quantized", "Range", "Reason", "Runs", "Shown",
-    "Sink", "Source", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "adapter_of",
+    "Layout", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects", "Place",
+    "Pool", "Problem", "Projection", "Quantized", "Range", "Reason", "Runs", "Shown", "Sink",
+    "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "adapter_of",
     "check_components", "counted", "digest_of", "element_count", "empty_array", "foreign_bytes",
     "is_remote", "new_bytes", "numpy_dtype", "open_file", "path_text", "read_bytes",
     "register_logical_type", "remove_object", "require_choice", "require_equal_length",

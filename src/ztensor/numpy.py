@@ -28,8 +28,6 @@ def save_file(
     filename: Target,
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
-    *,
-    attributes: Mapping[str, object] | None = None,
     **options: Unpack[SaveOptions],
 ) -> dict[str, str]:
     """Save a dict of tensors as one file; an old file is replaced atomically.
@@ -44,7 +42,6 @@ def save_file(
         metadata: key-value pairs of the file, its attributes; the page Reference says which values
             are allowed.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
-        attributes: another name of `metadata`, which `Writer` has; only one of them.
         options: see `ztensor.typing.SaveOptions`.
 
     Returns:
@@ -61,7 +58,7 @@ def save_file(
     require_options("save_file", options, SaveOptions)
     from ztensor.io.shards.saving import save_files  # a program that only loads needs no writer
 
-    return save_files(tensors, filename, metadata, compression, attributes=attributes, **options)
+    return save_files(tensors, filename, metadata, compression, **options)
 
 
 def save(
@@ -70,7 +67,6 @@ def save(
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
     deduplicate: Literal["memory", "content", False] = "memory",
-    attributes: Mapping[str, object] | None = None,
     **options: Unpack[WriteOptions],
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
@@ -80,7 +76,6 @@ def save(
     return saved_bytes(
         tensors,
         metadata,
-        attributes=attributes,
         deduplicate=deduplicate,
         compression=compression,
         **options,

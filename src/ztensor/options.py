@@ -78,11 +78,9 @@ class ModelOptions(SaveOptions, total=False):
     Attributes:
         compression: False (default) stores raw; True compresses with zstd level 3; an integer is
             the level. Components that zstd makes no smaller are stored raw.
-        attributes: key-value pairs of the file, as `metadata`; only one of them.
     """
 
     compression: bool | int | str
-    attributes: Mapping[str, object] | None
 
 
 class RewriteOptions(WriteOptions, total=False):

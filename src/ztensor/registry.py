@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from ztensor.errors import Reason, UnsupportedError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from importlib.metadata import EntryPoint
 
 _Key = TypeVar("_Key")
@@ -190,6 +190,24 @@ def _installed(group: str) -> dict[str, EntryPoint]:
     for entry in entries:
         found.setdefault(entry.name, entry)
     return found
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package.
+
+    Args:
+        package: its `__name__`.
+        homes: by module, the names that come from it, with spaces between.
+    """
+    home_of = {name: module for module, names in homes.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        """Import a public name."""
+        if name not in home_of:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(home_of[name]), name)
+
+    return load
 
 
 def _attribute(place: str) -> Any:

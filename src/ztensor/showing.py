@@ -99,7 +99,7 @@ def short_repr(kind: str, facts: Iterable[str], ways: str = "") -> str:
     """Return what a result is and holds, and how to see all of it.
 
     Args:
-        kind: the public name of its class.
+        kind: the public name of its class, without `ztensor.`.
         facts: what it holds, as phrases.
         ways: expressions that give all.
     """

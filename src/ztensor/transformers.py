@@ -202,7 +202,7 @@ def save_pretrained(
         config.architectures = [type(model).__name__]
         config.dtype = str(model.dtype).partition(".")[2]
     options.setdefault("max_shard_size", "5GB")
-    if metadata is None and options.get("attributes") is None:
+    if metadata is None:
         metadata = {"format": "pt"}
     file = f"model.{variant}.zt" if variant else "model.zt"
     shared = save_file(state, os.path.join(place, file), metadata, **options)

@@ -396,7 +396,7 @@ def test_many_objects_over_one_compressed_blob(
         report = reader.verify(threads=threads)
         assert (report.ok, report.unsupported, report.objects) == (True, (), count)
         assert sum(decoded) == size
-        assert len(set(ztensor.tensor_hashes(reader, threads=threads).values())) == 1
+        assert len(set(ztensor.insight.tensor_hashes(reader, threads=threads).values())) == 1
         assert sum(decoded) == 2 * size
         found = ztensor.stats(reader, bins=0, threads=threads)
         assert [(one.name, one.zeros) for one in found.values()] == [

@@ -71,8 +71,8 @@ HOLDS: dict[str, Callable[[Path], int]] = {
 }
 
 CHANGES: dict[str, Callable[[Path, Any], object]] = {
-    "set": lambda path, how: ztensor.set_attributes(path, {"k": 1}, **how),
-    "atomic": lambda path, how: ztensor.set_attributes(path, {"k": 1}, atomic=True, **how),
+    "set": lambda path, how: ztensor.edit.set_attributes(path, {"k": 1}, **how),
+    "atomic": lambda path, how: ztensor.edit.set_attributes(path, {"k": 1}, atomic=True, **how),
     "compact": lambda path, how: ztensor.compact(path, **how),
     "migrate": lambda path, how: ztensor.migrate(path, **how),
     "repair": lambda path, how: ztensor.repair(path, in_place=True, **how),
@@ -114,7 +114,7 @@ def test_a_reader_that_has_a_read_lock_holds_up_edits_alone(change: str, path: P
 
 def test_a_reader_that_has_a_flock_holds_up_nothing(path: Path) -> None:
     with meanwhile(MALLORY, lambda: HOLDS["flock"](path)):
-        act_as(ALICE, lambda: ztensor.set_attributes(path, {"k": 1}))
+        act_as(ALICE, lambda: ztensor.edit.set_attributes(path, {"k": 1}))
         assert not locking.is_locked(str(path))
     assert ztensor.open(path).attributes == {"k": 1}
 
@@ -123,13 +123,13 @@ def test_two_writers_stay_apart_beside_readers(path: Path) -> None:
     """A writer has the lock: no reader gets one, and the next writer is refused."""
 
     def edit() -> Any:
-        editor = ztensor.Writer.append(path)
+        editor = ztensor.Editor(path)
         editor.write("mine", np.ones(10))
         return editor
 
     def refused() -> str:
         with pytest.raises(ztensor.SourceError) as caught:
-            ztensor.set_attributes(path, {"k": 1})
+            ztensor.edit.set_attributes(path, {"k": 1})
         return str(caught.value.reason)
 
     with meanwhile(ALICE, edit):
@@ -137,7 +137,7 @@ def test_two_writers_stay_apart_beside_readers(path: Path) -> None:
             act_as(MALLORY, lambda: whole_file(path, fcntl.F_RDLCK))
         assert refused() == act_as(ALICE, refused) == "source_locked"
         assert act_as(BOB, lambda: locking.is_locked(str(path)))
-    ztensor.set_attributes(path, {"k": 2})
+    ztensor.edit.set_attributes(path, {"k": 2})
 
 
 @pytest.mark.parametrize("hold", HOLDS)
@@ -161,6 +161,6 @@ def test_a_lock_file_of_an_earlier_version_does_no_harm(path: Path) -> None:
     descriptor = os.open(left, os.O_RDWR)
     assert locking.try_acquire(descriptor)
     assert not locking.is_locked(str(path))
-    act_as(ALICE, lambda: ztensor.set_attributes(path, {"k": 1}))
+    act_as(ALICE, lambda: ztensor.edit.set_attributes(path, {"k": 1}))
     assert left.read_bytes() == b""
     os.close(descriptor)

@@ -192,9 +192,9 @@ class Files:
         folder.mkdir()
         return folder
 
-    def sharded(self) -> ztensor.ShardedReader:
+    def sharded(self) -> ztensor.io.ShardedReader:
         reader = ztensor.open(self.shards)
-        assert isinstance(reader, ztensor.ShardedReader)
+        assert isinstance(reader, ztensor.io.ShardedReader)
         return reader
 
     def writer(self) -> ztensor.Writer:
@@ -310,7 +310,7 @@ def handled(framework: str) -> Callable[[Path], None]:
 
 
 def appended(path: Path) -> None:
-    with ztensor.Writer.append(path, durable=False) as editor:
+    with ztensor.Editor(path, durable=False) as editor:
         editor.write("new", F32)
 
 
@@ -333,8 +333,8 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "examine two": lambda f, path: ztensor.examine(path, f.sample).as_json(),
     "plot": with_everything(ztensor.plot),
     "hash": with_everything(ztensor.content_hash),
-    "digest": with_everything(ztensor.content_digest),
-    "canonical": with_everything(ztensor.canonical_problems),
+    "digest": with_everything(ztensor.insight.content_digest),
+    "canonical": with_everything(ztensor.insight.canonical_problems),
     "diff": lambda f, path: ztensor.diff(path, f.sample),
     "convert": lambda f, path: ztensor.convert(path, f.out(), durable=False),
     "cast": lambda f, path: ztensor.convert(
@@ -349,10 +349,10 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
         path, f.new_folder(), max_shard_size=1 << 20, durable=False, root=True
     ),
     "append": with_everything(appended),
-    "replace": lambda _, path: ztensor.replace_tensor(path, "w", F32, durable=False),
-    "remove": lambda _, path: ztensor.remove_tensors(path, names=["w"], durable=False),
-    "rename": lambda _, path: ztensor.rename_tensors(path, {"w": "u"}, durable=False),
-    "set": lambda _, path: ztensor.set_attributes(path, {"k": 1}, durable=False),
+    "replace": lambda _, path: ztensor.edit.replace_tensor(path, "w", F32, durable=False),
+    "remove": lambda _, path: ztensor.edit.remove_tensors(path, names=["w"], durable=False),
+    "rename": lambda _, path: ztensor.edit.rename_tensors(path, {"w": "u"}, durable=False),
+    "set": lambda _, path: ztensor.edit.set_attributes(path, {"k": 1}, durable=False),
     "compact": lambda _, path: ztensor.compact(path, durable=False),
     "repair": lambda f, path: ztensor.repair(path, write=f.out(), durable=False),
 }
@@ -610,7 +610,7 @@ writers = {
     "torch": lambda: ztensor.torch.save_file({"w": torch.ones(1 << 18)}, folder + "/b.zt"),
     "jax": lambda: ztensor.jax.save_file(ones, folder + "/c.zt"),
     "stream": streamed,
-    "replace": lambda: ztensor.replace_tensor(small, "w", ones["w"]),
+    "replace": lambda: ztensor.edit.replace_tensor(small, "w", ones["w"]),
     "merge": lambda: ztensor.merge([folder + "/large.zt"], folder + "/d.zt"),
     "compact": lambda: ztensor.compact(folder + "/large.zt"),
     "split": lambda: ztensor.split(folder + "/large.zt", max_shard_size=1 << 20),

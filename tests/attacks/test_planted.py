@@ -110,7 +110,7 @@ def test_a_question_for_the_lock_never_blocks(planted: str, tmp_path: Path) -> N
 
 def torn(path: Path) -> Path:
     save_file({"a": np.arange(2000)}, path)
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.write("more", np.zeros(100))
     os.truncate(path, path.stat().st_size - 10)
     return path

@@ -50,7 +50,7 @@ def torn(path: Path) -> Path:
     """Return a file beside `path` whose end is missing."""
     source = path.with_name("torn.zt")
     save(source)
-    with ztensor.Writer.append(source) as editor:
+    with ztensor.Editor(source) as editor:
         editor.write("more", np.zeros(100))
     os.truncate(source, source.stat().st_size - 10)
     return source
@@ -86,13 +86,13 @@ REPLACING: dict[str, Callable[[Path], object]] = {
     "writer": lambda path: ztensor.Writer(path).finish(),
     "compact": ztensor.compact,
     "migrate": lambda path: ztensor.migrate(path, version="1.1.0"),
-    "atomic": lambda path: ztensor.set_attributes(path, {"k": 1}, atomic=True),
+    "atomic": lambda path: ztensor.edit.set_attributes(path, {"k": 1}, atomic=True),
     "convert": lambda path: ztensor.convert(one(path), path, to="zt"),
     "export": lambda path: ztensor.convert(other(path), path, to="safetensors"),
     "export npz": lambda path: ztensor.convert(other(path), path, to="npz"),
     "merge": lambda path: ztensor.merge([other(path)], path),
     "merge itself": lambda path: ztensor.merge([path, other(path)], path),
-    "remove": lambda path: ztensor.remove_tensors(other(path), path, names=[]),
+    "remove": lambda path: ztensor.edit.remove_tensors(other(path), path, names=[]),
     "repair": lambda path: ztensor.repair(torn(path), write=path),
     "plot": plotted,
 }
@@ -334,7 +334,7 @@ DERIVING: dict[str, Callable[[Path, Path], Any]] = {
     "npy": export(".npy"),
     "gguf": export(".gguf"),
     "merge": lambda path, out: ztensor.merge([other(out), path], out),
-    "remove": lambda path, out: ztensor.remove_tensors(path, out, names="b"),
+    "remove": lambda path, out: ztensor.edit.remove_tensors(path, out, names="b"),
     "copy": copied,
     "repair": lambda path, out: ztensor.repair(path, write=out),
     "split": sharded,

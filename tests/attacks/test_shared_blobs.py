@@ -67,7 +67,7 @@ _VERBS: dict[str, Callable[[Path, Path], object]] = {
     "merge": lambda path, out: ztensor.merge([path], out / "new.zt"),
     "split": lambda path, out: ztensor.split(path, out, max_shard_size="1GB"),
     "split small": lambda path, out: ztensor.split(path, out, max_shard_size=1000),
-    "remove": lambda path, out: ztensor.remove_tensors(path, out / "new.zt", ["t0"]),
+    "remove": lambda path, out: ztensor.edit.remove_tensors(path, out / "new.zt", ["t0"]),
 }
 
 

@@ -196,5 +196,5 @@ def test_places_of_members_are_checked(how: str) -> None:
         head = entry[:30] + len(wide).to_bytes(2, "little") + entry[32:42] + b"\xff" * 4
         changed = entry + head + entry[46:] + wide
     end[12:16] = len(changed).to_bytes(4, "little")
-    with pytest.raises(ztensor.ContainerError):
+    with pytest.raises(ztensor.errors.ContainerError):
         ztensor.open(data[:begin] + changed + bytes(end))

@@ -49,7 +49,7 @@ def _save(path: Path) -> None:
 
 
 def _append(path: Path) -> None:
-    with ztensor.Writer.append(path) as writer:
+    with ztensor.Editor(path) as writer:
         writer.write("added", _NEW)
         writer.write("added too", _NEW[:1000], compress=True)
 

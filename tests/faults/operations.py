@@ -84,7 +84,7 @@ def start(folder: Path, *, version: str = "1.2.0") -> None:
                     writer.share(name, "embed")
                 else:
                     writer.write(name, value, compress=name == "layer.1.weight")
-        with ztensor.Writer.append(folder / TARGET, durable=False) as editor:
+        with ztensor.Editor(folder / TARGET, durable=False) as editor:
             editor.write("scalar", scalar)
         edit.remove_tensors(folder / TARGET, names="gone", durable=False)
     else:
@@ -172,13 +172,13 @@ def _save_new(folder: Path) -> None:
 
 
 def _append(folder: Path, tensors: dict[str, Any], **options: Any) -> None:
-    with ztensor.Writer.append(folder / TARGET, **options) as writer:
+    with ztensor.Editor(folder / TARGET, **options) as writer:
         for name, array in tensors.items():
             writer.write(name, array)
 
 
 def _append_behind_aborted(folder: Path) -> None:
-    with contextlib.suppress(ZeroDivisionError), ztensor.Writer.append(folder / TARGET) as writer:
+    with contextlib.suppress(ZeroDivisionError), ztensor.Editor(folder / TARGET) as writer:
         writer.write("forgotten", THREE["new.b"])
         raise ZeroDivisionError
     _append(folder, {"new": NEW})
@@ -191,7 +191,7 @@ def _remove_behind_unflushed(folder: Path) -> None:
 
 def _append_stream(folder: Path) -> None:
     with (
-        ztensor.Writer.append(folder / TARGET) as writer,
+        ztensor.Editor(folder / TARGET) as writer,
         writer.stream("new", NEW.shape, NEW.dtype) as sink,
     ):
         for start_row in range(0, len(NEW), 3):
@@ -199,7 +199,7 @@ def _append_stream(folder: Path) -> None:
 
 
 def _all_at_once(folder: Path, **options: Any) -> None:
-    with ztensor.Writer.append(folder / TARGET, **options) as editor:
+    with ztensor.Editor(folder / TARGET, **options) as editor:
         editor.write("new", NEW)
         editor.replace("layer.0.weight", NEW[:2])
         editor.remove("scalar")

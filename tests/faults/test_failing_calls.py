@@ -102,11 +102,11 @@ def test_a_failed_flush_is_not_tried_again(tmp_path: Path) -> None:
 def test_a_writer_that_failed_is_closed_and_unlocked(tmp_path: Path) -> None:
     start(tmp_path)
     with Calls(tmp_path, faults=[Fault("write", 1, code=errno.ENOSPC)]):
-        writer = ztensor.Writer.append(tmp_path / TARGET)
+        writer = ztensor.Editor(tmp_path / TARGET)
         writer.write("new", NEW)
         with pytest.raises(ztensor.SourceError):
             writer.finish()
-    with pytest.raises(ztensor.ClosedError):
+    with pytest.raises(ztensor.errors.ClosedError):
         writer.write("newer", NEW)
     edit.remove_tensors(tmp_path / TARGET, names="scalar")
 
@@ -139,7 +139,7 @@ def test_threads_beside_the_writing_end_with_it(
         for is_save in (True, False):
             calls = Calls(tmp_path, faults=[Fault("write", number, how, errno.ENOSPC)])
             with contextlib.suppress(ztensor.SourceError, KeyboardInterrupt), calls:
-                make = ztensor.Writer if is_save else ztensor.Writer.append
+                make = ztensor.Writer if is_save else ztensor.Editor
                 with make(tmp_path / TARGET, compression=compression) as writer:
                     writer.write("a", large)
                     writer.write("b", large[::2])

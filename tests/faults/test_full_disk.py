@@ -46,14 +46,14 @@ LARGE = np.arange(3 << 18, dtype=np.int32)  # 3 MiB: more than the disk
 
 
 def _append(path: Path, **options: Any) -> None:
-    with ztensor.Writer.append(path, **options) as writer:
+    with ztensor.Editor(path, **options) as writer:
         writer.write("small", np.arange(10))
         writer.write("large", LARGE)
 
 
 def _append_pieces(path: Path) -> None:
     with (
-        ztensor.Writer.append(path) as writer,
+        ztensor.Editor(path) as writer,
         writer.stream("large", LARGE.shape, LARGE.dtype) as sink,
     ):
         for start in range(0, LARGE.size, 1 << 16):

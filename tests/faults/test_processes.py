@@ -156,7 +156,7 @@ def test_a_save_in_the_middle_of_an_edit_is_not_lost(version: str, tmp_path: Pat
     path = tmp_path / TARGET
     for atomic in (False, True):
         save_file(tensors(0), path, version=version)
-        writer = ztensor.Writer.append(path, atomic=atomic)
+        writer = ztensor.Editor(path, atomic=atomic)
         writer.write("lost", NEW)
         save_file(tensors(5), path)
         with pytest.raises(ztensor.SourceError, match="new file in its place") as caught:
@@ -262,7 +262,7 @@ def test_a_reader_that_came_in_the_middle_of_an_append_is_not_alarmed(
         return replaced
 
     with mock.patch.object(os, "pwrite", open_meanwhile(os.pwrite)):
-        writer = ztensor.Writer.append(path)
+        writer = ztensor.Editor(path)
         for number in range(3):
             writer.write(f"new {number}", NEW)
         getattr(writer, end)()
@@ -311,7 +311,7 @@ class Stepped:
 
 
 def _append(path: Path, end: str) -> None:
-    writer = ztensor.Writer.append(path)
+    writer = ztensor.Editor(path)
     for number in range(3):
         writer.write(f"new {number}", NEW)
     getattr(writer, end)()
@@ -393,7 +393,7 @@ def test_editing_the_file_the_arrays_are_mapped_from(tmp_path: Path) -> None:
     save_file(tensors(4), path)
     mapped = load_file(path)
     edit.replace_tensor(path, "t0", mapped["t1"][::2])
-    with ztensor.Writer.append(path) as writer:
+    with ztensor.Editor(path) as writer:
         writer.write("again", mapped["t0"])
     edit.compact(path)
     assert (mapped["t0"] == 4).all()

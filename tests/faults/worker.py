@@ -48,7 +48,7 @@ def append(path: str, prefix: str, count: str, timeout: str) -> None:
     done, errors = 0, []
     for number in range(int(count)):
         try:
-            with ztensor.Writer.append(path, timeout=float(timeout)) as writer:
+            with ztensor.Editor(path, timeout=float(timeout)) as writer:
                 writer.write(f"{prefix}{number}", np.full(ELEMENTS, number, np.int32))
             done += 1
         except ztensor.ZTensorError as error:
@@ -59,7 +59,7 @@ def append(path: str, prefix: str, count: str, timeout: str) -> None:
 def hold(*paths: str) -> None:
     """Open one file after another for appending, and keep its lock until a line comes."""
     for path in paths:
-        with ztensor.Writer.append(path) as writer:
+        with ztensor.Editor(path) as writer:
             writer.write("held", np.arange(5))
             _ready()
     _say(done=len(paths), errors=[])
@@ -80,7 +80,7 @@ def append_for(path: str, _: str, seconds: str) -> None:
     _ready()
     until, value = time.monotonic() + float(seconds), 100
     while time.monotonic() < until:
-        with ztensor.Writer.append(path, durable=False) as writer:
+        with ztensor.Editor(path, durable=False) as writer:
             writer.write(str(value), np.full(ELEMENTS, value, np.int32))
         if value % 7 == 0:
             edit.rename_tensors(path, {str(value): "moved"}, durable=False)
@@ -140,7 +140,7 @@ def limited(path: str, most: str) -> None:
 
 
 def _append_large(path: str, large: Any) -> None:
-    with ztensor.Writer.append(path) as writer:
+    with ztensor.Editor(path) as writer:
         writer.write("large", large)
 
 

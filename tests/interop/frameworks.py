@@ -25,7 +25,8 @@ if __name__ == "__main__":
 import numpy as np
 
 import ztensor.numpy
-from ztensor import LayoutError, Tensor, ZTensorError
+from ztensor import Tensor, ZTensorError
+from ztensor.errors import LayoutError
 from ztensor.spec.layout.elements import numpy_dtype
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 

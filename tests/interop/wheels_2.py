@@ -214,8 +214,8 @@ def from_wheel(folder: Path, wheel: str, python: str) -> Iterator[str]:
                 same += 1
                 if again.read_bytes() != path.read_bytes():
                     yield f"{where}: our canonical form of it is another"
-                if ztensor.canonical_problems(path):
-                    yield f"{where}: {ztensor.canonical_problems(path)}"
+                if ztensor.insight.canonical_problems(path):
+                    yield f"{where}: {ztensor.insight.canonical_problems(path)}"
     print(f"{wheel} -> ours: {count} files read, {same} canonical ones the same bytes", flush=True)
 
 

@@ -23,7 +23,7 @@ def test_decoded_bytes_that_end_inside_an_element(fields: dict[str, str], conten
     part = ({**fields, "encoding": "zstd"}, zstd_frame(content))
     new.add("later", [3], {"part": part}, format="of_tomorrow")
     with ztensor.open(new.to_bytes()) as reader:
-        with pytest.raises(ztensor.LayoutError) as refused:
+        with pytest.raises(ztensor.errors.LayoutError) as refused:
             reader.read("later")
         assert refused.value.reason is Reason.SIZE_MISMATCH
         assert refused.value.component == "part"
@@ -69,7 +69,7 @@ def test_half_a_compound_element_is_seen_when_the_file_is_opened() -> None:
         {"type": "complex64", "encoding": "zstd", "uncompressed_length": 28}
     )
     new.blobs["rows", "values"] = zstd_frame(bytes(24))
-    with pytest.raises(ztensor.ManifestError) as refused:
+    with pytest.raises(ztensor.errors.ManifestError) as refused:
         ztensor.open(new.to_bytes())
     assert refused.value.reason is Reason.SIZE_MISMATCH
 
@@ -83,7 +83,7 @@ def test_verifying_compares_the_declared_length_as_reading_does() -> None:
         fields = {"encoding": "zstd", "uncompressed_length": len(data) + width}
         new.component("rows", role).update(fields)
     with ztensor.open(new.to_bytes()) as reader:
-        with pytest.raises(ztensor.EncodingError) as refused:
+        with pytest.raises(ztensor.errors.EncodingError) as refused:
             reader.read("rows")
         assert refused.value.reason is Reason.SIZE_MISMATCH
         report = reader.verify(["rows"])

@@ -92,7 +92,7 @@ def test_read_written_and_listed(
     save_file(MODEL, ztensor.Remote("az://box/set/model.zt", storage), max_shard_size="8MB")
     for url in ("az://box/set/", "az://box/set", "az://box/set/model.zt"):
         with ztensor.open(url, storage=storage) as reader:
-            assert isinstance(reader, ztensor.ShardedReader)
+            assert isinstance(reader, ztensor.io.ShardedReader)
             assert (reader["b"] == MODEL["b"]).all()
     with pytest.raises(SourceNotFoundError):
         ztensor.open("az://box/none.zt", storage=storage)

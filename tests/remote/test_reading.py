@@ -230,7 +230,7 @@ def test_a_set_behind_its_index(server: RangeServer, models: Path) -> None:
     url = f"{server.url}/set.zt.index.json"
     expected = znumpy.load_file(models / "m.zt")
     with ztensor.open(url) as reader:
-        assert isinstance(reader, ztensor.ShardedReader)
+        assert isinstance(reader, ztensor.io.ShardedReader)
         assert set(reader) == set(expected)
         assert (reader["norm.3"] == expected["norm.3"]).all()
         with pickle.loads(pickle.dumps(reader)) as again:
@@ -241,7 +241,7 @@ def test_a_set_behind_its_index(server: RangeServer, models: Path) -> None:
     files = sorted(path.name for path in models.glob("set-*.zt"))
     with ztensor.open([f"{server.url}/{name}?sig=s3cret" for name in files]) as reader:
         assert set(reader) == set(expected)
-        assert isinstance(reader, ztensor.ShardedReader)
+        assert isinstance(reader, ztensor.io.ShardedReader)
         assert "s3cret" not in repr(reader) + str(reader.files)
 
 

@@ -14,7 +14,8 @@ from typing import Any, assert_type
 import numpy as np
 
 import ztensor
-from ztensor import Reader, Tensor, TensorMetadata, TensorSlice, VerifyReport, Writer
+from ztensor import Reader, Tensor, TensorMetadata, TensorSlice, Writer
+from ztensor.io import VerifyReport
 from ztensor.numpy import load, load_file, save, save_file
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -44,17 +45,17 @@ def saving(path: Path, arrays: dict[str, Array], mixed: Mapping[str, Array | Ten
 
 def converting(path: Path) -> None:
     report = ztensor.convert(path, "m.zt", include="layers.*", exclude=["a", "b"], strict=True)
-    assert_type(report, ztensor.ConversionReport)
-    assert_type(report.lost, tuple[ztensor.Loss, ...])
+    assert_type(report, ztensor.converting.ConversionReport)
+    assert_type(report.lost, tuple[ztensor.converting.Loss, ...])
     assert_type(report.lost[0].object_name, str | None)
     half = ztensor.convert(path, "m.zt", dtype="float16", dequantize=True)
     assert_type(half.changed[0].largest_error, float)
     ztensor.convert([path], "m.bin", to="npz", progress=lambda done, total: None)
     with ztensor.open(path) as reader:
         ztensor.convert(reader, "m.zt", version="1.1.0", compression=9, chunk_rows=8, check=True)
-    assert_type(ztensor.migrate(path, version="1.2.0"), ztensor.ConversionReport)
+    assert_type(ztensor.migrate(path, version="1.2.0"), ztensor.converting.ConversionReport)
     assert_type(ztensor.content_hash(path, attributes=True), str)
-    assert_type(ztensor.tensor_hashes(path, ["w"], threads=2), dict[str, str])
+    assert_type(ztensor.insight.tensor_hashes(path, ["w"], threads=2), dict[str, str])
 
 
 def sets(path: Path, arrays: dict[str, Array]) -> None:
@@ -62,7 +63,7 @@ def sets(path: Path, arrays: dict[str, Array]) -> None:
     save_file(arrays, path, max_shard_size=1 << 30, progress=lambda done, total: None)
     assert_type(load_file([path, "b.zt"], progress=lambda done, total: None), Arrays)
     assert_type(ztensor.open(path).reader_of("a").name, str)
-    several = ztensor.ShardedReader([path])
+    several = ztensor.io.ShardedReader([path])
     assert_type(several.files, list[str])
     assert_type(several.shard("a.zt").verify(), VerifyReport)
     with ztensor.safe_open(path, framework="np", device="cpu") as f:
@@ -131,7 +132,7 @@ def reading(reader: Reader, target: Array) -> None:
     assert_type(reader.verify(), VerifyReport)
     report = reader.verify(["w"], threads=2, progress=lambda done, total: None)
     assert_type(report.ok, bool)
-    assert_type(report.problems, tuple[ztensor.Problem, ...])
+    assert_type(report.problems, tuple[ztensor.errors.Problem, ...])
     assert_type(report.problems[0].reason, ztensor.Reason)
     reader.close()
 
@@ -165,8 +166,10 @@ def writing(path: Path, array: Array, tensor: Tensor) -> None:
     writer.abort()
     Writer(io.BytesIO(), compression=False)
     Writer(path=str(path)).add(name="w", data=array, compress=3, checksum="crc32c")
-    assert_type(ztensor.replace_tensor(path="m.zt", name="w", data=array), int)
+    assert_type(ztensor.replace_tensor(path="m.zt", name="w", data=array), int)  # as in 1.2
     assert_type(ztensor.remove_tensors(input="m.zt", output="o.zt", names=["w"]), int)
+    assert_type(ztensor.edit.replace_tensor(path="m.zt", name="w", data=array), int)
+    assert_type(ztensor.edit.remove_tensors(input="m.zt", output="o.zt", names=["w"]), int)
 
 
 def tensors(array: Array) -> None:
@@ -193,8 +196,8 @@ def errors(path: Path) -> None:
     except ztensor.DigestMismatchError as error:
         assert_type(error.algorithm, str)
         assert_type(error.actual, str)
-    except ztensor.ManifestError as error:
-        assert_type(error.problems, tuple[ztensor.Problem, ...])
+    except ztensor.errors.ManifestError as error:
+        assert_type(error.problems, tuple[ztensor.errors.Problem, ...])
     except (FileNotFoundError, PermissionError):
         pass
     except ztensor.ZTensorError as error:
@@ -215,13 +218,13 @@ def own_types() -> None:
 
 
 def looking(path: Path, reader: Reader) -> None:
-    assert_type(ztensor.stats(path), ztensor.StatsReport)
+    assert_type(ztensor.stats(path), ztensor.insight.StatsReport)
     found = ztensor.stats(reader, ["a"], quantiles=(0.5,), bins=10, scale="log", threads=2)
     assert_type(found["a"].mean, float | None)
-    assert_type(found["a"].histogram, ztensor.Histogram | None)
+    assert_type(found["a"].histogram, ztensor.insight.Histogram | None)
     assert_type(ztensor.plot(path, title="m").svg(), str)
     ztensor.plot(reader, "a", log_counts=True).save(path)
     report = ztensor.diff(path, reader, atol=1e-3, rtol=1e-2, rename={"^model[.]": ""})
     assert_type(report.ok, bool)
-    assert_type(report.differing, tuple[ztensor.TensorDiff, ...])
-    assert_type(report.tensors[0].values, ztensor.ValueDiff | None)
+    assert_type(report.differing, tuple[ztensor.insight.TensorDiff, ...])
+    assert_type(report.tensors[0].values, ztensor.insight.ValueDiff | None)

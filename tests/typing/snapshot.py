@@ -29,10 +29,11 @@ MODULES = [
     *(
         f"ztensor.{name}"
         for name in (
-            "accelerate", "conformance", "dask", "diffusers", "distributed", "divided", "edit",
-            "errors", "flax", "fleet", "jax", "keras", "lightning", "numpy", "peft",
-            "testing.builder", "testing.builder_2", "testing.damage", "testing.promise",
-            "testing.strategies", "torch", "trainer", "transformers", "typing", "v2",
+            "accelerate", "conformance", "converting", "dask", "diffusers", "distributed",
+            "divided", "edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras",
+            "lightning", "numpy", "peft", "testing.builder", "testing.builder_2",
+            "testing.damage", "testing.promise", "testing.strategies", "torch", "trainer",
+            "training", "transformers", "typing", "v2",
         )
     ),
 ]  # fmt: skip

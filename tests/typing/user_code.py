@@ -15,9 +15,10 @@ import numpy as np
 
 import ztensor
 import ztensor.v2 as two
-from ztensor import Reader, Tensor, TensorMetadata, TensorSlice, VerifyReport, Writer
+from ztensor import Reader, Tensor, TensorMetadata, TensorSlice, Writer
 from ztensor.conformance import Answer, Ended, run_corpus
 from ztensor.edit import Editor
+from ztensor.io import VerifyReport
 from ztensor.numpy import load, load_file, save, save_file
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -54,13 +55,13 @@ def contexts(path: Path) -> None:
         assert_type(reader, Reader)
     with Reader(path) as reader:
         assert_type(reader, Reader)
-    with ztensor.ShardedReader([path]) as several:
-        assert_type(several, ztensor.ShardedReader)
+    with ztensor.io.ShardedReader([path]) as several:
+        assert_type(several, ztensor.io.ShardedReader)
         assert_type(several.files, list[str])
     with Writer(path) as writer:
         assert_type(writer, Writer)
         with writer.stream("w", (2, 3), "float32") as sink:
-            assert_type(sink, ztensor.ObjectSink)
+            assert_type(sink, ztensor.io.ObjectSink)
     with Editor(path) as editor:
         assert_type(editor, Editor)
         assert_type(editor.keys(), list[str])
@@ -99,7 +100,7 @@ def reading(reader: Reader) -> None:
     assert_type(reader.metadata("w"), TensorMetadata)
     assert_type(reader.metadata(["w"]), list[TensorMetadata])
     assert_type(reader.reader_of("w"), Reader)
-    assert_type(reader.location("w"), ztensor.Location)
+    assert_type(reader.location("w"), ztensor.io.Location)
     assert_type(reader.verify(), VerifyReport)
     assert_type(reader.attributes, dict[str, Any])
     array = reader.read_numpy("w")
@@ -148,24 +149,24 @@ def tensors(tensor: Tensor, array: Array) -> None:
 
 
 def whole_files(path: Path, reader: Reader) -> None:
-    assert_type(ztensor.stats(path), ztensor.StatsReport)
-    assert_type(ztensor.stats(reader)["w"], ztensor.TensorStats)
-    assert_type(ztensor.diff(path, reader), ztensor.DiffReport)
-    assert_type(ztensor.plot(path), ztensor.Picture)
-    assert_type(ztensor.convert(path, "m.npz"), ztensor.ConversionReport)
-    assert_type(ztensor.migrate(path), ztensor.ConversionReport)
+    assert_type(ztensor.stats(path), ztensor.insight.StatsReport)
+    assert_type(ztensor.stats(reader)["w"], ztensor.insight.TensorStats)
+    assert_type(ztensor.diff(path, reader), ztensor.insight.DiffReport)
+    assert_type(ztensor.plot(path), ztensor.insight.Picture)
+    assert_type(ztensor.convert(path, "m.npz"), ztensor.converting.ConversionReport)
+    assert_type(ztensor.migrate(path), ztensor.converting.ConversionReport)
     assert_type(ztensor.content_hash(path), str)
-    assert_type(ztensor.content_digest(path, "sha256"), str)
-    assert_type(ztensor.canonical_problems(path), list[str])
-    assert_type(ztensor.tensor_hashes(reader), dict[str, str])
+    assert_type(ztensor.insight.content_digest(path, "sha256"), str)
+    assert_type(ztensor.insight.canonical_problems(path), list[str])
+    assert_type(ztensor.insight.tensor_hashes(reader), dict[str, str])
     assert_type(ztensor.merge([path, "b.zt"], "m.zt"), int)
     assert_type(ztensor.compact(path), int)
-    assert_type(ztensor.repair(path), ztensor.RepairReport)
+    assert_type(ztensor.repair(path), ztensor.edit.RepairReport)
     assert_type(ztensor.split(path, max_shard_size="1GB")[0], str)
-    assert_type(ztensor.replace_tensor(path, "w", np.zeros(3), atomic=True), int)
-    assert_type(ztensor.remove_tensors(path, names=["w"], durable=False), int)
-    assert_type(ztensor.rename_tensors(path, {"a": "b"}), int)
-    assert_type(ztensor.set_attributes(path, {"k": 1}, name="w", timeout=1.0), int)
+    assert_type(ztensor.edit.replace_tensor(path, "w", np.zeros(3), atomic=True), int)
+    assert_type(ztensor.edit.remove_tensors(path, names=["w"], durable=False), int)
+    assert_type(ztensor.edit.rename_tensors(path, {"a": "b"}), int)
+    assert_type(ztensor.edit.set_attributes(path, {"k": 1}, name="w", timeout=1.0), int)
 
 
 def of_the_2_x_releases(path: str) -> None:

@@ -47,7 +47,7 @@ def models(model: torch.nn.Linear, path: Path) -> None:
 def readers(reader: Reader, tensor: torch.Tensor) -> None:
     assert_type(reader.read_torch("w"), torch.Tensor)
     assert_type(reader.read_torch(["w"], device="cuda"), dict[str, torch.Tensor])
-    assert_type(ztensor.ShardedReader("m").read_torch("w", copy=True), torch.Tensor)
+    assert_type(ztensor.io.ShardedReader("m").read_torch("w", copy=True), torch.Tensor)
     assert_type(reader.read("w").torch(device="cuda"), torch.Tensor)
     reader.read_into("w", tensor)
     reader.read_into({"w": tensor})

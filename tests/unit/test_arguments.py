@@ -69,10 +69,12 @@ READS: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
         ValueError, "backend must be 'mmap' or 'pread', not 'read'",
     ),
     "a tree's reader": (
-        lambda p, _: ztensor.LazyTree(p), TypeError, "reader must be a ztensor.Reader, not ",
+        lambda p, _: ztensor.training.LazyTree(p),
+        TypeError,
+        "reader must be a ztensor.Reader, not ",
     ),
     "fields of a record": (
-        lambda _p, _: ztensor.Record("some.Class", [1]),  # type: ignore[arg-type]
+        lambda _p, _: ztensor.training.Record("some.Class", [1]),  # type: ignore[arg-type]
         TypeError, "fields must be a mapping from names to values, not [1]",
     ),
     "a logical type": (
@@ -109,7 +111,7 @@ WRITES: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
         ValueError, "on_conflict must be 'error', 'first' or 'last', not 'any'",
     ),
     "new names": (
-        lambda p, _: ztensor.rename_tensors(p, ["a"]),  # type: ignore[arg-type]
+        lambda p, _: ztensor.edit.rename_tensors(p, ["a"]),  # type: ignore[arg-type]
         TypeError, "names must be a mapping from old names to new ones, not ['a']",
     ),
     "parts of 2.x": (

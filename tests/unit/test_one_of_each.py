@@ -21,7 +21,7 @@ from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
 from ztensor.errors import UsageError
 from ztensor.io.formats import FORMATS, Format
-from ztensor.io.source.table import SCHEMES
+from ztensor.io.source.schemes import SCHEMES
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.quantizing import quantize
 from ztensor.quantization.recipes import RECIPES
@@ -318,19 +318,25 @@ PLACE = '''
 import pathlib
 
 from ztensor.io.source.memory import MemorySource
+from ztensor.io.source.schemes import Store
 
 FOLDER = pathlib.Path(__file__).parent
 
 
-def open_url(url):
-    return MemorySource((FOLDER / url.removeprefix("shelf://")).read_bytes(), name=url)
+class Shelf(Store):
+    def open(self, remote, size=None):
+        data = (FOLDER / remote.url.removeprefix("shelf://")).read_bytes()
+        return MemorySource(data, name=remote.url)
+
+
+SHELF = Shelf()
 '''
 
 
 def test_a_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
     (tmp_path / "shelf_place.py").write_text(PLACE)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(SCHEMES, "shelf", "shelf_place:open_url")
+    monkeypatch.setitem(SCHEMES, "shelf", "shelf_place:SHELF")
     save_file({"w": W}, tmp_path / "w.zt")
     with ztensor.open("shelf://w.zt") as reader:
         assert np.array_equal(reader.get_slice("w")[3:5], W[3:5])
@@ -422,6 +428,6 @@ def test_the_page_has_each_table() -> None:
         "quantization/recipes.py",
         "spec/digest.py",
         "io/frameworks.py",
-        "io/source/table.py",
+        "io/source/schemes.py",
         "cli/main.py",
     }

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 # Those whose library is not installed are left out.
 MODULES = [
     "", ".numpy", ".torch", ".jax", ".flax", ".divided", ".edit", ".errors", ".typing", ".fleet",
-    ".dask", ".transformers", ".diffusers", ".peft",
+    ".dask", ".transformers", ".diffusers", ".peft", ".io", ".insight", ".training", ".converting",
 ]  # fmt: skip
 
 
@@ -308,7 +308,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     with ztensor.Editor(path, dry_run=True) as editor:
         return {
             "reader": reader,
-            "set": ztensor.ShardedReader([path]),
+            "set": ztensor.io.ShardedReader([path]),
             "writer": writer,
             "editor": editor,
             "sink": writer.stream("w", (3,), "float32"),
@@ -327,7 +327,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "diff": found,
             "diff of one": found["dense"] if hasattr(found, "__getitem__") else found.tensors[0],
             "insight": ztensor.examine(path),
-            "finding": ztensor.Finding("nan", "error", 0, "w", 1, 0, "text"),
+            "finding": ztensor.insight.Finding("nan", "error", 0, "w", 1, 0, "text"),
             "picture": ztensor.plot(path),
             "conversion": ztensor.convert(path, path.with_name("n.npz"), dry_run=True),
             "repair": ztensor.repair(path, dry_run=True),
@@ -403,23 +403,11 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
         module = importlib.import_module(f"ztensor{suffix}")
     except ztensor.MissingDependencyError as error:
         pytest.skip(str(error))
-    libraries = [
-        "accelerate",
-        "dask",
-        "diffusers",
-        "flax",
-        "jax",
-        "keras",
-        "lightning",
-        "numpy",
-        "peft",
-        "torch",
-        "trainer",
-        "transformers",
-    ]
-    beside = (
-        {*libraries, "distributed", "divided", "errors", "fleet", "typing"} if not suffix else set()
+    modules = (
+        "accelerate converting dask diffusers distributed divided edit errors flax fleet insight "
+        "io jax keras lightning numpy peft torch trainer training transformers typing"
     )
+    beside = set() if suffix else set(modules.split())
     assert {name for name in dir(module) if not name.startswith("_")} == beside | {
         name for name in module.__all__ if not name.startswith("_")
     }

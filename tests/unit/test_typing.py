@@ -158,7 +158,7 @@ MISTAKES = {
     'ztensor.safe_open("m.zt", 5)': ("call-overload", "reportArgumentType"),
     'ztensor.open("m.zt").get_slice("w")[object()]': ("call-overload", "reportArgumentType"),
     "ztensor.stats(5)": ("arg-type", "reportArgumentType"),
-    'ztensor.replace_tensor("m.zt", "w", [1], atomik=True)': ("call-arg", "reportCallIssue"),
+    'ztensor.edit.replace_tensor("m.zt", "w", [1], atomik=True)': ("call-arg", "reportCallIssue"),
     'zn.save_file({}, "m.zt", checksm=None)': ("call-arg", "reportCallIssue"),
     'zn.save_file({}, "m.zt", version=2)': ("arg-type", "reportArgumentType"),
     "zn.save({}, durable=True)": ("call-arg", "reportCallIssue"),

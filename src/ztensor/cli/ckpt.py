@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ztensor import Checkpoint, CheckpointManager
+    from ztensor import CheckpointManager
+    from ztensor.training import Checkpoint
 
 OPTIONS = (
     Option("action", choices=("ls", "verify", "prune"), help="What to do."),

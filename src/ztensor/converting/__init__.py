@@ -13,10 +13,23 @@ written to), `versions.py` and `losses.py` (what the new file can say, and what 
 same), `files.py` (one file, or shards and their index), and `report.py` (what is told of it).
 """
 
-from ztensor.converting.conversion import convert as convert
-from ztensor.converting.folders import FolderReport as FolderReport
-from ztensor.converting.folders import convert_folder as convert_folder
-from ztensor.converting.migration import migrate as migrate
-from ztensor.converting.report import ConversionReport as ConversionReport
-from ztensor.converting.report import Loss as Loss
-from ztensor.converting.splitting import split as split
+from ztensor.converting.conversion import convert
+from ztensor.converting.folders import FolderReport, convert_folder
+from ztensor.converting.migration import migrate
+from ztensor.converting.report import ConversionReport, Loss
+from ztensor.converting.splitting import split
+
+__all__ = [
+    "ConversionReport",
+    "FolderReport",
+    "Loss",
+    "convert",
+    "convert_folder",
+    "migrate",
+    "split",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

@@ -112,7 +112,7 @@ def _sink_at(
         look=look,
         written=written,
         reads_back=how.is_checked,
-        made=place.made,
+        note=place.note,
     )
 
 

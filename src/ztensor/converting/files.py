@@ -16,10 +16,10 @@ from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
 from ztensor.ext import Place, path_text
 from ztensor.io.reading.sums import unchecked_names
+from ztensor.io.shards.in_store import RemoteShardSet
 from ztensor.io.shards.naming import index_path, shard_paths, shifted
 from ztensor.io.shards.saving import ShardSet, sha256_of
 from ztensor.io.source.table import remote_of
-from ztensor.remote.shards import RemoteShardSet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -95,7 +95,7 @@ class FolderReport:
             counted(self.objects, "object"),
             f"{counted(len(self.lost), 'thing')} lost" if self.lost else "nothing lost",
         ]
-        return short_repr("FolderReport", facts, ".lost" if self.lost else ".steps")
+        return short_repr("converting.FolderReport", facts, ".lost" if self.lost else ".steps")
 
 
 def convert_folder(

@@ -83,4 +83,4 @@ class ConversionReport(Shown):
         ]
         if self.changed:
             facts.append(f"{counted(len(self.changed), 'object')} made {self.changed[0].now}")
-        return short_repr("ConversionReport", facts, ".lost" if self.lost else "")
+        return short_repr("converting.ConversionReport", facts, ".lost" if self.lost else "")

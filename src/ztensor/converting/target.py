@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ztensor import Remote
     from ztensor.ext import Durable
-    from ztensor.io.source.removal import Made
 
     Progress = Callable[[int, int], None]
 
@@ -84,7 +83,7 @@ class RemoteTarget(RemoteSink):
         written: as for `Target`.
         reads_back: whether `look` reads the object. Then nothing may be there before: it would be
             gone by the time the new one turned out wrong.
-        made: as for `RemoteSink`.
+        note: as for `RemoteSink`.
 
     Raises:
         UsageError: there is an object, and the new one is to be read back.
@@ -100,7 +99,7 @@ class RemoteTarget(RemoteSink):
         look: Callable[[Remote], None],
         written: Callable[[int], None],
         reads_back: bool,
-        made: Made | None = None,
+        note: Callable[[Remote], None] | None = None,
     ) -> None:
         if reads_back and is_there(remote):
             error = UsageError(
@@ -110,7 +109,7 @@ class RemoteTarget(RemoteSink):
             )
             error.hint = "write under another name, or remove this one first"
             raise error
-        super().__init__(remote, expected=expected, is_new=is_new or reads_back, made=made)
+        super().__init__(remote, expected=expected, is_new=is_new or reads_back, note=note)
         self._target = remote
         self._look_at = look
         self._written = written

@@ -31,8 +31,9 @@ same for arrays of JAX; `dcp/` reads the folders that torch itself writes.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ztensor.registry import lazy
 
 if TYPE_CHECKING:
     from ztensor.distributed.cleaning import compact
@@ -41,17 +42,6 @@ if TYPE_CHECKING:
     from ztensor.distributed.part import PartRecord, PartWriter
     from ztensor.distributed.repairing import RootReport, repair
     from ztensor.distributed.root import Root, read_root
-
-# Loaded when a name is first used: reading a folder of another library needs none of them.
-_HOMES = {
-    "cleaning": "compact",
-    "committing": "commit",
-    "opened": "DividedCheckpoint open_divided",
-    "part": "PartRecord PartWriter",
-    "repairing": "RootReport repair",
-    "root": "Root read_root",
-}
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "DividedCheckpoint",
@@ -67,11 +57,19 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+# Reading a folder of another library needs none of them.
+if not TYPE_CHECKING:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "ztensor.distributed.cleaning": "compact",
+            "ztensor.distributed.committing": "commit",
+            "ztensor.distributed.opened": "DividedCheckpoint open_divided",
+            "ztensor.distributed.part": "PartRecord PartWriter",
+            "ztensor.distributed.repairing": "RootReport repair",
+            "ztensor.distributed.root": "Root read_root",
+        },
+    )
 
 
 def __dir__() -> list[str]:

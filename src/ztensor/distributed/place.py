@@ -21,9 +21,9 @@ from ztensor.ext import is_remote, path_text, source_of
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.paths import absolute_path, is_url, make_folder
 from ztensor.io.source.reference import path_of_file_url, remote_of, with_storage
-from ztensor.io.source.table import is_read_by_ranges, known_schemes
+from ztensor.io.source.schemes import known_schemes
+from ztensor.io.source.table import open_url
 from ztensor.remote.prefixes import listed
-from ztensor.remote.source import RemoteSource
 from ztensor.remote.upload import is_there
 
 if TYPE_CHECKING:
@@ -203,8 +203,8 @@ class Place:
             SourceError: it cannot be opened.
         """
         target = self.target(name)
-        if isinstance(target, Remote) and size is not None and is_read_by_ranges(target.url):
-            return RemoteSource(target, size)
+        if isinstance(target, Remote) and size is not None:
+            return open_url(target, size)
         return source_of(opener(target), mapped=False)
 
 

@@ -6,3 +6,40 @@ several files). `contents.py` says what a path holds, `formats.py` finds what re
 `opening.py` makes a reader of it. `tensor/`, `metadata.py`, `protocols.py` and `frameworks.py` have
 what users hold.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.registry import lazy
+
+if TYPE_CHECKING:
+    from ztensor.io.metadata import ComponentMetadata
+    from ztensor.io.opening import ShardedReader
+    from ztensor.io.reading.file import Location
+    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.writing.stream import ObjectSink
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "ztensor.io.metadata": "ComponentMetadata",
+            "ztensor.io.opening": "ShardedReader",
+            "ztensor.io.reading.file": "Location",
+            "ztensor.io.reading.verify": "VerifyReport",
+            "ztensor.io.writing.stream": "ObjectSink",
+        },
+    )
+
+__all__ = [
+    "ComponentMetadata",
+    "Location",
+    "ObjectSink",
+    "ShardedReader",
+    "VerifyReport",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

@@ -25,12 +25,10 @@ from ztensor.errors import (
 )
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import component_extents, read_manifest
-from ztensor.io.source import locking
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.pieces import extents_of
 from ztensor.io.source.reference import Remote
 from ztensor.io.source.table import source_of
 from ztensor.limits import Limits, caps_of
@@ -110,12 +108,14 @@ def _joined(source: Source, manifest: Manifest, limits: Limits) -> Source:
         source = join_shards(source.exact(), manifest.shards, limits)
     if not source.prefers_long_reads:
         return source
+    from ztensor.io.source.pieces import extents_of
+
     ahead = _ahead(source)
     objects = manifest.objects
     if isinstance(objects, LaterObjects):
         ahead.expect(lambda: extents_of(*objects.extents()), is_patient=True)
     else:
-        ahead.expect(functools.partial(component_extents, manifest))
+        ahead.expect(lambda: extents_of(*component_extents(manifest)))
     return ahead
 
 
@@ -230,6 +230,8 @@ def _is_being_written(source: Source) -> bool:
     """Return whether a writer is at work on the file, or was since it was opened."""
     if source.path is None:
         return False
+    from ztensor.io.source import locking
+
     return locking.is_locked(source.path) or (isinstance(source, FileSource) and source.is_stale())
 
 

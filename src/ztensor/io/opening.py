@@ -256,7 +256,7 @@ class ShardedReader(Reader):
         objects = self.objects
         state = " (closed)" if objects.is_closed else ""
         return (
-            f"<ztensor.ShardedReader {describe(objects.name)}, "
+            f"<ztensor.io.ShardedReader {describe(objects.name)}, "
             f"{counted(len(objects.names), 'object')} in "
             f"{counted(len(objects.set.files), 'file')}{state}>"
         )
@@ -328,7 +328,7 @@ def open(  # the name released libraries and users know
     An index (`model.zt.index.json`), another folder, a list of paths, the path of a file that is
     there only as shards beside its index, and the first shard of a GGUF model
     (`model-00001-of-00003.gguf`) are opened as one, on disk or by their URLs (`s3://bucket/model/`,
-    `hf://org/repo`): see `ztensor.ShardedReader`.
+    `hf://org/repo`): see `ztensor.io.ShardedReader`.
 
     `mode` can only be `"r"`, for those who write it out; `ztensor.Writer` writes files.
     """
@@ -440,7 +440,7 @@ def _refuse_mode(mode: object) -> None:
     error = ArgumentValueError("open only reads", expected="mode 'r'", found=describe(mode, 40))
     error.hint = (
         "ztensor.Writer(path) writes a file object by object, save_file of ztensor.numpy, "
-        "ztensor.torch and ztensor.jax a whole dict; ztensor.Writer.append(path) adds objects to "
-        "a file, ztensor.Editor(path) also replaces and removes them"
+        "ztensor.torch and ztensor.jax a whole dict; ztensor.Editor(path) adds, "
+        "replaces and removes objects of a file"
     )
     raise error

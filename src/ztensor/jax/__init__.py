@@ -85,7 +85,6 @@ def save_file(
     metadata: Mapping[str, object] | None = None,
     *,
     compression: bool | int | str = False,
-    attributes: Mapping[str, object] | None = None,
     **options: Unpack[SaveOptions],
 ) -> dict[str, str]:
     """Save a dict of JAX arrays as one file; an old file is replaced atomically.
@@ -100,7 +99,6 @@ def save_file(
         metadata: key-value pairs of the file, its attributes; the page Reference says which values
             are allowed.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
-        attributes: another name of `metadata`, which `Writer` has; only one of them.
         options: see `ztensor.typing.SaveOptions`.
 
     Returns:
@@ -114,7 +112,7 @@ def save_file(
     """
     require_options("save_file", options, SaveOptions)
     stored = _stored(tensors)
-    return save_files(stored, filename, metadata, compression, attributes=attributes, **options)
+    return save_files(stored, filename, metadata, compression, **options)
 
 
 def save(
@@ -123,7 +121,6 @@ def save(
     *,
     compression: bool | int | str = False,
     deduplicate: Literal["memory", "content", False] = "memory",
-    attributes: Mapping[str, object] | None = None,
     **options: Unpack[WriteOptions],
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
@@ -131,7 +128,6 @@ def save(
     return saved_bytes(
         _stored(tensors),
         metadata,
-        attributes=attributes,
         deduplicate=deduplicate,
         compression=compression,
         **options,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.ext import Lock, Pool, new_bytes
 from ztensor.io.source import locking, removal
-from ztensor.io.source.identity import object_id, text_digest
+from ztensor.remote.identity import object_id, text_digest
 
 if TYPE_CHECKING:
     import datetime

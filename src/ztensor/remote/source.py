@@ -20,11 +20,11 @@ import numpy as np
 from ztensor import Remote
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
 from ztensor.ext import Lock, Pool, Source
-from ztensor.io.source.base import shrunk
-from ztensor.io.source.identity import UNKNOWN, Version, object_id, version_of
-from ztensor.io.source.pieces import PART_BYTES, Piece, plan, scatter
+from ztensor.io.source.base import PART_BYTES, shrunk
+from ztensor.io.source.pieces import Piece, plan, scatter
 from ztensor.remote.cache import cache_of
 from ztensor.remote.failures import changed, ends_of, failure, require_process
+from ztensor.remote.identity import UNKNOWN, Version, object_id, version_of
 from ztensor.remote.urls import place_of
 
 if TYPE_CHECKING:
@@ -486,11 +486,6 @@ class RemoteSource(Source):
         with self._lock:
             self._blocks.clear()
             self._fixed = []
-
-
-def open_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
-    """Open a URL of a store, of a server or of a hub for reading; see `RemoteSource`."""
-    return RemoteSource(Remote(url, storage, cache))
 
 
 class _NoRanges(Exception):

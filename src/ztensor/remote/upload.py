@@ -8,7 +8,6 @@ then nothing is visible, and a failure gives the parts up.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,10 @@ from ztensor.errors import (
     SourceError,
     SourceNotFoundError,
     UsageError,
-    without_secrets,
 )
-from ztensor.io.source.paths import is_url
 from ztensor.io.source.reference import is_option_store
+from ztensor.io.source.schemes import read_only, scheme_of
+from ztensor.io.source.targets import taken
 from ztensor.remote.failures import WRITING, asked
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.urls import has_folders, place_of
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor import Remote
-    from ztensor.io.source.removal import Made
     from ztensor.remote.urls import Place
 
 PART_BYTES = 16 << 20
@@ -55,7 +53,7 @@ class RemoteSink:
             of more than 140 GiB needs it: its parts are longer, and fewer are sent at a time.
         is_new: nothing is replaced. One request is held to that by the store; what goes in parts
             is held to it by a look before and one before the end, as no store holds parts to it.
-        made: gets a note of the object once it is whole.
+        note: called with the URL once the object is whole.
 
     Attributes:
         name: the URL without secrets.
@@ -75,9 +73,9 @@ class RemoteSink:
         *,
         expected: int | None = None,
         is_new: bool = False,
-        made: Made | None = None,
+        note: Callable[[Remote], None] | None = None,
     ) -> None:
-        self._remote, self._made = remote, made
+        self._remote, self._note = remote, note
         self._place = place_to_write(remote)
         self.name = self._place.name
         self.position = 0
@@ -166,8 +164,8 @@ class RemoteSink:
             self.abort()
             raise
         self.is_open = False
-        if self._made is not None:
-            self._made.note_object(self._remote)
+        if self._note is not None:
+            self._note(self._remote)
 
     def _put(self) -> None:
         body = self._part[: self._filled].data
@@ -249,14 +247,10 @@ def place_to_write(remote: Remote) -> Place:
         ArgumentValueError: the URL or an option is wrong.
         MissingDependencyError: obstore is not installed.
     """
-    scheme = remote.url.partition("://")[0].lower()
+    scheme = scheme_of(remote.url)
     is_foreign = is_option_store(remote.storage) and not has_folders(remote.url)
     if scheme in _READ_ONLY or is_foreign:  # what a caller's own function opens
-        raise UsageError(
-            f"{scheme}:// is read, and not written to; write to a file, or to a store such as "
-            "s3://bucket/name",
-            file=remote.name,
-        )
+        raise read_only(remote)
     if scheme == "file" and remote.storage is None:
         raise UsageError("write to the path itself, without file://", file=remote.name)
     return place_of(remote)
@@ -270,13 +264,6 @@ def part_bytes_of(expected: int | None) -> int:
     """
     least = -(-(expected or 0) // _PLANNED_PARTS)
     return max(PART_BYTES, -(-least >> 20) << 20)
-
-
-def taken(name: str) -> UsageError:
-    """Return the error for an object that is there and must not be replaced."""
-    error = UsageError("it exists already", file=name)
-    error.in_python = "overwrite=True replaces it"
-    return error
 
 
 def is_there(remote: Remote) -> bool:
@@ -339,22 +326,3 @@ def _write_anew(source: Remote, target: Remote) -> None:
             raise
     finally:
         from_store.close()
-
-
-def require_changed_in_place(path: str) -> None:
-    """Raise where a file to be changed is named by a URL: no store changes part of an object.
-
-    Raises:
-        UsageError: so it is.
-    """
-    if not is_url(path) or os.path.lexists(path):
-        return
-    error = UsageError(
-        "what is in a store is replaced as a whole, and never changed in its place",
-        file=without_secrets(path),
-    )
-    error.hint = (
-        "write the changed copy as a new object: `ztensor convert`, `merge` and `compress -o` take "
-        "URLs; or download it, change the file, and upload that"
-    )
-    raise error

@@ -102,8 +102,6 @@ def save_file(
     filename: Target,
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
-    *,
-    attributes: Mapping[str, object] | None = None,
     **options: Unpack[SaveOptions],
 ) -> dict[str, str]:
     """Save a dict of tensors as one file; an old file is replaced atomically.
@@ -117,7 +115,6 @@ def save_file(
             written, as for `ztensor.numpy.save_file`.
         metadata: key-value pairs of the file, its attributes.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
-        attributes: another name of `metadata`, which `Writer` has; only one of them.
         options: see `ztensor.typing.SaveOptions`.
 
     Returns:
@@ -132,7 +129,7 @@ def save_file(
     """
     require_options("save_file", options, SaveOptions)
     stored = _as_stored(tensors, options.get("deduplicate"))
-    return save_files(stored, filename, metadata, compression, attributes=attributes, **options)
+    return save_files(stored, filename, metadata, compression, **options)
 
 
 def save(
@@ -141,7 +138,6 @@ def save(
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # positional in the 1.2 API
     *,
     deduplicate: Literal["memory", "content", False] = "memory",
-    attributes: Mapping[str, object] | None = None,
     **options: Unpack[WriteOptions],
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
@@ -149,7 +145,6 @@ def save(
     return saved_bytes(
         _as_stored(tensors, deduplicate),
         metadata,
-        attributes=attributes,
         deduplicate=deduplicate,
         compression=compression,
         **options,
@@ -353,7 +348,7 @@ def save_pretrained(
     place = path_text(folder)
     make_folder(place)
     path = os.path.join(place, "model.zt")
-    if metadata is None and options.get("attributes") is None:
+    if metadata is None:
         metadata = {"format": "pt"}
     options.setdefault("max_shard_size", "5GB")
     return save_file(state, path, metadata, **options)

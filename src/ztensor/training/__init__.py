@@ -5,3 +5,33 @@ Read `tree/` (a nested state to leaves and columns of plain values, and back; no
 and `jax_tree.py` say which types of these libraries a tree keeps, `torch_randomness.py` what
 torch's random generators are in.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.registry import lazy
+
+if TYPE_CHECKING:
+    from ztensor.training.checkpoints import Checkpoint, Restored
+    from ztensor.training.states import LazyTree, Record
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "ztensor.training.checkpoints": "Checkpoint Restored",
+            "ztensor.training.states": "LazyTree Record",
+        },
+    )
+
+__all__ = [
+    "Checkpoint",
+    "LazyTree",
+    "Record",
+    "Restored",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

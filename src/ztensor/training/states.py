@@ -444,7 +444,8 @@ class LazyTree(Shown, Keyed, Mapping[str, Any]):
 
     def __repr__(self) -> str:
         """Return the file, and how many values there are."""
-        return f"<ztensor.LazyTree {describe(self._reader.name)}, {counted(len(self), 'value')}>"
+        count = counted(len(self), "value")
+        return f"<ztensor.training.LazyTree {describe(self._reader.name)}, {count}>"
 
 
 def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any) -> Any:

@@ -165,7 +165,7 @@ def _root(length: int, *, names: int, compression: bool, prefix: bytes = b"") ->
         "chunks/at": np.zeros(count, np.uint8),
         "chunks/length": np.full(count, 4, np.uint8),
     }
-    return ztensor.numpy.save(columns, compression=compression, attributes={"divided": told})
+    return ztensor.numpy.save(columns, compression=compression, metadata={"divided": told})
 
 
 @shape("divided")

@@ -128,31 +128,28 @@ def test_json_of_keys_that_are_numbers(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["numpy", "torch", "jax"])
-def test_metadata_and_attributes_are_one_word(tmp_path: Path, module: str) -> None:
+def test_saving_has_the_word_metadata_and_a_writer_attributes(tmp_path: Path, module: str) -> None:
     library = pytest.importorskip(f"ztensor.{module}")
     path = tmp_path / "a.zt"
-    for word in ("metadata", "attributes"):
-        library.save_file({}, path, **{word: {"a": word}})
-        assert ztensor.open(path).attributes == {"a": word}
-        assert ztensor.open(library.save({}, **{word: {"a": word}})).attributes == {"a": word}
-        options: Any = {word: {"a": word}}
-        with ztensor.Writer(path, **options):
-            pass
-        assert ztensor.open(path).attributes == {"a": word}
-    both: Any = {"metadata": {}, "attributes": {}}
-    with pytest.raises(ztensor.errors.ArgumentValueError):
-        library.save_file({}, tmp_path / "b.zt", **both)
-    with pytest.raises(ztensor.errors.ArgumentValueError):
-        ztensor.Writer(tmp_path / "b.zt", **both)
-    with pytest.raises(ztensor.errors.ArgumentValueError):
-        library.save({}, **both)
+    library.save_file({}, path, {"a": 1})
+    assert ztensor.open(path).attributes == {"a": 1}
+    assert ztensor.open(library.save({}, metadata={"a": 2})).attributes == {"a": 2}
+    with ztensor.Writer(path, attributes={"a": 3}):
+        pass
+    assert ztensor.open(path).attributes == {"a": 3}
+    writer: Any = ztensor.Writer
+    for save in (library.save, lambda *_, **more: library.save_file({}, path, **more)):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'attributes'"):
+            save({}, attributes={})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'metadata'"):
+        writer(path, metadata={})
 
 
-def test_models_take_both_words(tmp_path: Path) -> None:
+def test_models_have_metadata(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from ztensor.torch import save_model, save_pretrained
 
-    save_model(torch.nn.Linear(1, 1), tmp_path / "a.zt", attributes={"a": 1})
+    save_model(torch.nn.Linear(1, 1), tmp_path / "a.zt", metadata={"a": 1})
     assert ztensor.open(tmp_path / "a.zt").attributes == {"a": 1}
-    save_pretrained(torch.nn.Linear(1, 1), tmp_path / "m", attributes={"a": 2})
+    save_pretrained(torch.nn.Linear(1, 1), tmp_path / "m", metadata={"a": 2})
     assert ztensor.open(tmp_path / "m").attributes == {"a": 2}

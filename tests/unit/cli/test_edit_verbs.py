@@ -455,7 +455,7 @@ def test_repair_of_a_file_that_opens(run: Run, file: Path, npy: Path) -> None:
     """A writer killed before its commit leaves a readable file with bytes of no use."""
     program = (
         "import os, sys, numpy, ztensor\n"
-        "writer = ztensor.Writer.append(sys.argv[1])\n"
+        "writer = ztensor.Editor(sys.argv[1])\n"
         "writer.write('lost', numpy.zeros(3_000_000))\n"
         "os._exit(9)\n"
     )

@@ -37,9 +37,9 @@ def test_json_and_tensors(run: Run, model: Path) -> None:
         "files": [{"file": str(model), "id": ztensor.content_hash(model)}],
     }
     facts = run("hash", model, "--tensors", "--json").json
-    assert facts["files"][0]["tensors"] == ztensor.tensor_hashes(model)
+    assert facts["files"][0]["tensors"] == ztensor.insight.tensor_hashes(model)
     lines = run("hash", model, "--tensors").lines
-    assert lines[1:] == [f"{v}  {k}" for k, v in ztensor.tensor_hashes(model).items()]
+    assert lines[1:] == [f"{v}  {k}" for k, v in ztensor.insight.tensor_hashes(model).items()]
 
 
 def test_attributes(run: Run, model: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_list_that_is_none(run: Run, tmp_path: Path, text: str) -> None:
 def test_content_digest(run: Run, tmp_path: Path, algorithm: str) -> None:
     path = tmp_path / "two.zt"
     path.write_bytes(one_object())
-    text = ztensor.content_digest(path, algorithm)
+    text = ztensor.insight.content_digest(path, algorithm)
     given = ("--content", "--algorithm", algorithm)
     assert run("hash", *given, path).lines == [f"{text}  {path}"]
     assert run("hash", *given, path, "--json").json["files"] == [{"file": str(path), "id": text}]

@@ -84,7 +84,7 @@ def test_every_byte_is_accounted_for(run: Run) -> None:
 def test_dead_bytes_are_found(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "dead.zt"
     save_file({"a": np.zeros(1000, np.uint8), "b": np.ones(100, np.uint8)}, path)
-    ztensor.remove_tensors(path, names="a")
+    ztensor.edit.remove_tensors(path, names="a")
     found = run("info", path, "--json").json
     assert found["object_count"] == 1
     assert found["dead_nbytes"] > 900

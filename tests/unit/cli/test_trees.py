@@ -95,7 +95,7 @@ def test_a_tensor_that_another_value_took_the_place_of(file: Path) -> None:
 
 def test_damaged_trees_are_compared_as_attributes(file: Path) -> None:
     other = changed(file, state(0.01))
-    ztensor.set_attributes(other, {"tree": {"version": 1, "shape": b"\xff"}})
+    ztensor.edit.set_attributes(other, {"tree": {"version": 1, "shape": b"\xff"}})
     found = ztensor.diff(file, other)
     assert (dict(found.values), list(found.attributes)) == ({}, ["tree"])
 
@@ -108,7 +108,7 @@ def test_info_shows_values_in_place_of_their_bytes(run: Run, file: Path) -> None
     lines = run("info", file).lines
     assert "values of the tree" in lines
     assert "$bytes" not in "".join(lines)
-    ztensor.set_attributes(file, {"tree": {"version": 1, "shape": b"\xff"}})
+    ztensor.edit.set_attributes(file, {"tree": {"version": 1, "shape": b"\xff"}})
     told = run("info", file, "--json").json
     assert told["tree"] is None
     assert told["attributes"]["tree"]["shape"] == {"$bytes": "ff"}
@@ -132,5 +132,5 @@ def test_show_takes_the_path_of_a_value(run: Run, file: Path) -> None:
     assert "tensor 'model.w'" in run("show", file, "model").out
     assert run("show", file, "model.w").code == 0  # the object
     assert run("show", file, "optimizer.lr").code == ExitCode.USAGE
-    ztensor.set_attributes(file, {"tree": {"version": 1, "shape": b"\xff"}})
+    ztensor.edit.set_attributes(file, {"tree": {"version": 1, "shape": b"\xff"}})
     assert run("show", file, "optimizer.groups.0").code == ExitCode.USAGE

@@ -229,10 +229,10 @@ def test_a_name_in_functions(good: Path) -> None:
     calls: list[Callable[[str], Any]] = [
         reader.__getitem__, reader.read, reader.metadata, reader.get_slice, handle.get_tensor,
         handle.get_slice, reader.location, lambda name: reader.verify([name]),
-        lambda name: ztensor.remove_tensors(good, names=[name]),
-        lambda name: ztensor.rename_tensors(good, {name: "c"}),
-        lambda name: ztensor.replace_tensor(good, name, np.ones(1)),
-        lambda name: ztensor.set_attributes(good, {"a": 1}, name=name),
+        lambda name: ztensor.edit.remove_tensors(good, names=[name]),
+        lambda name: ztensor.edit.rename_tensors(good, {name: "c"}),
+        lambda name: ztensor.edit.replace_tensor(good, name, np.ones(1)),
+        lambda name: ztensor.edit.set_attributes(good, {"a": 1}, name=name),
         lambda name: ztensor.stats(good, [name]),
     ]  # fmt: skip
     for call in calls:

@@ -242,7 +242,7 @@ def test_sets_of_shards(tmp_path: Path, sharded_to: int | None) -> None:
 def test_objects_over_the_same_bytes_still_share_them(tmp_path: Path) -> None:
     tensor = blocks("q8_0", 100, 512)
     save_file({"a": WEIGHT, "b": WEIGHT}, tmp_path / "a.zt")
-    with ztensor.Writer.append(tmp_path / "a.zt") as editor:
+    with ztensor.Editor(tmp_path / "a.zt") as editor:
         editor.write("q", tensor)
         editor.share("r", "q")
     ztensor.convert(tmp_path / "a.zt", tmp_path / "b.zt", dtype="float16", dequantize=True)

@@ -40,7 +40,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def steps(report: ztensor.FolderReport) -> dict[str, str]:
+def steps(report: ztensor.converting.FolderReport) -> dict[str, str]:
     return {step.source: step.action for step in report.steps}
 
 

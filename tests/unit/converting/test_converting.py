@@ -587,8 +587,8 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, compression: Any) ->
 
 
 def test_the_report_is_readable() -> None:
-    assert str(ztensor.Loss("a\x1b", "left out")) == "'a\\x1b': left out"
-    assert str(ztensor.Loss(None, "left out")) == "left out"
+    assert str(ztensor.converting.Loss("a\x1b", "left out")) == "'a\\x1b': left out"
+    assert str(ztensor.converting.Loss(None, "left out")) == "left out"
 
 
 @pytest.mark.parametrize(
@@ -634,7 +634,7 @@ def test_what_is_reported_is_all_that_differs(suffix: str, name: str, tmp_path: 
     told = {loss.object_name for loss in report.lost}
     with ztensor.open(CORPUS / name) as old, ztensor.open(report.path) as new:
         same = [one for one in old if one not in told]
-        assert ztensor.tensor_hashes(old, same) == ztensor.tensor_hashes(new, same)
+        assert ztensor.insight.tensor_hashes(old, same) == ztensor.insight.tensor_hashes(new, same)
         assert told >= {one for one in old if one not in new}
 
 

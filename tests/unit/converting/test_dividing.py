@@ -42,7 +42,7 @@ def test_a_root_and_its_shards_hold_the_same(source: Path) -> None:
     names = [f"model-{number:05d}-of-{count:05d}.zt" for number in range(1, count + 1)]
     assert [os.path.basename(path) for path in shards] == names
     assert sorted(os.listdir(Path(root).parent)) == sorted([*names, "model.zt"])
-    assert ztensor.tensor_hashes(root, attributes=True) == ztensor.tensor_hashes(
+    assert ztensor.insight.tensor_hashes(root, attributes=True) == ztensor.insight.tensor_hashes(
         source, attributes=True
     )
     with ztensor.open(root) as reader:
@@ -66,7 +66,7 @@ def test_they_become_one_file_again(source: Path, by: str, version: str, tmp_pat
         ztensor.convert(root, target, version=version, check=True, strict=True)
     else:
         ztensor.migrate(root, target, version=version)
-    assert ztensor.tensor_hashes(target, attributes=True) == ztensor.tensor_hashes(
+    assert ztensor.insight.tensor_hashes(target, attributes=True) == ztensor.insight.tensor_hashes(
         source, attributes=True
     )
     for name, array in load_file(target).items():

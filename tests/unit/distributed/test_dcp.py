@@ -538,10 +538,10 @@ def test_a_file_of_several_records_says_to_open_its_folder() -> None:
 def test_nothing_is_written_to_a_folder(stock: Path) -> None:
     before = {path.name: path.read_bytes() for path in stock.iterdir()}
     for call in (
-        lambda: ztensor.remove_tensors(stock, names=["rows"]),
-        lambda: ztensor.rename_tensors(stock, {"rows": "r"}),
-        lambda: ztensor.set_attributes(stock, {"a": 1}),
-        lambda: ztensor.replace_tensor(stock, "rows", ROWS),
+        lambda: ztensor.edit.remove_tensors(stock, names=["rows"]),
+        lambda: ztensor.edit.rename_tensors(stock, {"rows": "r"}),
+        lambda: ztensor.edit.set_attributes(stock, {"a": 1}),
+        lambda: ztensor.edit.replace_tensor(stock, "rows", ROWS),
         lambda: ztensor.compact(stock),
         lambda: ztensor.repair(stock),
         lambda: ztensor.numpy.save_file({"w": ROWS}, stock),

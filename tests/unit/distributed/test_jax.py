@@ -110,7 +110,7 @@ for axes in ((), ("a", "b"), ("b", "a"), (None, "a"), (("a", "b"),), ("b",)):
 save_sharded({"odd": rows[:63]}, folder)  # rows that four devices cannot share alike
 try:
     load_file(folder, sharding=over("a"))
-except ztensor.ArgumentValueError as error:
+except ztensor.errors.ArgumentValueError as error:
     assert "'odd'" in str(error)
 else:
     raise AssertionError("uneven shards")

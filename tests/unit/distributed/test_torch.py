@@ -143,7 +143,7 @@ def test_nothing_of_a_file_is_unpickled(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_classes_come_back_where_they_are_handed_over(tmp_path: Path) -> None:
     save({"x": cases.Point(1, 2.5)}, tmp_path)
-    assert load({"x": None}, tmp_path)["x"] == ztensor.Record(
+    assert load({"x": None}, tmp_path)["x"] == ztensor.training.Record(
         f"{cases.Point.__module__}.Point", {"x": 1, "y": 2.5}
     )
     assert load({"x": None}, tmp_path, types=[cases.Point])["x"] == cases.Point(1, 2.5)

@@ -389,7 +389,7 @@ def test_what_is_written_is_read_by_h5py(h5py: Any) -> None:
     buffer = io.BytesIO()
     with ztensor.Writer(buffer, attributes=attributes, compression=True) as writer:
         for name, array in TENSORS.items():
-            writer.write_numpy(name, array)
+            writer.write(name, array)
     seen: list[tuple[int, int]] = []
     data, lost = export(
         ztensor.open(buffer.getvalue()), progress=lambda *counts: seen.append(counts)
@@ -430,7 +430,7 @@ def test_what_hdf5_cannot_say_is_said(h5py: Any, tmp_path: Path) -> None:
     }
     with ztensor.Writer(tmp_path / "a.zt", attributes={"map": {"a": 1}}) as writer:
         for name, array in tensors.items():
-            writer.write_numpy(name, array)
+            writer.write(name, array)
         writer.write("sparse", sparse, attributes={"q": 1.5})
     with ztensor.open(tmp_path / "a.zt") as reader:
         data, lost = export(reader)

@@ -173,7 +173,7 @@ def test_a_missing_folder_is_said(tmp_path: Path) -> None:
 def test_edits_go_by_the_bytes_not_by_the_name(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     save_file(TENSORS, path, format="zt")
-    ztensor.remove_tensors(path, names=["b"])
+    ztensor.edit.remove_tensors(path, names=["b"])
     ztensor.compact(path)
     assert sorted(load_file(path)) == ["a.weight", "h"]
     assert ztensor.migrate(path, version="1.1.0").version == "1.1.0"
@@ -185,7 +185,7 @@ def test_new_files_of_ours_get_no_other_formats_name(tmp_path: Path) -> None:
     for call in (
         lambda: ztensor.migrate(source, target, version="1.1.0"),
         lambda: ztensor.merge([source], target),
-        lambda: ztensor.remove_tensors(source, target, ["b"]),
+        lambda: ztensor.edit.remove_tensors(source, target, ["b"]),
     ):
         with pytest.raises(ArgumentValueError):
             call()

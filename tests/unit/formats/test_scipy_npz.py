@@ -240,7 +240,7 @@ WRONG_THEIRS: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_scipy_gets_no_wrong_indices(kind: str, changes: dict[str, Any], reason: str) -> None:
     data = rewritten(saved(ARRAYS[f"{kind} array"]), changes)
     with ztensor.open(data) as reader:
-        with pytest.raises(ztensor.LayoutError) as caught:
+        with pytest.raises(ztensor.errors.LayoutError) as caught:
             reader.read("array")
         assert caught.value.reason == reason
         assert [problem.reason for problem in reader.verify().problems] == [reason]
@@ -258,7 +258,7 @@ def test_a_shape_of_blocks_that_lies(values_shape: Any) -> None:
         attributes={} if values_shape is None else {"values_shape": values_shape},
     )
     for use in (tensor.to_scipy, tensor.to_dense, tensor.require_valid):
-        with pytest.raises(ztensor.LayoutError):
+        with pytest.raises(ztensor.errors.LayoutError):
             use()
 
 
@@ -308,7 +308,7 @@ def written(good: Any, change: dict[str, Any], version: str, *, is_zstd: bool) -
 
 def test_a_missing_part_of_a_tensor() -> None:
     tensor = ztensor.Tensor({"values": np.ones(1)}, shape=(1, 1), format="scipy.sparse_csc")
-    with pytest.raises(ztensor.LayoutError, match="missing"):
+    with pytest.raises(ztensor.errors.LayoutError, match="missing"):
         tensor.to_scipy()
 
 

@@ -91,7 +91,9 @@ def test_every_file_comes_once_with_a_result_or_one_error(
         same = {
             "verify": reader.verify(),
             "stats": ztensor.stats(reader),
-            "hash": fleet.FileHash(ztensor.content_hash(reader), ztensor.tensor_hashes(reader)),
+            "hash": fleet.FileHash(
+                ztensor.content_hash(reader), ztensor.insight.tensor_hashes(reader)
+            ),
         }
     assert found[files[7]] == same[verb]
     if verb == "verify":
@@ -100,10 +102,10 @@ def test_every_file_comes_once_with_a_result_or_one_error(
 
 def test_patterns_choose_objects(files: list[str]) -> None:
     ((_, report),) = fleet.verify_files(files[:1], include="w")
-    assert isinstance(report, ztensor.VerifyReport)
+    assert isinstance(report, ztensor.io.VerifyReport)
     assert report.objects == 1
     ((_, stats),) = fleet.stats_files([files[0]], exclude=["w"])
-    assert isinstance(stats, ztensor.StatsReport)
+    assert isinstance(stats, ztensor.insight.StatsReport)
     assert list(stats) == ["b"]
     ((_, error),) = fleet.hash_files([files[0]], include="nothing")
     assert isinstance(error, UsageError)
@@ -302,7 +304,7 @@ def test_files_are_converted_into_a_folder(
     again = dict(fleet.convert_files(files[:2], target, to="npz", executor=executor))
     assert all(isinstance(one, UsageError) for one in again.values())
     over = fleet.convert_files(files[:1], target, to="npz", overwrite=True, executor=executor)
-    assert all(isinstance(one, ztensor.ConversionReport) for _, one in over)
+    assert all(isinstance(one, ztensor.converting.ConversionReport) for _, one in over)
 
 
 @pytest.mark.parametrize("to", ["zt", "safetensors"])
@@ -312,7 +314,7 @@ def test_a_dry_run_makes_no_folder_and_needs_none(
     for size in (None, 300):
         target = tmp_path / "new" / "one"
         found = fleet.convert_files(files[:2], target, to=to, dry_run=True, max_shard_size=size)
-        assert all(isinstance(one, ztensor.ConversionReport) for _, one in found)
+        assert all(isinstance(one, ztensor.converting.ConversionReport) for _, one in found)
     assert os.listdir(tmp_path) == []
 
 
@@ -322,7 +324,7 @@ def test_no_new_file_takes_the_place_of_another(tmp_path: Path) -> None:
         save_file({"w": np.array([len(name), ord(name[0])])}, tmp_path / name / "m.zt")
     sources = [tmp_path / "one" / "m.zt", tmp_path / "two" / "m.zt"]
     first, second = fleet.convert_files(sources, tmp_path / "new", to="npz")
-    assert isinstance(first[1], ztensor.ConversionReport)
+    assert isinstance(first[1], ztensor.converting.ConversionReport)
     assert isinstance(second[1], UsageError)
     assert load_file(tmp_path / "new" / "m.npz")["w"][1] == ord("o")
     # Even where files are replaced, none that is still to be read is.

@@ -92,7 +92,7 @@ def test_values_of_a_framework_added_from_outside_are_filled(grids: Any, tmp_pat
     save_file({"a": np.array([1.5, 2.5])}, path)
     target = grids.Grid(np.zeros(2))
     with ztensor.open(path) as reader:
-        with pytest.raises(ztensor.ArgumentTypeError):
+        with pytest.raises(ztensor.errors.ArgumentTypeError):
             reader.read_into("a", target)
 
         def fill(file: Any, name: str, target: Any) -> None:
@@ -112,12 +112,15 @@ def test_a_class_derived_from_theirs_is_theirs(grids: Any) -> None:
 
 def test_what_is_no_value_of_theirs_is_refused_as_ever(grids: Any, tmp_path: Path) -> None:
     assert frameworks.adapter_of(grids.Word()) is None
-    with pytest.raises(ztensor.ArgumentTypeError):
+    with pytest.raises(ztensor.errors.ArgumentTypeError):
         save_file({"a": grids.Word()}, tmp_path / "m.zt")
 
 
 def test_an_element_type_of_nobody_is_refused(grids: Any, tmp_path: Path) -> None:
-    with ztensor.Writer(tmp_path / "m.zt") as writer, pytest.raises(ztensor.ArgumentValueError):
+    with (
+        ztensor.Writer(tmp_path / "m.zt") as writer,
+        pytest.raises(ztensor.errors.ArgumentValueError),
+    ):
         writer.stream("a", (1,), grids.Word())
 
 

@@ -62,7 +62,7 @@ with ztensor.open("a.one") as reader:
     assert reader.verify().outcome == "unchecked"
 try:
     save_file({}, "b.one")
-except ztensor.ArgumentValueError as error:
+except ztensor.errors.ArgumentValueError as error:
     assert "files of One are not written here" in str(error), error
 try:
     ztensor.open("nothing.bin")

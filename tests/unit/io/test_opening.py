@@ -139,7 +139,7 @@ def test_what_is_no_ztensor_file_is_refused_at_once_however_large(tmp_path: Path
 
 
 def test_a_layouts_rule_is_seen_at_open_with_its_place() -> None:
-    with pytest.raises(ztensor.ManifestError) as caught:
+    with pytest.raises(ztensor.errors.ManifestError) as caught:
         ztensor.open(build("1.2.0", broken="layout_rank"))
     assert caught.value.reason is Reason.LAYOUT_RANK
     (problem,) = caught.value.problems
@@ -180,13 +180,13 @@ def test_a_mode_that_reads_is_taken(tmp_path: Path) -> None:
         ("w", "ztensor.Writer(path)"),
         ("wb", "ztensor.Writer(path)"),
         ("x", "ztensor.Writer(path)"),
-        ("a", "ztensor.Writer.append(path)"),
+        ("a", "ztensor.Editor(path)"),
         ("r+", "ztensor.Editor(path)"),
     ],
 )
 def test_a_mode_that_writes_says_what_writes(tmp_path: Path, mode: str, call: str) -> None:
     (tmp_path / "m.zt").write_bytes(DATA)
-    with pytest.raises(ztensor.ArgumentValueError) as caught:
+    with pytest.raises(ztensor.errors.ArgumentValueError) as caught:
         ztensor.open(tmp_path / "m.zt", mode)  # type: ignore[arg-type]
     assert call in str(caught.value)
     assert (tmp_path / "m.zt").read_bytes() == DATA
@@ -194,5 +194,5 @@ def test_a_mode_that_writes_says_what_writes(tmp_path: Path, mode: str, call: st
 
 @pytest.mark.parametrize("mode", [3, True, b"r", "", "rw", None])
 def test_what_is_no_mode_is_refused(mode: object) -> None:
-    with pytest.raises((ztensor.ArgumentTypeError, ztensor.ArgumentValueError)):
+    with pytest.raises((ztensor.errors.ArgumentTypeError, ztensor.errors.ArgumentValueError)):
         ztensor.open(DATA, mode)  # type: ignore[arg-type]

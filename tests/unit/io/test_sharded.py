@@ -134,7 +134,7 @@ def test_what_a_reader_does_is_done_by_the_one_of_the_file(model: Path) -> None:
         for name in reader:
             place = reader.location(name, next(iter(reader.metadata(name).components)))
             assert place.path == reader.reader_of(name).name
-            assert isinstance(reader, ztensor.ShardedReader)
+            assert isinstance(reader, ztensor.io.ShardedReader)
             assert place.path in reader.files
         assert stored_object(reader.objects.part("layer.1"), "layer.1") is not None
 
@@ -460,7 +460,7 @@ def test_the_digests_of_an_index_are_checked(tmp_path: Path) -> None:
     with ztensor.open(paths[-1]) as reader:
         assert reader.verify(progress=lambda done, total: seen.append((done, total))).ok
     assert seen[-1][0] == seen[-1][1]
-    ztensor.set_attributes(paths[0], {"new": "1"})
+    ztensor.edit.set_attributes(paths[0], {"new": "1"})
     with ztensor.open(paths[-1]) as reader:
         report = reader.verify()
         assert [problem.reason for problem in report.problems] == [Reason.DIGEST_MISMATCH]

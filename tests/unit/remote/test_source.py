@@ -16,7 +16,7 @@ import ztensor.numpy as znumpy
 from tests.remote.lying_server import DATE, LyingServer
 from tests.remote.range_server import RangeServer
 from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
-from ztensor.io.source.pieces import PART_BYTES
+from ztensor.io.source.base import PART_BYTES
 from ztensor.io.source.reference import Remote
 from ztensor.remote import source as remote
 from ztensor.remote.source import RemoteSource

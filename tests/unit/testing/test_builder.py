@@ -74,5 +74,5 @@ def test_siblings_of_a_bad_object_stay_readable(version: str, rule: Rule) -> Non
     ("version", "broken"), [("2.0.0", None), ("1.2.0", "no such"), ("0.1.0", "index_range")]
 )
 def test_what_cannot_be_built(version: str, broken: str | None) -> None:
-    with pytest.raises(ztensor.ArgumentValueError):
+    with pytest.raises(ztensor.errors.ArgumentValueError):
         build(version, broken=broken)

@@ -319,7 +319,7 @@ def test_a_writer_takes_torch_tensors(tmp_path: Any, method: str) -> None:
 def test_a_refused_tensor_leaves_the_writer_open(tmp_path: Any) -> None:
     with Writer(tmp_path / "m.zt") as writer:
         with pytest.raises(NotRepresentableError, match="'w'"):
-            writer.write_torch("w", torch.empty(1, device="meta"))
-        writer.write_torch("w", torch.ones(1), attributes={"k": 1})
+            writer.write("w", torch.empty(1, device="meta"))
+        writer.write("w", torch.ones(1), attributes={"k": 1})
     with ztensor.open(tmp_path / "m.zt") as reader:
         assert reader.metadata("w").attributes == {"k": 1}

@@ -261,7 +261,7 @@ def test_a_file_without_a_tree_says_so(tmp_path: Path) -> None:
 def test_a_tree_whose_tensor_is_gone_names_it(tmp_path: Path, only: str | None) -> None:
     path = tmp_path / "state.zt"
     ztensor.save_tree(tree(), path)
-    ztensor.remove_tensors(path, names=["model.b"])
+    ztensor.edit.remove_tensors(path, names=["model.b"])
     with pytest.raises(ManifestError, match=r"'model\.b': .*removed or renamed"):
         ztensor.load_tree(path, only=only)
     assert ztensor.load_tree(path, only="epoch") == {"epoch": 3}

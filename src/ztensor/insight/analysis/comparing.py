@@ -122,7 +122,7 @@ class DiffReport(Shown):
             facts.append(f"{counted(len(self.attributes), 'attribute', self.attributes)} different")
         if self.values:
             facts.append(f"{counted(len(self.values), 'value', self.values)} different")
-        return short_repr("DiffReport", facts, ".tensors, .differing, .attributes, .values")
+        return short_repr("insight.DiffReport", facts, ".tensors, .differing, .attributes, .values")
 
 
 class _Missing:

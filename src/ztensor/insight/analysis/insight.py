@@ -121,7 +121,7 @@ class Insight(Shown):
         for level in ("error", "warn", "info"):
             count = sum(one.level == level for one in self.findings)
             facts += [f"{count} {level}"] if count else []
-        return short_repr("Insight", facts, ".findings, .as_json()")
+        return short_repr("insight.Insight", facts, ".findings, .as_json()")
 
     def as_json(self) -> dict[str, Any]:
         """Return the document `ztensor-insight/1`, as `json.dumps(..., allow_nan=False)` takes it.

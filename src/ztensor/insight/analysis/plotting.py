@@ -86,7 +86,9 @@ class Picture:
 
     def __repr__(self) -> str:
         """Return its size; a notebook shows it, `save` writes it to a file."""
-        return short_repr("Picture", [f"{self.width} x {self.height}"], ".svg(), .save(path)")
+        return short_repr(
+            "insight.Picture", [f"{self.width} x {self.height}"], ".svg(), .save(path)"
+        )
 
     def svg(self) -> str:
         """Return the picture as the text of an SVG file; the same for the same picture."""

@@ -35,7 +35,7 @@ class Histogram:
 
     def __repr__(self) -> str:
         """Return how many bins there are; `edges` and `counts` have them."""
-        return short_repr("Histogram", [counted(len(self.counts), "bin"), self.scale])
+        return short_repr("insight.Histogram", [counted(len(self.counts), "bin"), self.scale])
 
 
 class Spread:

@@ -65,7 +65,7 @@ class StatsReport(Shown, dict[str, "TensorStats"]):
         facts = [counted(len(self), "object", self)]
         facts += [f"NaN in {counted(len(nans), 'object', nans)}"] if nans else []
         facts += [f"infinity in {counted(len(infs), 'object', infs)}"] if infs else []
-        return short_repr("StatsReport", facts, ".items()")
+        return short_repr("insight.StatsReport", facts, ".items()")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

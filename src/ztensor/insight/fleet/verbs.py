@@ -43,7 +43,7 @@ class FileHash:
 
     Attributes:
         id: of all tensors, as `ztensor.content_hash` gives it.
-        tensors: of each, as `ztensor.tensor_hashes` gives them.
+        tensors: of each, as `ztensor.insight.tensor_hashes` gives them.
     """
 
     id: str
@@ -51,7 +51,7 @@ class FileHash:
 
     def __repr__(self) -> str:
         """Return the id of all."""
-        return short_repr("FileHash", [self.id, counted(len(self.tensors), "tensor")])
+        return short_repr("fleet.FileHash", [self.id, counted(len(self.tensors), "tensor")])
 
 
 # --- What is sent to a worker ------------------------------------------------------------------

@@ -13,10 +13,10 @@ from ztensor.insight.text import shape_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ztensor import ShardedReader
     from ztensor.distributed.opened import DividedCheckpoint
     from ztensor.ext import ObjectReader
     from ztensor.handle import HandleSlice, safe_open
+    from ztensor.io import ShardedReader
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.reading.slices import TensorSlice
 
@@ -33,7 +33,7 @@ def of_reader(reader: ObjectReader) -> Sheet:
 
 def of_set(reader: ShardedReader) -> Sheet:
     """Return the sheet of a set of files; those not opened yet stay so if they are remote."""
-    return _of_objects("ztensor.ShardedReader", reader, "reader")
+    return _of_objects("ztensor.io.ShardedReader", reader, "reader")
 
 
 def of_handle(handle: safe_open[Any]) -> Sheet:

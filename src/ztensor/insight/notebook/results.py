@@ -49,14 +49,14 @@ def of_verify(report: VerifyReport) -> Sheet:
         rows_of = ((Said(name), Said(why)) for name, why in report.unchecked.items())
         count = len(report.unchecked)
         tables.append(Table(f"{count:,} unchecked", ("object", "why"), rows_of, count))
-    return Sheet("ztensor.VerifyReport", "", facts, tables)
+    return Sheet("ztensor.io.VerifyReport", "", facts, tables)
 
 
 def of_stats(report: StatsReport) -> Sheet:
     """Return the sheet of statistics."""
     rows = (_stats(one) for one in report.values())
     return Sheet(
-        "ztensor.StatsReport",
+        "ztensor.insight.StatsReport",
         "",
         [("objects", f"{len(report):,}")],
         [Table("statistics", _STATS, rows, len(report))],
@@ -89,7 +89,7 @@ def of_tensor_stats(one: TensorStats) -> Sheet:
         facts.append(("histogram", bars(one.histogram)))
     rows = [(f"{share:.0%}", number(value)) for share, value in one.quantiles.items()]
     tables = [Table("quantiles", ("share", "value"), rows, len(rows))] if rows else []
-    return Sheet("ztensor.TensorStats", one.name, facts, tables)
+    return Sheet("ztensor.insight.TensorStats", one.name, facts, tables)
 
 
 def bars(histogram: Histogram) -> str:
@@ -123,7 +123,7 @@ def of_diff(report: DiffReport) -> Sheet:
                 for key, (a, b) in pairs.items()
             )
             tables.append(Table(f"different {title}", ("key", "a", "b"), cells, len(pairs)))
-    return Sheet("ztensor.DiffReport", "", facts, tables, "report.differing")
+    return Sheet("ztensor.insight.DiffReport", "", facts, tables, "report.differing")
 
 
 def _difference(one: TensorDiff) -> Sequence[str]:
@@ -151,7 +151,7 @@ def of_tensor_diff(one: TensorDiff) -> Sheet:
     if one.values is not None:
         names = ("count", "changed", "beyond", "max_abs", "max_rel", "relative", "cosine", "snr_db")
         facts += [(name, number(getattr(one.values, name))) for name in names]
-    return Sheet("ztensor.TensorDiff", one.name, facts)
+    return Sheet("ztensor.insight.TensorDiff", one.name, facts)
 
 
 def of_insight(insight: Insight) -> Sheet:
@@ -174,7 +174,7 @@ def of_insight(insight: Insight) -> Sheet:
     if not findings:
         facts.append(("findings", "none"))
     ways = "ztensor.view(model), insight.as_json()"
-    return Sheet("ztensor.Insight", "", facts, [table] if findings else [], ways)
+    return Sheet("ztensor.insight.Insight", "", facts, [table] if findings else [], ways)
 
 
 def _findings(insight: Insight) -> Iterator[Sequence[str]]:
@@ -195,4 +195,4 @@ def of_conversion(report: ConversionReport) -> Sheet:
     facts += [("changed", counted(len(report.changed), "object"))] if report.changed else []
     rows = ((Said(str(one)),) for one in report.lost)
     tables = [Table("what was lost", ("what",), rows, len(report.lost))] if report.lost else []
-    return Sheet("ztensor.ConversionReport", report.path, facts, tables)
+    return Sheet("ztensor.converting.ConversionReport", report.path, facts, tables)

@@ -22,7 +22,7 @@ _COLUMNS = ("step", "size", "written", "metrics", "state")
 
 def of_checkpoint(one: Checkpoint) -> Sheet:
     """Return the sheet of a step."""
-    return Sheet("ztensor.Checkpoint", without_secrets(one.path), list(_facts(one)))
+    return Sheet("ztensor.training.Checkpoint", without_secrets(one.path), list(_facts(one)))
 
 
 def _facts(one: Checkpoint) -> Iterator[tuple[str, str]]:
@@ -98,4 +98,4 @@ def of_restored(one: Restored) -> Sheet:
         tables.append(Table(f"state: {value_text(tree)}", ("key", "value"), cells, len(tree)))
     else:
         facts.append(("state", Said(value_text(tree))))
-    return Sheet("ztensor.Restored", "", facts, tables)
+    return Sheet("ztensor.training.Restored", "", facts, tables)

@@ -57,12 +57,14 @@ def of_tree(tree: LazyTree) -> Sheet:
     facts = [("values", f"{len(tree):,}")]
     if tree.is_closed:
         return Sheet(
-            "ztensor.LazyTree",
+            "ztensor.training.LazyTree",
             without_secrets(tree.name),
             [*facts, ("state", "closed; open the file again")],
         )
     table = Table(counted(len(tree), "value"), ("path", "value", "size"), rows(), len(tree))
-    return Sheet("ztensor.LazyTree", without_secrets(tree.name), facts, [table], "tree[path]")
+    return Sheet(
+        "ztensor.training.LazyTree", without_secrets(tree.name), facts, [table], "tree[path]"
+    )
 
 
 def of_record(record: Record) -> Sheet:
@@ -70,7 +72,7 @@ def of_record(record: Record) -> Sheet:
     rows = ((Said(str(name)), Said(value_text(record[name]))) for name in record)
     facts = [("class", Said(record.class_name)), ("sort", Said(record.sort))]
     table = Table(f"{len(record):,} fields", ("field", "value"), rows, len(record))
-    return Sheet("ztensor.Record", "", facts, [table])
+    return Sheet("ztensor.training.Record", "", facts, [table])
 
 
 def value_text(value: object) -> str:

@@ -51,7 +51,7 @@ class ModelView:
         """Return how many tensors and findings there are."""
         tensors = [counted(len(model.objects), "tensor") for model in self.insight.models]
         findings = counted(len(self.insight.findings), "finding")
-        return short_repr("ModelView", [*tensors, findings], ".insight")
+        return short_repr("insight.ModelView", [*tensors, findings], ".insight")
 
     def _repr_html_(self) -> str:
         # The frame has no origin: it cannot reach the notebook, its cookies or the network. The

@@ -23,15 +23,14 @@ from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import StreamSink
-from ztensor.io.source.targets import Nowhere, require_free
+from ztensor.io.source.targets import Nowhere, require_changed_in_place, require_free
 from ztensor.limits import Limits
-from ztensor.remote.upload import require_changed_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.io.source.base import Source
-    from ztensor.io.source.sink import Durable, Sink
+    from ztensor.io.source.base import Sink, Source
+    from ztensor.io.source.sink import Durable
 
     Path = str | os.PathLike[str]
     Progress = Callable[[int, int], None]

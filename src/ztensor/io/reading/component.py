@@ -20,23 +20,20 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.io.reading.runs import PartReader, RunCache, RunReader
-from ztensor.io.source.base import Range, fill_arriving
-from ztensor.io.source.pieces import PART_BYTES
+from ztensor.io.source.base import PART_BYTES, Range, fill_arriving
+from ztensor.locks import cached_property
 from ztensor.spec.digest import Digest, parse_digest, parse_strict_digest, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import (
     require_decodable,
 )
 from ztensor.spec.layout.elements import is_native
-from ztensor.threads import run_jobs
-from ztensor.threads.sharing import WINDOWS, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.runs import StreamReader
+    from ztensor.io.reading.runs import PartReader, RunCache, RunReader, StreamReader
     from ztensor.io.source.base import Source
     from ztensor.limits import Limits
     from ztensor.spec.digest import Hasher
@@ -69,7 +66,6 @@ class Fetching:
         encodings: likewise.
         limits: likewise.
         verify: likewise.
-        runs: what slices found out about compressed components.
         checked: offset, length and digest of stored bytes that matched.
     """
 
@@ -85,7 +81,6 @@ class Fetching:
         self.encodings = encodings
         self.limits = limits
         self.verify = verify
-        self.runs = RunCache()
         self.checked: set[tuple[int, int, Digest]] = set()
 
     def is_common(self, encoding: str) -> bool:
@@ -95,6 +90,17 @@ class Fetching:
         """
         found = self.encodings.get(encoding)
         return found is not None and found is ENCODINGS.own(encoding)
+
+    @cached_property
+    def runs(self) -> RunCache:
+        """Return what slices found out about compressed components."""
+        from ztensor.io.reading.runs import RunCache
+
+        return RunCache()
+
+    def close(self) -> None:
+        """Forget what was kept."""
+        vars(self).pop("runs", None)
 
     def of(self, component: Component) -> StoredComponent:
         """Return the way to one component's bytes."""
@@ -342,13 +348,10 @@ class StoredComponent:
             runs = encoding.find_runs(stored, expected, limits)
         buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
         if runs is not None and len(runs.decoded) > 2:
-            from ztensor.io.reading.decoding import decoding_jobs
+            from ztensor.io.reading.decoding import decode_runs
 
             hasher = None if covers_stored else self.hasher()
-            run_jobs(
-                decoding_jobs(encoding, stored, runs, buffer.data, limits, hasher, self.require),
-                thread_count(),
-            )
+            decode_runs(encoding, stored, runs, buffer.data, limits, hasher, self.require)
             return buffer
         encoding.decode_into(stored, buffer.data, limits)
         if not covers_stored:
@@ -373,6 +376,8 @@ class StoredComponent:
         return self._count(self.stored())
 
     def _count(self, stored: Range) -> int:
+        from ztensor.threads.sharing import WINDOWS
+
         with WINDOWS.whole():
             chunks = self.encoding().decode_chunks(stored, None, self._shared.limits)
             return sum(chunk.nbytes for chunk in chunks)
@@ -439,6 +444,8 @@ class StoredComponent:
             DigestMismatchError: the stored bytes do not match their digest.
             SourceError: they could not be read.
         """
+        from ztensor.io.reading.runs import PartReader, RunReader
+
         component, shared = self.component, self._shared
         stored = self.stored()
         if shared.verify is True and not self.check(once=True):

@@ -11,6 +11,8 @@ import functools
 from typing import TYPE_CHECKING
 
 from ztensor.locks import Lock
+from ztensor.threads import run_jobs
+from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from ztensor.limits import Limits
     from ztensor.spec.digest import Hasher
     from ztensor.spec.encoding.base import Encoding, Runs, Stored
-
-    Job = Callable[[], None]
 
 _JOB_BYTES = 1 << 20
 
@@ -76,7 +76,7 @@ def cut(runs: Runs) -> Iterator[range]:
             first = run
 
 
-def decoding_jobs(
+def decode_runs(
     encoding: Encoding,
     stored: Stored,
     runs: Runs,
@@ -84,8 +84,8 @@ def decoding_jobs(
     limits: Limits,
     hasher: Hasher | None,
     end: Callable[[Hasher], None],
-) -> list[Job]:
-    """Return what decodes a component into memory, to be begun in this order.
+) -> None:
+    """Decode a component into memory by several threads.
 
     Args:
         encoding: the component's.
@@ -107,4 +107,4 @@ def decoding_jobs(
         if in_order is not None:
             in_order.ready(number)
 
-    return [functools.partial(work, number) for number in range(len(jobs))]
+    run_jobs((functools.partial(work, number) for number in range(len(jobs))), thread_count())

@@ -24,20 +24,18 @@ from ztensor.io.reading.component import Fetching
 from ztensor.io.reading.objects import Located, not_found
 from ztensor.io.reading.opened import OpenedFile
 from ztensor.io.reading.places import Places
-from ztensor.io.source.joined import JoinedSource
-from ztensor.io.tensor import Tensor, tensor_of
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.later import LaterObjects
 from ztensor.spec.wire.cbor import with_dicts
-from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.io.reading.component import StoredComponent
     from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.tensor import Tensor
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import Component, TensorObject
@@ -191,6 +189,8 @@ class FileObjects(OpenedFile):
 
         One where bytes come over a network, which brings them in order by threads of its own.
         """
+        from ztensor.threads.sharing import thread_count  # not for one tensor
+
         count = thread_count(threads)
         return 1 if self.source.prefers_long_reads else count
 
@@ -227,11 +227,8 @@ class FileObjects(OpenedFile):
             error.object_name = name
             error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
             raise error
-        whole = self.source.exact()
-        if found.shard is not None and isinstance(whole, JoinedSource):
-            source, offset = whole.place(found.offset)
-            return Location(source.path, offset, found.length)
-        return Location(self.source.path, found.offset, found.length)
+        source, offset = self.source.exact().place(found.offset)
+        return Location(source.path, offset, found.length)
 
     def require_dense(self, name: str) -> TensorObject:
         """Return a dense object that NumPy can hold.
@@ -368,6 +365,8 @@ class FileObjects(OpenedFile):
 
     def as_tensor(self, tensor_object: TensorObject, arrays: dict[str, Array]) -> Tensor:
         """Return an object as a `Tensor` over components that were read and checked."""
+        from ztensor.io.tensor import tensor_of  # most objects are read as arrays
+
         layout = LAYOUTS.get(tensor_object.format)
         main = None if layout is None else tensor_object.components.get(layout.main_role)
         declared = main.type if main is not None and main.logical is None else None

@@ -9,7 +9,6 @@ import numpy as np
 from ztensor.errors import Problem
 from ztensor.guard import foreign_bytes
 from ztensor.io.source.base import read_bytes
-from ztensor.io.source.pieces import Extents, extents_of
 from ztensor.limits import Budget
 from ztensor.spec.container import SCHEMAS
 from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, locate
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ztensor.limits import Limits
     from ztensor.spec.container.framing import Frame
     from ztensor.spec.model.manifest import Manifest
+    from ztensor.spec.model.table import Bools, Ints
 
 
 # So much of a file's end is read at once: most small manifests are in it. Over a network the source
@@ -98,8 +98,8 @@ def parse_frame(
     return manifest
 
 
-def component_extents(manifest: Manifest) -> Extents:
-    """Return where a manifest's components lie, for sources that read ahead."""
+def component_extents(manifest: Manifest) -> tuple[Ints, Ints, Bools]:
+    """Return where a manifest's components are, as `extents_of` takes it."""
     objects = manifest.objects
     others = objects.others if isinstance(objects, TableObjects) else objects
     some = [one for found in others.values() for one in found.components.values()]
@@ -111,7 +111,7 @@ def component_extents(manifest: Manifest) -> Extents:
         offsets = np.concatenate((offsets, table.offsets))
         lengths = np.concatenate((lengths, table.lengths))
         is_encoded = np.concatenate((is_encoded, ~table.is_raw()))
-    return extents_of(offsets, lengths, is_encoded)
+    return offsets, lengths, is_encoded
 
 
 def check_layouts(manifest: Manifest) -> list[Problem]:

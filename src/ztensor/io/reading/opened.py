@@ -8,7 +8,6 @@ from ztensor.errors import ClosedError, UsageError, ZTensorError
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching
 from ztensor.io.source.base import Range
-from ztensor.io.source.joined import files_of
 from ztensor.io.source.table import opened_by
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.spec.digest import ALGORITHMS, Sum
@@ -86,10 +85,7 @@ class OpenedFile:
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the path, where there is one, and those of its shards."""
-        if files := files_of(self.source):
-            return tuple(file.path for file in files if file.path is not None)
-        path = self.source.path
-        return () if path is None else (path,)
+        return tuple(one.path for one in self.source.sources if one.path is not None)
 
     @property
     def names(self) -> Collection[str]:
@@ -142,7 +138,7 @@ class OpenedFile:
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
-        self.fetching.runs.clear()
+        self.fetching.close()
         self.source.close()
 
     def require_open(self) -> None:
@@ -152,11 +148,9 @@ class OpenedFile:
 
     def rights(self) -> set[Rights]:
         """Return the rights of the file, and of those its bytes lie in beside it."""
-        found = {file.rights() for file in files_of(self.source)}
-        for encoding in self.encodings.values():
-            if (rights := encoding.rights()) is not None:
-                found.add(rights)
-        return found
+        found = {one.rights() for one in self.source.sources}
+        found |= {one.rights() for one in self.encodings.values()}
+        return {rights for rights in found if rights is not None}
 
     def identity(self) -> object:
         """Return what tells these bytes from others: of a file its place and times, or its ETag."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self, overload
 
+from ztensor.aliases import ReaderAliases
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.interactive import Hinted, Keyed, Shown
 from ztensor.io.reading.objects import several
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ztensor.typing import Index, TorchTensor
 
 
-class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
+class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
     """A mapping from object names to arrays; `ztensor.Reader` adds the opening.
 
     Args:
@@ -256,10 +257,6 @@ class ObjectReader(Shown, Keyed, Hinted, Mapping[str, "Array | Any"]):
             return self.objects.part(name).array(name, copy=copy)
         part = self.objects.part
         return {one: part(one).array(one, copy=copy) for one in several(name, self.name)}
-
-    def read_tensors(self, names: Iterable[str], *, copy: bool = False) -> dict[str, Array]:
-        """Return several dense objects as a dict of arrays; `read_numpy` by its older name."""
-        return self.read_numpy([names] if isinstance(names, str) else names, copy=copy)
 
     @overload
     def read_into(self, name: str, dst: Array | TorchTensor) -> None: ...

@@ -28,7 +28,7 @@ from ztensor.io.reading.listing import find_manifest
 from ztensor.io.source.base import Range
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.joined import JoinedSource
-from ztensor.remote.source import RemoteSource
+from ztensor.io.source.table import open_url
 from ztensor.spec.container.framing import Container
 from ztensor.spec.digest import parse_strict_digest, require_match
 
@@ -78,7 +78,7 @@ def _places(path: str, shard: Shard) -> Iterator[tuple[str, ...]]:
 
 
 def _open(root: Source, shard: Shard, limits: Limits) -> Source:
-    path = root.name if isinstance(root, RemoteSource) else root.path
+    path = root.path if root.remote is None else root.name
     if path is None:
         raise UnsupportedError(
             "parts of it lie in other files, which only a path leads to: open it by its path",
@@ -119,9 +119,9 @@ def _open(root: Source, shard: Shard, limits: Limits) -> Source:
 
 def _beside(root: Source, path: str, parts: tuple[str, ...]) -> Source:
     """Open a file in the folder of another one, or beneath the same prefix of a store."""
-    if isinstance(root, RemoteSource):
-        return RemoteSource(root.remote.beside("/".join(parts)))
-    return open_beneath(path, parts)
+    if root.remote is None:
+        return open_beneath(path, parts)
+    return open_url(root.remote.beside("/".join(parts)))
 
 
 def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:

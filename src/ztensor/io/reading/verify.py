@@ -103,7 +103,7 @@ class VerifyReport(Shown):
                 else []
             ),
         ]
-        return short_repr("VerifyReport", facts, ".problems, .unchecked, .unsupported")
+        return short_repr("io.VerifyReport", facts, ".problems, .unchecked, .unsupported")
 
 
 class _Staging(threading.local):

@@ -3,7 +3,7 @@
 `naming.py` has the names and the sizes of shards, `index.py` what an index says, `finding.py` which
 files a caller means, `folders.py` what is in a folder on disk or behind a URL, `choosing.py` which
 of that is its model, `objects.py` the objects in them, `verifying.py` the check of all bytes,
-`saving.py` how a set is put in place. The package `ztensor.remote` puts a set into a store. The
-index is the one the Hugging Face hub has: `weight_map` tells the file of every object, and
-`metadata` holds what else there is to say.
+`saving.py` how a set is put in place, `in_store.py` the same in a store. The index is the one the
+Hugging Face hub has: `weight_map` tells the file of every object, and `metadata` holds what else
+there is to say.
 """

@@ -23,14 +23,13 @@ from ztensor.io.shards.folders import LocalFolder, RemoteFolder
 from ztensor.io.shards.index import FileSet, read_index, read_remote_index
 from ztensor.io.shards.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, shard_paths
 from ztensor.io.source.directory import RemoteFiles
-from ztensor.io.source.folders import folder_of, has_lists, listed
-from ztensor.io.source.identity import url_id
+from ztensor.io.source.folders import folder_of, listed
 from ztensor.io.source.paths import absolute_path, path_text
 from ztensor.io.source.reference import Remote, is_option_store, path_of_file_url, remote_of
+from ztensor.io.source.schemes import store_of
 from ztensor.io.source.table import absolute, is_remote, source_of
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.remote.upload import is_there
-from ztensor.remote.urls import has_folders, names_folder
+from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,7 +83,7 @@ def _listed(source: Sequence[Any]) -> FileSet:
     names = [without_secrets(url) for url in urls]
     counts = collections.Counter(names)
     files = tuple(
-        f"{name}?id={url_id(url)[:16]}" if counts[name] > 1 and url != name else name
+        f"{name}?id={_id(url)}" if counts[name] > 1 and url != name else name
         for name, url in zip(names, urls, strict=True)  # a query may choose the object
     )
     for file, item in zip(files, source, strict=True):
@@ -99,11 +98,18 @@ def _listed(source: Sequence[Any]) -> FileSet:
     return FileSet(f"{files[0]}{more}", files, remotes=remotes)
 
 
+def _id(url: str) -> str:
+    """Return what tells a URL from others, but for a signature, and nothing of a secret in it."""
+    text = store_of(url).unsigned(url)
+    digest = digest_of(ALGORITHMS["sha256"], [text.encode("utf-8", "surrogateescape")])
+    return digest.rpartition(":")[2][:16]
+
+
 def _remote(remote: Remote, limits: Limits) -> FileSet:
     """Return the set that a URL means: an index, a folder, or the first shard of a GGUF model."""
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
         return find_set(path_of_file_url(remote.url), limits)
-    if names_folder(remote.url):
+    if store_of(remote.url).names_folder(remote.url):
         return _in_remote_folder(remote, limits)
     name = remote.name.rpartition("/")[2]
     match = SHARD.fullmatch(name)
@@ -132,19 +138,20 @@ def set_instead(source: Any) -> Remote | None:
     """
     if not isinstance(source, (str, os.PathLike)):
         return None
-    if not is_remote(path_text(source)) or not has_folders(path_text(source)):
+    if not is_remote(path_text(source)):
         return None
     remote = remote_of(source)
-    if "?" in remote.url or names_folder(remote.url):
+    store = store_of(remote.url)
+    if "?" in remote.url or store.names_folder(remote.url):
         return None
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
         return None
     index, folder = dataclasses.replace(remote, url=index_path(remote.url)), folder_of(remote)
     with contextlib.suppress(SourceError):
-        if is_there(index):
+        if store.is_there(index):
             return index
     with contextlib.suppress(SourceError, UsageError):
-        if has_lists(folder) and any(listed(folder)):
+        if any(listed(folder) or ()):
             return folder
     return None
 

@@ -10,8 +10,7 @@ from ztensor.errors import SourceError, SourceNotFoundError, SourcePermissionErr
 from ztensor.io.formats import is_read_suffix
 from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.io.source.beneath import Beneath, cache_of
-from ztensor.io.source.folders import folder_of, has_lists, listed, there
-from ztensor.remote.hub import Tree
+from ztensor.io.source.folders import folder_of, listed, there
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -132,10 +131,11 @@ class RemoteFolder:
         self.remote = folder_of(remote)
         self.name = self.remote.name
         self._folders: Sequence[str] = ()
-        self.names: Sequence[str] = self._listed().files if has_lists(remote) else self._usual()
+        self.names: Sequence[str] = ()
+        has_lists = self._list()
         if not self.names and not self._folders:
             error = SourceNotFoundError("there is nothing in this folder", file=self.name)
-            if not has_lists(remote):
+            if not has_lists:
                 error = SourceNotFoundError(
                     "this server does not say what a folder has, and none of the usual names of "
                     "models is in it",
@@ -145,16 +145,20 @@ class RemoteFolder:
                 error.hint = "name a file, or the index of a sharded model"
             raise error
 
-    def _listed(self) -> Tree:
+    def _list(self) -> bool:
+        """Take the names that are in it; return whether the place says which."""
         try:
             found = listed(self.remote)
         except SourcePermissionError:
-            usual = self._usual()
-            if not usual:
+            self.names = self._usual()
+            if not self.names:
                 raise
-            return Tree(usual, [])
-        self._folders = found.folders
-        return found
+            return True
+        if found is None:
+            self.names = self._usual()
+        else:
+            self.names, self._folders = found
+        return found is not None
 
     def _usual(self) -> list[str]:
         return sorted(there(self.remote, _looked_for()))

@@ -24,8 +24,8 @@ from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import Beneath, parts_of
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import absolute_path
+from ztensor.io.source.table import open_url
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.remote.source import RemoteSource
 from ztensor.showing import counted
 from ztensor.spec.wire.json import charge as json_charge
 
@@ -67,7 +67,7 @@ class FileSet:
     index: str | None = None
     roots: frozenset[str] | None = None
     remotes: Mapping[str, Remote | RemoteFiles] = dataclasses.field(default_factory=dict)
-    source: RemoteSource | None = None
+    source: Source | None = None
 
     @property
     def is_prefix(self) -> bool:
@@ -175,7 +175,7 @@ def read_remote_index(remote: Remote, limits: Limits = DEFAULT_LIMITS) -> FileSe
         SourceError: it cannot be read.
         UsageError: its URL is signed, and so opens no other file.
     """
-    source = RemoteSource(remote)
+    source = open_url(remote)
     try:
         index = parse_index(_data_of(source, limits), limits)
         weight_map = index["weight_map"]

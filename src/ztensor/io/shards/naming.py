@@ -11,6 +11,7 @@ from ztensor.errors import ArgumentValueError, describe
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.reference import Remote, path_of_file_url
+from ztensor.io.source.schemes import store_of
 from ztensor.io.source.table import is_remote
 
 if TYPE_CHECKING:
@@ -92,10 +93,8 @@ def is_set(source: Any) -> bool:
         return False
     path = path_text(source)
     if is_remote(path):
-        from ztensor.remote.urls import names_folder
-
         whole = path.partition("?")[0]
-        if is_index(whole) or FIRST_OF_GGUF.search(whole) or names_folder(path):
+        if is_index(whole) or FIRST_OF_GGUF.search(whole) or store_of(path).names_folder(path):
             return True
         # What a store has under a name that could be either is asked when it is opened.
         if not path.lower().startswith("file://") or isinstance(source, Remote):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.io.formats import written_as
+from ztensor.io.shards.in_store import RemoteShardSet, remove_shards_in_store
 from ztensor.io.shards.index import read_data, state_of
 from ztensor.io.shards.naming import (
     WAITING,
@@ -32,10 +33,8 @@ from ztensor.io.source.rights import narrowest_of
 from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.table import remote_of
 from ztensor.io.source.targets import Nowhere
-from ztensor.io.writing.planning import attributes_given
 from ztensor.io.writing.saving import save_all
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.remote.shards import RemoteShardSet, remove_shards_in_store
 from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
@@ -246,7 +245,6 @@ def save_files(
     metadata: Mapping[str, object] | None = None,
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_file` has it
     *,
-    attributes: Mapping[str, object] | None = None,
     max_shard_size: int | str | None = None,
     durable: Durable = "auto",
     format: str | None = None,
@@ -264,7 +262,6 @@ def save_files(
         target: the file, `model.zt`; without `max_shard_size` also a file object.
         metadata: key-value pairs, the same in every shard.
         compression: as for `ztensor.numpy.save_file`.
-        attributes: another name of `metadata`.
         max_shard_size: counts bytes before compression. None removes nothing of an earlier save.
         durable: as in `SaveOptions`, like the next two.
         format: likewise.
@@ -284,7 +281,7 @@ def save_files(
     save: Callable[..., dict[str, str]] = functools.partial(
         _save_one,
         kind,
-        metadata=attributes_given(metadata, attributes),
+        metadata=metadata,
         compression=compression,
         **options,
     )

@@ -6,9 +6,9 @@ for the way out, with `gathering.py` (how bytes are written), `flushing.py` (wha
 `targets.py` (what may be written over). `appending.py` changes a file in place, in the orders of
 `guards.py` and under the lock of `locking.py`; `rights.py`, `removal.py` and `caching.py` (the page
 cache) stand beside both ways.
-For stores and servers, which `ztensor.remote` reaches: `reference.py` (a URL with what opens its
-store), `pieces.py` (which requests a read takes), `identity.py` (which object a URL names, in which
-version), `ahead.py` (long reads for a file that is read in order), `at_once.py` (many parts by few
-requests) and `folders.py` (what is in a folder).
+For URLs: `reference.py` (one with what opens its store), `schemes.py` (the places they lead to,
+which `ztensor.remote` has), `folders.py` (what is in a folder there), `pieces.py` (which requests
+a read takes), `ahead.py` (long reads for a file that is read in order) and `at_once.py` (many parts
+by few requests).
 `open` and `mmap` live here and nowhere else in the library.
 """

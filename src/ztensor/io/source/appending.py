@@ -17,7 +17,7 @@ from ztensor.io.source.descriptor import Descriptor
 from ztensor.io.source.guards import CommitBehind, CommitOver, Guarded
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
-from ztensor.remote.upload import require_changed_in_place
+from ztensor.io.source.targets import require_changed_in_place
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -1,11 +1,11 @@
-"""What a source of bytes has: the contract with the reader."""
+"""What a source of bytes has, and a sink: the contracts with reader and writer."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import Reason, SourceError
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ztensor.io.source.reference import Remote
+    from ztensor.io.source.rights import Rights
 
+PART_BYTES = 8 << 20  # of one request at most
 # One read where all bytes are looked at once: they stay in the processor's cache until then.
 PIECE_BYTES = 1 << 20
 # A range keeps no more of what it read last.
@@ -98,6 +100,28 @@ class Source(abc.ABC):
             SourceError: the file is shorter than it was, or was written to in place.
         """
 
+    def require_current(self) -> None:
+        """Ask as `require_unchanged` does, also where asking costs a request."""
+        self.require_unchanged()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Return the sources that the bytes are from, in order: this one, or those it joins."""
+        return (self,)
+
+    def place(self, offset: int) -> tuple[Source, int]:
+        """Return which of the sources a byte is from, and its offset there."""
+        return self, offset
+
+    def rights(self) -> Rights | None:
+        """Return whose the file is, and who may do what with it; None if it is not on a disk.
+
+        Raises:
+            ClosedError: it is closed.
+            SourceError: the system says nothing.
+        """
+        return None
+
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the file from one that takes its place; None where only bytes do."""
         return None
@@ -119,6 +143,51 @@ class Source(abc.ABC):
 
     def close(self) -> None:  # noqa: B027  # most sources are the caller's
         """Give back handles; views handed out stay valid. May be called again."""
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """A place that takes bytes in order.
+
+    Attributes:
+        name: path or a description, for messages.
+    """
+
+    name: str
+
+    @property
+    def position(self) -> int:
+        """Return how many bytes were written so far."""
+        ...
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append `data` (flat bytes); it may change once this returns.
+
+        Raises:
+            SourceError: the bytes could not be stored.
+        """
+        ...
+
+    def barrier(self) -> int:
+        """End the blobs, and return the offset at which manifest and footer will lie.
+
+        Raises:
+            SourceError: the blobs could not be stored.
+        """
+        ...
+
+    def commit(self) -> None:
+        """Make what was written the file's content, as a whole.
+
+        Raises:
+            SourceError: it could not be; what was there before still is, unless the message says
+                that only the flush failed.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Forget what was written; may be called again, and after `commit`, without effect."""
+        ...
 
 
 class Opening(os.PathLike[str]):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.io.source.base import Source
-from ztensor.io.source.local import FileSource
 from ztensor.locks import Lock
 from ztensor.threads import run_jobs
 
@@ -43,16 +42,21 @@ class JoinedSource(Source):
 
     def __init__(self, parts: Sequence[tuple[int, Source]]) -> None:
         self.starts = [start for start, _ in parts]
-        self.sources: tuple[Source, ...] = tuple(source for _, source in parts)
-        self.name = self.sources[0].name
-        self.path = self.sources[0].path
-        self.size = self.starts[-1] + self.sources[-1].size
-        self.prefers_long_reads = any(source.prefers_long_reads for source in self.sources)
+        self._sources = tuple(source for _, source in parts)
+        self.name = self._sources[0].name
+        self.path = self._sources[0].path
+        self.size = self.starts[-1] + self._sources[-1].size
+        self.prefers_long_reads = any(source.prefers_long_reads for source in self._sources)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Return the sources, in order."""
+        return self._sources
 
     def place(self, offset: int) -> tuple[Source, int]:
         """Return the source an offset is in, and where in it."""
         number = bisect.bisect_right(self.starts, offset) - 1
-        return self.sources[number], offset - self.starts[number]
+        return self._sources[number], offset - self.starts[number]
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from one source, or from several.
@@ -63,7 +67,7 @@ class JoinedSource(Source):
         number = bisect.bisect_right(self.starts, offset) - 1
         done, wanted = 0, destination.nbytes
         while done < wanted:
-            source, within = self.sources[number], offset + done - self.starts[number]
+            source, within = self._sources[number], offset + done - self.starts[number]
             number += 1
             count = wanted - done
             held = count
@@ -97,17 +101,17 @@ class JoinedSource(Source):
         Raises:
             SourceError: one is shorter than it was, or was written to in place.
         """
-        for source in self.sources:
+        for source in self._sources:
             source.require_unchanged()
 
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the files from others; None where only bytes do."""
-        found = [source.identity() for source in self.sources]
+        found = [source.identity() for source in self._sources]
         return None if None in found else tuple(itertools.chain.from_iterable(filter(None, found)))
 
     def close(self) -> None:
         """Close all of them. May be called again."""
-        for source in self.sources:
+        for source in self._sources:
             source.close()
 
 
@@ -302,10 +306,3 @@ class OpenFiles:
             source = self._open.pop(file, None)
         if source is not None:
             source.close()
-
-
-def files_of(source: Source) -> tuple[FileSource | LazyFile, ...]:
-    """Return the files on disk a source's bytes come from; none of bytes in memory."""
-    sources = source.sources if isinstance(source, JoinedSource) else (source,)
-    on_disk = (one for one in sources if isinstance(one, (FileSource, LazyFile)))
-    return tuple(one for one in on_disk if one.path is not None)

@@ -15,7 +15,6 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
 )
-from ztensor.io.source import locking
 from ztensor.io.source.base import Source, read_bytes, shrunk
 from ztensor.io.source.descriptor import Descriptor, OpenFile
 from ztensor.io.source.paths import absolute_path, is_url
@@ -196,6 +195,8 @@ class FileSource(OpenFile, Source):
             if not self._is_committed(status):
                 raise shrunk(self.name, 0, self.size, status.st_size)
             return
+        from ztensor.io.source import locking  # not for a file that nobody writes
+
         # Asked again at the end: who has the lock lets it go when the file is longer.
         if not self.is_touched() or self._ask(locking.is_held) or not self.is_touched():
             return

@@ -22,6 +22,8 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from ztensor.io.source.schemes import store_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
@@ -214,14 +216,9 @@ def remove_object(remote: Remote, is_ours: Callable[[Remote], bool] | None) -> b
     Raises:
         SourceError: it could not be removed, or not be looked into.
     """
-    from ztensor.remote.failures import asked  # most files are on disk
-    from ztensor.remote.urls import place_of
-
-    place = place_of(remote)
     if is_ours is not None and not is_ours(remote):
         return False
-    with contextlib.suppress(FileNotFoundError):
-        asked(lambda library: library.delete(place.store, place.key), "cannot remove", place.name)
+    store_of(remote.url).remove(remote)
     return True
 
 

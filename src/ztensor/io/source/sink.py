@@ -9,23 +9,23 @@ import re
 import secrets
 import stat
 import time
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ztensor.arguments import require_choice
 from ztensor.errors import SourceError, describe
 from ztensor.io.source import locking, removal
-from ztensor.io.source.base import read_bytes
+from ztensor.io.source.base import Sink, read_bytes
 from ztensor.io.source.descriptor import Descriptor, OpenFile
 from ztensor.io.source.flushing import flush_folder
 from ztensor.io.source.gathering import MOST_PIECES, Gatherer
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
 from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
+from ztensor.io.source.schemes import store_of
 from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.table import remote_of
 from ztensor.io.source.targets import no_folder, require_own_link, require_place, shown
 from ztensor.locks import RLock
-from ztensor.remote.upload import RemoteSink
 from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
@@ -45,50 +45,6 @@ _NEW_MODE = 0o666
 _PRIVATE_MODE = 0o600
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _WINDOWS_SECONDS = 1.0
-
-
-class Sink(Protocol):
-    """A place that takes bytes in order.
-
-    Attributes:
-        name: path or a description, for messages.
-    """
-
-    name: str
-
-    @property
-    def position(self) -> int:
-        """Return how many bytes were written so far."""
-        ...
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append `data` (flat bytes); it may change once this returns.
-
-        Raises:
-            SourceError: the bytes could not be stored.
-        """
-        ...
-
-    def barrier(self) -> int:
-        """End the blobs, and return the offset at which manifest and footer will lie.
-
-        Raises:
-            SourceError: the blobs could not be stored.
-        """
-        ...
-
-    def commit(self) -> None:
-        """Make what was written the file's content, as a whole.
-
-        Raises:
-            SourceError: it could not be; what was there before still is, unless the message says
-                that only the flush failed.
-        """
-        ...
-
-    def abort(self) -> None:
-        """Forget what was written; may be called again, and after `commit`, without effect."""
-        ...
 
 
 class FileSink(OpenFile, Gatherer):
@@ -463,15 +419,20 @@ class Place(NamedTuple):
     expected: int | None = None
     made: removal.Made | None = None
 
-    def sink(self, durable: Durable) -> FileSink | RemoteSink:
+    @property
+    def note(self) -> Callable[[Remote], None] | None:
+        """Return what a store's sink calls once the object is whole."""
+        return None if self.made is None else self.made.note_object
+
+    def sink(self, durable: Durable) -> Sink:
         """Return the sink.
 
         Raises:
             SourceError: no file can be made there.
         """
         if self.remote is not None:
-            return RemoteSink(
-                self.remote, is_new=self.is_new, expected=self.expected, made=self.made
+            return store_of(self.remote.url).sink(
+                self.remote, is_new=self.is_new, expected=self.expected, note=self.note
             )
         return FileSink(
             self.path,
@@ -493,6 +454,6 @@ def sink_of(target: Any, *, durable: Durable) -> Sink:
         target = Place(path_text(target), remote=remote_of(target))
     if isinstance(target, Place):
         return target.sink(durable)
-    if isinstance(target, (FileSink, StreamSink, RemoteSink)):
+    if isinstance(target, Sink):
         return target
     return StreamSink(target)

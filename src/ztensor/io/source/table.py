@@ -1,37 +1,19 @@
-"""Which source gives the bytes of what a caller passed: a path, a URL, memory, or a file object.
-
-A new kind of place is a file in this room and a line of `SCHEMES`.
-"""
+"""Which source gives the bytes of what a caller passed: a path, a URL, memory, or a file object."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
+from ztensor.errors import ArgumentTypeError, UsageError, describe
 from ztensor.io.source.base import Opening
-from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.local import FileObjectSource, FileSource
 from ztensor.io.source.paths import absolute_path, is_url, path_text
 from ztensor.io.source.reference import Remote, is_option_store, path_of_file_url
-from ztensor.registry import Registry
+from ztensor.io.source.schemes import SCHEMES, scheme_of, store_of
 
 if TYPE_CHECKING:
     from ztensor.io.source.base import Source
-
-# The scheme of a URL, and what opens one: it takes the whole URL, and `storage=` and `cache=` where
-# the caller gave them, and returns a `Source` whose name is the URL without secrets, and which has
-# no path.
-_STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https", "hf", "memory")
-SCHEMES: Registry[str, Callable[..., Source]] = Registry(
-    {
-        **dict.fromkeys(_STORES, "ztensor.remote.source:open_url"),
-        "file": "ztensor.io.source.table:open_file_url",
-    },
-    group="ztensor.sources",
-    kind=Callable,
-)
 
 
 def source_of(given: Any, *, mapped: bool) -> Source:
@@ -50,17 +32,11 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         return given.open(mapped=mapped)
     if isinstance(given, (str, os.PathLike)):
         path = path_text(given)
-        more: dict[str, Any] = {}
-        if isinstance(given, Remote):
-            both = {"storage": given.storage, "cache": given.cache}
-            more = {name: value for name, value in both.items() if value is not None}
-        if not more and not is_remote(path):
+        remote = given if isinstance(given, Remote) else None
+        has_options = remote is not None and (remote.storage, remote.cache) != (None, None)
+        if not has_options and not is_remote(path):
             return FileSource(path, mapped=mapped)
-        if _scheme(path) not in SCHEMES:
-            raise ArgumentValueError(
-                "URLs of this scheme are not read", file=path, expected=f"one of {known_schemes()}"
-            )
-        return SCHEMES[_scheme(path)](path, **more)
+        return open_url(remote or Remote(path))
     from ztensor.io.source.memory import MemorySource
 
     try:  # before asking for read(), which an mmap has as well
@@ -76,18 +52,20 @@ def source_of(given: Any, *, mapped: bool) -> Source:
     ) from no_buffer
 
 
-def open_file_url(url: str, storage: Any = None, cache: str | None = None) -> Source:
-    """Open a `file://` URL: the file itself, or an object of a store that was passed.
+def open_url(remote: Remote, size: int | None = None) -> Source:
+    """Open what a URL names; of a `file://` URL the file itself, unless a store was passed.
+
+    Args:
+        remote: the URL.
+        size: the object's length where that is known.
 
     Raises:
         SourceError: it cannot be read.
-        ArgumentValueError: it names a file of another machine.
+        ArgumentValueError: the URL is wrong, or no place has its scheme.
     """
-    if is_option_store(storage):
-        return FileSource(path_of_file_url(url))
-    from ztensor.remote.source import open_url  # most files are on disk
-
-    return open_url(url, storage, cache)
+    if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
+        return FileSource(path_of_file_url(remote.url))
+    return store_of(remote.url).open(remote, size)
 
 
 def opened_by(source: Source) -> Any:
@@ -96,8 +74,7 @@ def opened_by(source: Source) -> Any:
     Returns:
         A path, a `Remote`, a URL, or the bytes.
     """
-    source = source.exact()
-    first = source.sources[0] if isinstance(source, JoinedSource) else source
+    first = source.exact().sources[0]
     remote = first.remote
     if remote is not None:
         return remote
@@ -112,19 +89,9 @@ def opened_by(source: Source) -> Any:
     return first.path
 
 
-def known_schemes() -> str:
-    """Return the schemes of URLs that are read, for messages."""
-    return ", ".join(f"{scheme}://" for scheme in SCHEMES)
-
-
-def is_read_by_ranges(url: str) -> bool:
-    """Return whether a URL is that of an object which `RemoteSource` reads."""
-    return SCHEMES.get(_scheme(url)) is SCHEMES["s3"]
-
-
 def is_remote(path: str) -> bool:
     """Return whether a path is a URL that is read, and not a file on disk that is called so."""
-    return is_url(path) and _scheme(path) in SCHEMES and not os.path.lexists(path)
+    return is_url(path) and scheme_of(path) in SCHEMES and not os.path.lexists(path)
 
 
 def absolute(path: str) -> str:
@@ -144,10 +111,6 @@ def require_on_disk(path: str, name_it: str) -> None:
     """
     if is_remote(path):
         raise UsageError(f"{name_it}: the source is a URL, which has no folder", file=path)
-
-
-def _scheme(path: str) -> str:
-    return path.partition("://")[0].lower()
 
 
 def remote_of(given: Any) -> Remote | None:

@@ -12,11 +12,13 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
     SourcePermissionError,
+    UsageError,
     describe,
+    without_secrets,
 )
 from ztensor.io.source.paths import absolute_path, is_url, path_text
+from ztensor.io.source.schemes import store_of
 from ztensor.io.source.table import remote_of
-from ztensor.remote.upload import is_there, place_to_write, taken
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -63,12 +65,38 @@ def require_free(path: Any, *, overwrite: bool, allowed_by: str | None = None) -
     if overwrite:
         return
     remote = remote_of(path)
-    if os.path.lexists(path) if remote is None else is_there(remote):
+    if os.path.lexists(path) if remote is None else store_of(remote.url).is_there(remote):
         error = taken(path_text(path))
         if allowed_by is not None:
             error.in_python = None
             error.hint = f"{allowed_by} replaces it"
         raise error
+
+
+def taken(name: str) -> UsageError:
+    """Return the error for an object that is there and must not be replaced."""
+    error = UsageError("it exists already", file=name)
+    error.in_python = "overwrite=True replaces it"
+    return error
+
+
+def require_changed_in_place(path: str) -> None:
+    """Raise where a file to be changed is named by a URL: no store changes part of an object.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if not is_url(path) or os.path.lexists(path):
+        return
+    error = UsageError(
+        "what is in a store is replaced as a whole, and never changed in its place",
+        file=without_secrets(path),
+    )
+    error.hint = (
+        "write the changed copy as a new object: `ztensor convert`, `merge` and `compress -o` take "
+        "URLs; or download it, change the file, and upload that"
+    )
+    raise error
 
 
 def require_own_link(path: str) -> None:
@@ -127,7 +155,8 @@ class Nowhere:
         path = path_text(path)
         self.name = path
         if remote is not None:
-            self.name = place_to_write(remote).name
+            self.name = remote.name
+            store_of(remote.url).require_writable(remote)
             return
         target = os.path.realpath(absolute_path(path))
         try:

@@ -25,7 +25,7 @@ from ztensor.spec.model.rules import Form, align
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
     from ztensor.io.writing.compressing import Frame
     from ztensor.io.writing.frames import Frames
     from ztensor.spec.digest import Algorithm

@@ -17,7 +17,7 @@ from ztensor.spec.digest import ALGORITHMS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
     from ztensor.spec.model.manifest import Component
     from ztensor.spec.model.rules import Form
 

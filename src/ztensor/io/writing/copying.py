@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
-    from ztensor.io.source.base import Source
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink, Source
     from ztensor.spec.digest import Algorithm, Digest
     from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.threads.pool import Crew

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
     from ztensor.io.writing.stream import ObjectSink
     from ztensor.spec.container import Emitter
     from ztensor.spec.model.manifest import TensorObject

@@ -219,19 +219,6 @@ def element_type(dtype: Any) -> np.dtype[Any]:
         ) from error
 
 
-def attributes_given(
-    metadata: Mapping[str, object] | None, attributes: Mapping[str, object] | None
-) -> Mapping[str, object] | None:
-    """Return a file's attributes, which safetensors calls metadata: callers use one of the words.
-
-    Raises:
-        ArgumentValueError: they use both.
-    """
-    if metadata is not None and attributes is not None:
-        raise ArgumentValueError("metadata and attributes are the same; pass only one")
-    return attributes if metadata is None else metadata
-
-
 def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] | None:
     """Return a caller's attributes as a dict of our own.
 

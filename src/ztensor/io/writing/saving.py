@@ -11,7 +11,6 @@ import numpy as np
 from ztensor.arguments import require_choice, require_function
 from ztensor.errors import ArgumentTypeError, NotRepresentableError, describe
 from ztensor.io.tensor import no_mapping
-from ztensor.io.writing.planning import attributes_given
 from ztensor.io.writing.writer import Writer
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.layout.elements import blocks, spell
@@ -74,13 +73,11 @@ def save_all(
 def saved_bytes(
     tensors: Mapping[str, Any],
     metadata: Mapping[str, object] | None,
-    *,
-    attributes: Mapping[str, object] | None,
     **options: Any,
 ) -> bytes:
-    """Return the file of a whole dict; see `save_all` and `attributes_given`."""
+    """Return the file of a whole dict; see `save_all`."""
     buffer = io.BytesIO()
-    save_all(tensors, buffer, attributes_given(metadata, attributes), **options)
+    save_all(tensors, buffer, metadata, **options)
     return buffer.getvalue()
 
 

@@ -26,7 +26,7 @@ from ztensor.spec.model.manifest import TensorObject
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
     from ztensor.io.writing.compressing import Compression
     from ztensor.io.writing.writer import Writer
     from ztensor.spec.layout.base import Array

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-import ztensor
+from ztensor.aliases import WriterAliases
 from ztensor.errors import UsageError, ZTensorError, describe
 from ztensor.interactive import Hinted
 from ztensor.io.formats import require_ours
@@ -23,14 +23,13 @@ from ztensor.io.writing.blob import BlobOptions, pad, write_component
 from ztensor.io.writing.canonical import require_canonical
 from ztensor.io.writing.output import Output
 from ztensor.io.writing.planning import (
-    attributes_given,
     attributes_of,
     plan_of,
     plan_of_stream,
     stored_value,
 )
 from ztensor.io.writing.stream import ObjectSink, blob_of_stream
-from ztensor.options import EditOptions, ObjectOptions, WriteOptions, require_options
+from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
 from ztensor.spec.container import LATEST, emitter_of
 from ztensor.spec.layout.elements import blocks, is_stored_as_is, require_written_bools
@@ -42,20 +41,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Unpack
 
-    import numpy.typing as npt
-
-    from ztensor.io.edit.editor import Editor
     from ztensor.io.reading.objects import Objects
-    from ztensor.io.source.sink import Sink
+    from ztensor.io.source.base import Sink
     from ztensor.spec.layout.base import Array
-    from ztensor.typing import ElementType, Path, Target, TensorLike, TorchTensor
+    from ztensor.typing import ElementType, Target, TensorLike
 
 
 # Of shorter arrays the bytes take less time to write than the steps of any other object.
 _SMALL_BYTES = 32 << 10
 
 
-class Writer(Output, Hinted):
+class Writer(Output, Hinted, WriterAliases):
     """Writes a zTensor file.
 
     The file appears when it is finished; until then, and after an exception or `abort`, what was
@@ -68,7 +64,6 @@ class Writer(Output, Hinted):
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
             Components that zstd makes no smaller are stored raw.
         attributes: the file's own key-value pairs.
-        metadata: another name of `attributes`, which `save_file` has; only one of them.
         durable: see `ztensor.typing.SaveOptions`.
         threads: how many compress and hash beside the writing; see `ztensor.typing.LoadOptions`.
         format: `"zt"` writes a zTensor file also where the path has another format's suffix.
@@ -86,14 +81,13 @@ class Writer(Output, Hinted):
         *,
         compression: bool | int | str = False,
         attributes: Mapping[str, object] | None = None,
-        metadata: Mapping[str, object] | None = None,
         durable: Durable = "auto",
         threads: int | None = None,
         format: Literal["zt"] | None = None,
         **options: Unpack[WriteOptions],
     ) -> None:
         require_options("Writer", options, WriteOptions)
-        given = attributes_of(attributes_given(metadata, attributes))
+        given = attributes_of(attributes)
         if is_path(path):
             require_ours(path_text(path), format)
         self._prepare(compression, threads, **options)
@@ -122,16 +116,6 @@ class Writer(Output, Hinted):
             alignment=alignment,
             canonical=canonical,
         )
-
-    @classmethod
-    def append(cls, path: Path, **options: Unpack[EditOptions]) -> Editor:
-        """Return a writer that adds objects to a finished file; see `ztensor.io.edit.Editor`.
-
-        Raises:
-            FormatError: the file is damaged; the message says how to repair it.
-            SourceError: it cannot be opened for writing, or another process is writing it.
-        """
-        return ztensor.Editor(path, **options)  # by the table of public names: it lies above
 
     # --- Objects ----------------------------------------------------------------------------
 
@@ -258,28 +242,6 @@ class Writer(Output, Hinted):
             options,
             self._crew,
         )
-
-    def write_numpy(self, name: str, data: npt.ArrayLike, **options: Unpack[ObjectOptions]) -> None:
-        """Write a dense object from an array; see `write`."""
-        require_options("write_numpy", options, ObjectOptions)
-        self.write(name, data, **options)
-
-    def write_torch(self, name: str, data: TorchTensor, **options: Unpack[ObjectOptions]) -> None:
-        """Write a torch tensor, dense or sparse, from any device; see `write`."""
-        require_options("write_torch", options, ObjectOptions)
-        self.write(name, data, **options)
-
-    def add(
-        self,
-        name: str,
-        data: npt.ArrayLike,
-        compress: bool | int | str | None = None,  # noqa: FBT001  # positional in the 1.2 API
-        checksum: str | bool | None = None,  # noqa: FBT001
-        *,
-        chunk_rows: int | None = None,
-    ) -> None:
-        """Write a dense object from an array; see `write`."""
-        self.write(name, data, compress=compress, checksum=checksum, chunk_rows=chunk_rows)
 
     def copy(
         self,

@@ -415,7 +415,7 @@ class CheckpointManager(Shown, Hinted, History):
         Raises:
             ObjectNotFoundError: there is no such step.
             UsageError: the step is in a store, where nothing is changed in place; or is divided.
-            ZTensorError: what `ztensor.set_attributes` raises.
+            ZTensorError: what `ztensor.edit.set_attributes` raises.
         """
         self._settle()
         entry = self._entry(step_number(step))

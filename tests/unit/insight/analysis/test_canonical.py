@@ -32,7 +32,7 @@ TENSORS: dict[str, Any] = {
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["path"])
 def test_the_corpus_says_which_are(entry: dict[str, Any]) -> None:
-    problems = ztensor.canonical_problems(CORPUS / entry["path"])
+    problems = ztensor.insight.canonical_problems(CORPUS / entry["path"])
     is_canonical = entry.get("canonical") or entry["path"] in BY_CHANCE
     assert (not problems) == bool(is_canonical), problems
 
@@ -57,7 +57,7 @@ def test_they_are_written_as_they_are(path: str, by: str, tmp_path: Path) -> Non
 
 def test_the_same_tensors_are_the_same_bytes(tmp_path: Path) -> None:
     data = save(TENSORS, {"step": 1}, version="2.1", canonical=True)
-    assert ztensor.canonical_problems(data) == []
+    assert ztensor.insight.canonical_problems(data) == []
     assert data == save(dict(reversed(TENSORS.items())), {"step": 1}, version="2", canonical=True)
     others: list[dict[str, Any]] = [
         {}, {"version": "2.1", "alignment": 4096, "compression": True}, {"compression": True},
@@ -77,13 +77,13 @@ def test_the_same_tensors_are_the_same_bytes(tmp_path: Path) -> None:
 
 def test_what_a_canonical_file_is_not() -> None:
     good = bytearray(save({"a": np.arange(3), "b": np.arange(9000)}, version="2", canonical=True))
-    assert not ztensor.canonical_problems(bytes(good))
+    assert not ztensor.insight.canonical_problems(bytes(good))
     dirty = bytearray(good)
     dirty[65536 + 30] = 1
-    assert ztensor.canonical_problems(bytes(dirty)) != []
+    assert ztensor.insight.canonical_problems(bytes(dirty)) != []
     reserved = bytearray(good)
     reserved[-10] = 1
-    assert "footer" in ztensor.canonical_problems(bytes(reserved))[0]
+    assert "footer" in ztensor.insight.canonical_problems(bytes(reserved))[0]
     others: list[tuple[str, dict[str, Any]]] = [
         ("begins", {"alignment": 4096}),
         ("raw", {"compression": True}),
@@ -94,8 +94,8 @@ def test_what_a_canonical_file_is_not() -> None:
     for word, options in others:
         array = np.zeros(9000)
         data = save({"a": array, "b": array}, version="2", **options)
-        assert any(word in problem for problem in ztensor.canonical_problems(data)), word
-    assert ztensor.canonical_problems(save({})) == ["it is no file of 2.x"]
+        assert any(word in problem for problem in ztensor.insight.canonical_problems(data)), word
+    assert ztensor.insight.canonical_problems(save({})) == ["it is no file of 2.x"]
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_the_order_of_names_is_kept() -> None:
         with pytest.raises(NotRepresentableError, match="NFC"):
             writer.write("e\u0301", np.arange(3))
         writer.share("z", "b")
-    assert ztensor.canonical_problems(target.getvalue()) == []
+    assert ztensor.insight.canonical_problems(target.getvalue()) == []

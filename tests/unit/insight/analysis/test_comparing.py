@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor import DiffReport, TensorDiff, ValueDiff, diff
+from ztensor import diff
+from ztensor.insight import DiffReport, TensorDiff, ValueDiff
 from ztensor.insight.analysis.comparing import MISSING
 from ztensor.numpy import save, save_file
 from ztensor.spec.encoding.zstd.codec import Zstd
@@ -303,7 +304,7 @@ def test_names_are_mapped() -> None:
 )
 def test_wrong_arguments(options: dict[str, Any]) -> None:
     data = save({"a": np.ones(1), "b": np.ones(1)})
-    with pytest.raises(ztensor.ArgumentValueError):
+    with pytest.raises(ztensor.errors.ArgumentValueError):
         diff(data, data, **options)
 
 

@@ -70,7 +70,7 @@ def test_conditions_of_two(two: Insight, text: str, expected: set[str]) -> None:
      "info", "relative>1", "moved"],
 )  # fmt: skip
 def test_what_is_unknown_is_refused_before_anything_is_told(one: Insight, text: str) -> None:
-    with pytest.raises(ztensor.ArgumentValueError):
+    with pytest.raises(ztensor.errors.ArgumentValueError):
         met_conditions(text, one)
 
 

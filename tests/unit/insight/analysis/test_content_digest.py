@@ -35,7 +35,7 @@ def test_that_of_the_corpus(entry: dict[str, Any]) -> None:
     assert entry["content_digest"].keys() == {"xxh3", "sha256"}
     with ztensor.open(CORPUS / entry["path"]) as reader:
         for algorithm, text in entry["content_digest"].items():
-            assert ztensor.content_digest(reader, algorithm) == text
+            assert ztensor.insight.content_digest(reader, algorithm) == text
 
 
 def test_the_corpus_has_many() -> None:
@@ -47,7 +47,7 @@ def test_the_corpus_has_many() -> None:
 def test_a_part_without_digest_is_named(entry: dict[str, Any]) -> None:
     path = CORPUS / entry["path"]
     with pytest.raises(NotRepresentableError) as caught:
-        ztensor.content_digest(path)
+        ztensor.insight.content_digest(path)
     error = caught.value
     assert error.file == str(path)
     component = entry["objects"][error.object_name]["components"][error.component]
@@ -58,7 +58,7 @@ def test_a_part_without_digest_is_named(entry: dict[str, Any]) -> None:
 def test_other_versions_have_none(checksum: str | None) -> None:
     file = save({"w": np.ones(3)}, checksum=checksum)
     with pytest.raises(NotRepresentableError) as caught:
-        ztensor.content_digest(file)
+        ztensor.insight.content_digest(file)
     assert (caught.value.object_name, caught.value.component) == ("w", "data")
     assert "--to-version 2.1" in str(caught.value)
 
@@ -66,7 +66,7 @@ def test_other_versions_have_none(checksum: str | None) -> None:
 @pytest.mark.parametrize("algorithm", ["crc32c", "", "XXH3"])
 def test_other_algorithms(algorithm: str) -> None:
     with pytest.raises(ArgumentValueError):
-        ztensor.content_digest(File2().seal({"objects": {}}), algorithm)
+        ztensor.insight.content_digest(File2().seal({"objects": {}}), algorithm)
 
 
 def test_places_shards_and_compression_have_no_part_in_it() -> None:
@@ -75,11 +75,13 @@ def test_places_shards_and_compression_have_no_part_in_it() -> None:
     for alignment, digest in ((4096, "xxh3"), (65536, "xxh3"), (4096, "sha256")):
         file = File2(alignment)
         part = file.part(np.arange(6.0), digest=digest)
-        digests.append(ztensor.content_digest(file.seal({"objects": {"w": dense(part, [6])}})))
+        digests.append(
+            ztensor.insight.content_digest(file.seal({"objects": {"w": dense(part, [6])}}))
+        )
     assert digests[0] == digests[1] != digests[2]
     file = File2()
     noted = dense(file.part(np.arange(6.0)), [6], attributes={})
-    assert ztensor.content_digest(file.seal({"objects": {"w": noted}})) not in digests
+    assert ztensor.insight.content_digest(file.seal({"objects": {"w": noted}})) not in digests
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,6 @@ def test_words_of_1_x_mean_nothing_in_2_x(layout: str) -> None:
     other = File2()
     content["parts"] = {"data": other.part(np.arange(6.0))}
     content["layout"] = f"2.x {layout}"
-    assert ztensor.content_digest(data) != ztensor.content_digest(
+    assert ztensor.insight.content_digest(data) != ztensor.insight.content_digest(
         other.seal({"objects": {"w": content}})
     )

@@ -34,7 +34,7 @@ def test_the_definition() -> None:
     tensor = hashlib.sha256(cbor.encode([[3], "dense", {"data": part}, {}]))
     whole = cbor.encode(["ztensor content 1", {"x": tensor.digest()}])
     file = save({"x": np.array([1, 2, 3], np.int16)}, {"note": "ignored"})
-    assert ztensor.tensor_hashes(file) == {"x": tensor.hexdigest()}
+    assert ztensor.insight.tensor_hashes(file) == {"x": tensor.hexdigest()}
     assert ztensor.content_hash(file) == hexdigest(whole)
     with_attributes = ["ztensor content 1", {"x": tensor.digest()}, {"note": "ignored"}]
     assert ztensor.content_hash(file, attributes=True) == hexdigest(cbor.encode(with_attributes))
@@ -116,8 +116,8 @@ def test_element_types_of_one_width_differ() -> None:
 
 
 def test_a_renamed_tensor_keeps_its_id() -> None:
-    (one,) = ztensor.tensor_hashes(save({"a": WEIGHT})).values()
-    (other,) = ztensor.tensor_hashes(save({"b": WEIGHT})).values()
+    (one,) = ztensor.insight.tensor_hashes(save({"a": WEIGHT})).values()
+    (other,) = ztensor.insight.tensor_hashes(save({"b": WEIGHT})).values()
     assert one == other
 
 
@@ -168,10 +168,10 @@ def test_threads_and_progress(threads: int) -> None:
 
 def test_some_names() -> None:
     file = save(TENSORS)
-    assert list(ztensor.tensor_hashes(file, "b")) == ["b"]
-    assert list(ztensor.tensor_hashes(file, ["w", "b"])) == ["w", "b"]
+    assert list(ztensor.insight.tensor_hashes(file, "b")) == ["b"]
+    assert list(ztensor.insight.tensor_hashes(file, ["w", "b"])) == ["w", "b"]
     with pytest.raises(ObjectNotFoundError):
-        ztensor.tensor_hashes(file, ["no"])
+        ztensor.insight.tensor_hashes(file, ["no"])
 
 
 def test_what_has_no_id() -> None:

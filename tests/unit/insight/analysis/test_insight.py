@@ -188,7 +188,7 @@ def test_no_sample_of_small_tensors_of_two_models_or_of_nonsense(model: Path) ->
     assert insight.as_json()["sampled"] is False
     assert "nan" not in insight.not_looked_at
     for wrong in (0, 1, -0.1, 2, float("nan"), True, "0.1"):
-        with pytest.raises(ztensor.ArgumentValueError):
+        with pytest.raises(ztensor.errors.ArgumentValueError):
             ztensor.examine(model, sample=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ztensor.ArgumentValueError, match="two models"):
+    with pytest.raises(ztensor.errors.ArgumentValueError, match="two models"):
         ztensor.examine(model, model, sample=0.5)

@@ -67,7 +67,7 @@ def test_tied_weights_count_once(tmp_path: Path) -> None:
     names = {name: weight + place for place, name in enumerate("abc")}
     save_file(names, tmp_path / "m.zt", max_shard_size=400)
     with ztensor.open(index_path(str(tmp_path / "m.zt"))) as shards:
-        assert isinstance(shards, ztensor.ShardedReader)
+        assert isinstance(shards, ztensor.io.ShardedReader)
         assert len(shards.files) == 3  # at the same place in each file
         assert count(shards) == 300
 

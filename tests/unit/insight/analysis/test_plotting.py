@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor import Picture, plot
+from ztensor import plot
+from ztensor.insight import Picture
 from ztensor.insight.analysis.plotting import ASCII_BLOCKS, ASCII_RAMP, text_axis, text_bars
 from ztensor.numpy import save
 
@@ -149,12 +150,12 @@ def test_a_png_without_pillow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 def test_a_png_of_too_many_objects() -> None:
     pytest.importorskip("PIL", reason="Pillow draws PNG")
-    with pytest.raises(ztensor.ArgumentValueError, match="too many objects"):
+    with pytest.raises(ztensor.errors.ArgumentValueError, match="too many objects"):
         Picture(1000, 100_000, ()).png()
 
 
 def test_another_ending(tmp_path: Path) -> None:
-    with pytest.raises(ztensor.ArgumentValueError, match=r"\.svg or \.png"):
+    with pytest.raises(ztensor.errors.ArgumentValueError, match=r"\.svg or \.png"):
         plot(save({"w": np.ones(1)})).save(tmp_path / "p.pdf")
 
 

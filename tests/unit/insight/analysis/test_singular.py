@@ -44,12 +44,12 @@ def test_the_first_ones_of_a_large_matrix_are_at_least_so_large(tmp_path: Path) 
 
 @pytest.mark.parametrize("value", [np.zeros(5), np.zeros((1, 5)), np.float32(3), np.zeros((0, 4))])
 def test_what_is_no_matrix_is_refused(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(ztensor.ArgumentValueError, match="no dense matrix"):
+    with pytest.raises(ztensor.errors.ArgumentValueError, match="no dense matrix"):
         found(tmp_path, value)
 
 
 def test_values_that_are_not_finite_and_large_matrices_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ztensor.ArgumentValueError, match="not finite"):
+    with pytest.raises(ztensor.errors.ArgumentValueError, match="not finite"):
         found(tmp_path, np.full((4, 4), np.nan))
     with pytest.raises(ztensor.LimitError):
         found(tmp_path, np.zeros((1 << 20) * 2 + 2, np.int8).reshape(-1, 2))

@@ -70,7 +70,7 @@ def test_a_cut_is_what_numpy_cuts(model: Path, name: str, cut: Cut, expected: An
     ],
 )  # fmt: skip
 def test_a_cut_that_does_not_fit_is_refused(model: Path, cut: Cut) -> None:
-    with ztensor.open(model) as reader, pytest.raises(ztensor.ArgumentValueError):
+    with ztensor.open(model) as reader, pytest.raises(ztensor.errors.ArgumentValueError):
         seen(reader, "cube", cut, (32, 64), lambda: None)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor import TensorStats, stats
+from ztensor import stats
+from ztensor.insight import TensorStats
 from ztensor.numpy import save, save_file
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -103,7 +104,7 @@ def test_nans_and_infinities_are_counted_and_left_out(name: str, count: int) -> 
     assert (found.nans, found.infs, found.finite) == (2, 2, count - 4)
     assert (found.min, found.max, found.mean, found.std) == (2, 2, 2, 0)
     assert set(found.quantiles.values()) == {2.0}
-    assert found.histogram == ztensor.Histogram((2.0, 2.0), (count - 4,))
+    assert found.histogram == ztensor.insight.Histogram((2.0, 2.0), (count - 4,))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_names_readers_and_sets(tmp_path: Path) -> None:
     ids=str,
 )
 def test_wrong_arguments(options: dict[str, Any]) -> None:
-    with pytest.raises(ztensor.ArgumentValueError):
+    with pytest.raises(ztensor.errors.ArgumentValueError):
         stats(save({"w": np.ones(3)}), **options)
 
 

@@ -66,7 +66,9 @@ def verified(folder: Path) -> Any:
 
 def record(folder: Path) -> Any:
     del folder
-    return ztensor.Record("<b>module.Class", {"w": W, "<i>note": "x" * 1000, "many": [1] * 1000})
+    return ztensor.training.Record(
+        "<b>module.Class", {"w": W, "<i>note": "x" * 1000, "many": [1] * 1000}
+    )
 
 
 # One of each class that shows itself.
@@ -273,7 +275,7 @@ def test_what_is_closed_or_gone_is_said(folder: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "run")
     assert "ztensor.CheckpointManager" in words(manager)
     with ztensor.open(folder / "set.zt.index.json") as other:
-        assert isinstance(other, ztensor.ShardedReader)
+        assert isinstance(other, ztensor.io.ShardedReader)
         for file in other.files:
             os.rename(file, f"{file}.away")
         try:
@@ -285,13 +287,13 @@ def test_what_is_closed_or_gone_is_said(folder: Path, tmp_path: Path) -> None:
 
 def test_a_sheet_is_made_of_any_value() -> None:
     """Values that a file or a caller may give where another is usual."""
-    stats = ztensor.TensorStats("w", note="<script>")
+    stats = ztensor.insight.TensorStats("w", note="<script>")
     odd = dataclasses.replace(stats, count=10**400, min=float("nan"), max=10**5000)
-    for thing in (stats, odd, ztensor.StatsReport(w=odd), ztensor.Record("", {})):
+    for thing in (stats, odd, ztensor.insight.StatsReport(w=odd), ztensor.training.Record("", {})):
         words(thing)
     for tree in (None, [1], {1: object(), None: W}, "x" * 10**6):
-        words(ztensor.Restored(1, tree, {}))
-    words(ztensor.Checkpoint(1, "p", 1, 1e300))
+        words(ztensor.training.Restored(1, tree, {}))
+    words(ztensor.training.Checkpoint(1, "p", 1, 1e300))
 
 
 # --- What notebooks ask for --------------------------------------------------------------------
@@ -306,7 +308,7 @@ def test_keys_are_completed(folder: Path) -> None:
     assert source._ipython_key_completions_() == ["b", "w"]
     source.close()
     assert source._ipython_key_completions_() == []
-    found = ztensor.Record("C", {"x": 1})
+    found = ztensor.training.Record("C", {"x": 1})
     assert found._ipython_key_completions_() == ["x"]
 
 

@@ -43,7 +43,7 @@ def test_the_page_is_in_one_frame_without_an_origin(tmp_path: Path) -> None:
     ztensor.report(path, tmp_path / "model.html")
     assert frame.frame["srcdoc"] == (tmp_path / "model.html").read_text("utf-8")
     assert "28 tensors" in frame.words
-    assert repr(found).startswith("<ztensor.ModelView: 28 tensors, ")
+    assert repr(found).startswith("<ztensor.insight.ModelView: 28 tensors, ")
 
 
 def test_the_page_is_bounded(tmp_path: Path) -> None:
@@ -56,5 +56,5 @@ def test_the_page_is_bounded(tmp_path: Path) -> None:
 
 
 def test_a_height_is_checked_before_anything_is_read() -> None:
-    with pytest.raises(ztensor.ArgumentValueError, match="200 to 10,000"):
+    with pytest.raises(ztensor.errors.ArgumentValueError, match="200 to 10,000"):
         ztensor.view("missing.zt", height=5)

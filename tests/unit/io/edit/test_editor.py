@@ -71,7 +71,7 @@ def dense_of(file: Path) -> dict[str, Any]:
 
 def test_several_changes_are_one_commit(path: Path) -> None:
     before = path.read_bytes()
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.write("new", FOUR)
         editor.add("newer", FOUR * 2)
         with editor.stream("streamed", (2, 4), "float32") as sink:
@@ -102,7 +102,7 @@ def test_a_commit_names_the_lengths_before_and_behind_it(path: Path) -> None:
     with ztensor.open(path) as reader:
         assert reader.objects.parts()[0].manifest.commit == Commit(prev=0, end=sizes[0])
     for step in range(3):
-        ztensor.set_attributes(path, {"step": step})
+        ztensor.edit.set_attributes(path, {"step": step})
         sizes.append(path.stat().st_size)
         with ztensor.open(path) as reader:
             assert reader.objects.parts()[0].manifest.commit == Commit(
@@ -114,7 +114,7 @@ def test_a_commit_names_the_lengths_before_and_behind_it(path: Path) -> None:
 
 
 def test_no_bit_of_a_committed_manifest_changes_unnoticed(path: Path) -> None:
-    ztensor.rename_tensors(path, {"a": "c"})
+    ztensor.edit.rename_tensors(path, {"a": "c"})
     data = bytearray(path.read_bytes())
     size = int.from_bytes(data[-16:-8], "little")
     for position in range(len(data) - 16 - size, len(data)):
@@ -139,7 +139,7 @@ def test_no_bit_of_a_committed_manifest_changes_unnoticed(path: Path) -> None:
 )
 def test_what_needs_no_blob_writes_a_manifest_only(path: Path, change: Any) -> None:
     before = path.stat().st_size
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         change(editor)
     size = int.from_bytes(path.read_bytes()[-16:-8], "little")
     assert path.stat().st_size == before + size + 16
@@ -147,7 +147,7 @@ def test_what_needs_no_blob_writes_a_manifest_only(path: Path, change: Any) -> N
 
 def test_an_append_costs_its_blobs_and_two_manifests(path: Path) -> None:
     before = path.stat().st_size
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.write("new", LARGE)
     size = int.from_bytes(path.read_bytes()[-16:-8], "little")
     assert path.stat().st_size <= before + 63 + LARGE.nbytes + 2 * (size + 16)
@@ -155,11 +155,11 @@ def test_an_append_costs_its_blobs_and_two_manifests(path: Path) -> None:
 
 def test_nothing_changed_is_nothing_written(path: Path) -> None:
     before, changed_at = path.read_bytes(), path.stat().st_mtime_ns
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.rename({"a": "a"})
         editor.remove([])
         assert editor.finish() == len(before)
-    with ztensor.Writer.append(path):
+    with ztensor.Editor(path):
         pass
     assert path.read_bytes() == before
     assert path.stat().st_mtime_ns == changed_at
@@ -168,7 +168,7 @@ def test_nothing_changed_is_nothing_written(path: Path) -> None:
 def test_an_exception_leaves_the_old_state(path: Path) -> None:
     before = path.read_bytes()
     old = dense_of(path)
-    editor = ztensor.Writer.append(path)
+    editor = ztensor.Editor(path)
     editor.write("new", LARGE)
     editor.remove("a")
     with contextlib.suppress(ZeroDivisionError), editor:
@@ -182,16 +182,16 @@ def test_an_exception_leaves_the_old_state(path: Path) -> None:
 @pytest.mark.slow
 def test_an_editor_nobody_finished_commits_nothing_and_lets_go(path: Path) -> None:
     old = dense_of(path)
-    editor: Any = ztensor.Writer.append(path)
+    editor: Any = ztensor.Editor(path)
     editor.write("new", FOUR)
     del editor
     gc.collect()
     assert dense_of(path) == old
-    ztensor.remove_tensors(path, names="a")  # the lock is free
+    ztensor.edit.remove_tensors(path, names="a")  # the lock is free
 
 
 def test_finish_returns_the_length_and_ends_it(path: Path) -> None:
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.write("new", FOUR)
         assert editor.finish() == path.stat().st_size
     for use in (
@@ -209,7 +209,7 @@ def test_finish_returns_the_length_and_ends_it(path: Path) -> None:
 
 
 def test_an_open_stream_is_closed_before_the_end(path: Path) -> None:
-    editor = ztensor.Writer.append(path)
+    editor = ztensor.Editor(path)
     sink = editor.stream("new", (4,), "float32")
     with pytest.raises(UsageError, match="stream is still open"):
         editor.finish()
@@ -220,7 +220,7 @@ def test_an_open_stream_is_closed_before_the_end(path: Path) -> None:
 
 
 def test_new_objects_are_stored_as_the_editor_is_told(path: Path) -> None:
-    with ztensor.Writer.append(path, compression=5, checksum="sha256") as editor:
+    with ztensor.Editor(path, compression=5, checksum="sha256") as editor:
         editor.write("new", LARGE)
         editor.write("plain", LARGE, compress=False, checksum=False)
     with ztensor.open(path) as reader:
@@ -237,14 +237,14 @@ def test_new_objects_are_stored_as_the_editor_is_told(path: Path) -> None:
 
 def test_two_names_are_swapped(path: Path) -> None:
     old = dense_of(path)
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.rename({"a": "b", "b": "a"})
     assert dense_of(path) == {"a": old["b"], "b": old["a"], "z": old["z"]}
 
 
 def test_names_move_up_in_a_row(path: Path) -> None:
     old = dense_of(path)
-    ztensor.rename_tensors(path, {"a": "b", "b": "z", "z": "a"})
+    ztensor.edit.rename_tensors(path, {"a": "b", "b": "z", "z": "a"})
     assert dense_of(path) == {"b": old["a"], "z": old["b"], "a": old["z"]}
 
 
@@ -263,14 +263,14 @@ def test_names_move_up_in_a_row(path: Path) -> None:
 def test_names_that_cannot_be(path: Path, names: Any, error: type[Exception]) -> None:
     before = path.read_bytes()
     with pytest.raises(error) as caught:
-        ztensor.rename_tensors(path, names)
+        ztensor.edit.rename_tensors(path, names)
     if error is UsageError:
         assert caught.value.reason is Reason.DUPLICATE_WRITE  # type: ignore[attr-defined]
     assert path.read_bytes() == before
 
 
 def test_a_refused_change_leaves_the_editor_usable(path: Path) -> None:
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         refusals: list[Callable[[], object]] = [
             lambda: editor.write("a", FOUR),
             lambda: editor.rename({"a": "b"}),
@@ -292,7 +292,7 @@ def test_a_refused_change_leaves_the_editor_usable(path: Path) -> None:
 
 
 def test_a_removed_name_is_free_again(path: Path) -> None:
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.remove("a")
         editor.write("a", FOUR)
         editor.rename({"a": "aa"})
@@ -302,7 +302,7 @@ def test_a_removed_name_is_free_again(path: Path) -> None:
 
 
 def test_what_was_written_in_the_same_commit_can_be_changed(path: Path) -> None:
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.write("new", FOUR)
         editor.replace("new", FOUR[:2])
         editor.set_attributes({"k": "v"}, name="new")
@@ -317,18 +317,18 @@ def test_what_was_written_in_the_same_commit_can_be_changed(path: Path) -> None:
 def test_of_tied_names_one_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     save_file({"embed": FOUR, "head": FOUR}, path)
-    ztensor.replace_tensor(path, "head", FOUR + 1)
+    ztensor.edit.replace_tensor(path, "head", FOUR + 1)
     assert dense_of(path) == {"embed": FOUR.tolist(), "head": (FOUR + 1).tolist()}
 
 
 def test_attributes_are_merged_dropped_and_replaced(path: Path) -> None:
-    ztensor.set_attributes(path, {"new": 1.5, "note": None})
-    ztensor.set_attributes(path, {"kind": "weights"}, name="a")
+    ztensor.edit.set_attributes(path, {"new": 1.5, "note": None})
+    ztensor.edit.set_attributes(path, {"kind": "weights"}, name="a")
     with ztensor.open(path) as reader:
         assert reader.attributes == {"step": 1, "new": 1.5}
         assert reader.metadata("a").attributes == {"unit": "m", "kind": "weights"}
-    ztensor.set_attributes(path, {"only": True}, replace=True)
-    ztensor.set_attributes(path, {}, name="a", replace=True)
+    ztensor.edit.set_attributes(path, {"only": True}, replace=True)
+    ztensor.edit.set_attributes(path, {}, name="a", replace=True)
     with ztensor.open(path) as reader:
         assert reader.attributes == {"only": True}
         assert reader.metadata("a").attributes == {}
@@ -356,11 +356,11 @@ def test_unknown_fields_survive_every_change(version: str, atomic: bool, tmp_pat
     path = tmp_path / "m.zt"
     path.write_bytes(file_from_the_future(version))
     before = root_of(path)
-    with ztensor.Writer.append(path, atomic=atomic) as editor:
+    with ztensor.Editor(path, atomic=atomic) as editor:
         editor.write("new", FOUR)
-    ztensor.rename_tensors(path, {"matrix": "table"}, atomic=atomic)
-    ztensor.remove_tensors(path, names="flags", atomic=atomic)
-    ztensor.set_attributes(path, {"added": "z"}, atomic=atomic)
+    ztensor.edit.rename_tensors(path, {"matrix": "table"}, atomic=atomic)
+    ztensor.edit.remove_tensors(path, names="flags", atomic=atomic)
+    ztensor.edit.set_attributes(path, {"added": "z"}, atomic=atomic)
     ztensor.compact(path)
     after = root_of(path)
     assert after["version"] == version
@@ -385,8 +385,8 @@ def test_the_version_text_stays(version: str, tmp_path: Path) -> None:
     new = draft("1.2.0" if version != "1.1.0" else version)
     new.root["version"] = version
     path.write_bytes(new.to_bytes())
-    ztensor.remove_tensors(path, names="matrix")
-    with ztensor.Writer.append(path) as editor:
+    ztensor.edit.remove_tensors(path, names="matrix")
+    with ztensor.Editor(path) as editor:
         editor.write("new", FOUR)
     assert root_of(path)["version"] == version
 
@@ -394,7 +394,7 @@ def test_the_version_text_stays(version: str, tmp_path: Path) -> None:
 def test_a_file_of_1_1_gets_no_field_of_1_2(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     path.write_bytes(build("1.1.0"))
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.write("packed too", LARGE, compress=True)
         editor.write("eight bits", FOUR.astype(ml_dtypes.float8_e4m3fn))
         editor.write("complex", FOUR.astype(np.complex64))
@@ -414,7 +414,7 @@ def test_what_1_1_cannot_say_is_refused_before_a_byte_is_written(tmp_path: Path)
     path = tmp_path / "m.zt"
     path.write_bytes(build("1.1.0"))
     before = path.read_bytes()
-    editor = ztensor.Writer.append(path)
+    editor = ztensor.Editor(path)
     with pytest.raises(NotRepresentableError, match=r"1\.1\.0"):
         editor.write("x", FOUR.astype(ml_dtypes.float8_e4m3fnuz))
     with pytest.raises(NotRepresentableError, match="text"):
@@ -430,7 +430,7 @@ def test_a_1_1_file_another_library_appended_to_keeps_its_new_fields(tmp_path: P
     new.component("packed")["uncompressed_length"] = 6
     new.root["attributes"] = {"number": 5}
     path.write_bytes(new.to_bytes())
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.write("eight bits", FOUR.astype(ml_dtypes.float8_e4m3fnuz))
     root = root_of(path)
     assert root["version"] == "1.1.0"
@@ -461,7 +461,7 @@ def test_a_container_that_cannot_be_extended_is_rewritten_and_says_so(
         assert reader.version == version
     with (
         caplog.at_level(logging.WARNING, "ztensor"),
-        ztensor.Writer.append(path, atomic=atomic) as editor,
+        ztensor.Editor(path, atomic=atomic) as editor,
     ):
         assert editor.rewritten_from == version
         editor.write("added", FOUR)
@@ -473,14 +473,14 @@ def test_a_container_that_cannot_be_extended_is_rewritten_and_says_so(
             assert reader.read(name).to_dense().tobytes() == value
             assert reader.metadata(name).attributes == attributes[name]
         assert reader.verify().ok
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         assert editor.rewritten_from is None
 
 
 def test_no_change_to_an_old_container_rewrites_it_nonetheless(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     path.write_bytes(build("0.1.0"))
-    with ztensor.Writer.append(path):
+    with ztensor.Editor(path):
         pass
     with ztensor.open(path) as reader:
         assert reader.version == "1.2.0"
@@ -500,7 +500,7 @@ def test_fields_that_mean_something_later_are_not_carried_into_1_2(tmp_path: Pat
     data = b"ZTEN1000" + bytes(56) + blob + manifest + len(manifest).to_bytes(8, "little")
     path.write_bytes(data)
     ztensor.merge([path], tmp_path / "merged.zt")
-    ztensor.set_attributes(path, {"k": "v"})
+    ztensor.edit.set_attributes(path, {"k": "v"})
     assert dense_of(path) == dense_of(tmp_path / "merged.zt") == {"a": FOUR.tolist()}
     assert root_of(path)["generator"] == "g"
 
@@ -511,7 +511,7 @@ def test_fields_that_mean_something_later_are_not_carried_into_1_2(tmp_path: Pat
 def test_in_place_the_file_stays_the_same_file(path: Path, tmp_path: Path) -> None:
     os.link(path, tmp_path / "hard link")
     inode = path.stat().st_ino
-    ztensor.remove_tensors(path, names="a")
+    ztensor.edit.remove_tensors(path, names="a")
     assert path.stat().st_ino == inode
     assert "a" not in dense_of(tmp_path / "hard link")
 
@@ -523,7 +523,7 @@ def test_atomic_puts_a_new_file_in_its_place(path: Path, tmp_path: Path) -> None
     before = path.read_bytes()
     size = len(before)
     with ztensor.open(path) as reader:
-        ztensor.replace_tensor(tmp_path / "link", "a", FOUR, atomic=True)
+        ztensor.edit.replace_tensor(tmp_path / "link", "a", FOUR, atomic=True)
         assert reader["a"].shape == (2, 3)
     assert (tmp_path / "hard link").read_bytes() == before
     assert (tmp_path / "link").is_symlink()
@@ -539,7 +539,7 @@ def test_atomic_puts_a_new_file_in_its_place(path: Path, tmp_path: Path) -> None
 def test_atomic_without_a_copy_in_the_kernel(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "copy_file_range", raising=False)
     old = dense_of(path)
-    with ztensor.Writer.append(path, atomic=True) as editor:
+    with ztensor.Editor(path, atomic=True) as editor:
         editor.write("new", FOUR)
     assert dense_of(path) == {**old, "new": FOUR.tolist()}
 
@@ -548,9 +548,9 @@ def test_atomic_without_a_copy_in_the_kernel(path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "change",
     [
-        lambda path: ztensor.remove_tensors(path, names="a"),
-        lambda path: ztensor.rename_tensors(path, {"a": "x"}, atomic=True),
-        lambda path: ztensor.replace_tensor(path, "a", FOUR),
+        lambda path: ztensor.edit.remove_tensors(path, names="a"),
+        lambda path: ztensor.edit.rename_tensors(path, {"a": "x"}, atomic=True),
+        lambda path: ztensor.edit.replace_tensor(path, "a", FOUR),
     ],
 )
 def test_a_damaged_file_is_refused_with_the_way_to_mend_it(
@@ -581,7 +581,7 @@ def test_a_file_that_is_not_ours_is_refused_with_the_way_to_ours(
     other = head + path.read_bytes()[4:]
     path.write_bytes(other)
     with pytest.raises(error, match=words):
-        ztensor.remove_tensors(path, names="a")
+        ztensor.edit.remove_tensors(path, names="a")
     assert path.read_bytes() == other
 
 
@@ -590,16 +590,16 @@ def test_a_file_of_another_major_version_is_refused(path: Path) -> None:
     new.root["version"] = "2.0.0"
     data = new.to_bytes()
     path.write_bytes(data)
-    with pytest.raises(ztensor.UnsupportedVersionError):
-        ztensor.remove_tensors(path, names="matrix")
+    with pytest.raises(ztensor.errors.UnsupportedVersionError):
+        ztensor.edit.remove_tensors(path, names="matrix")
     assert path.read_bytes() == data
 
 
 def test_what_cannot_be_opened_for_writing(tmp_path: Path) -> None:
     with pytest.raises(SourceNotFoundError):
-        ztensor.Writer.append(tmp_path / "missing.zt")
+        ztensor.Editor(tmp_path / "missing.zt")
     with pytest.raises(SourceError):
-        ztensor.Writer.append(tmp_path)
+        ztensor.Editor(tmp_path)
     assert os.listdir(tmp_path) == []
 
 
@@ -607,7 +607,7 @@ def test_what_cannot_be_opened_for_writing(tmp_path: Path) -> None:
 def test_a_pipe_is_no_file_and_does_not_hang(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SourceNotRegularError):
-        ztensor.Writer.append(tmp_path / "pipe")
+        ztensor.Editor(tmp_path / "pipe")
 
 
 # --- The lock -------------------------------------------------------------------------------
@@ -615,9 +615,9 @@ def test_a_pipe_is_no_file_and_does_not_hang(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("atomic", [False, True])
 def test_a_second_writer_is_turned_away(path: Path, atomic: bool) -> None:
-    with ztensor.Writer.append(path, atomic=atomic) as first:
+    with ztensor.Editor(path, atomic=atomic) as first:
         with pytest.raises(SourceError, match="locked by another process") as caught:
-            ztensor.Writer.append(path)
+            ztensor.Editor(path)
         assert caught.value.reason is Reason.SOURCE_LOCKED
         with pytest.raises(SourceError):
             ztensor.compact(path)
@@ -626,22 +626,22 @@ def test_a_second_writer_is_turned_away(path: Path, atomic: bool) -> None:
 
 
 def test_a_second_writer_waits_for_the_first(path: Path) -> None:
-    first = ztensor.Writer.append(path)
+    first = ztensor.Editor(path)
     first.write("first", FOUR)
     timer = threading.Timer(0.2, first.finish)
     timer.start()
-    with ztensor.Writer.append(path, timeout=20) as second:
+    with ztensor.Editor(path, timeout=20) as second:
         second.write("second", FOUR)
     timer.join()
     assert {"first", "second"} <= set(dense_of(path))
 
 
 def test_who_waited_for_a_file_that_was_replaced_gets_the_new_one(path: Path) -> None:
-    first = ztensor.Writer.append(path, atomic=True)
+    first = ztensor.Editor(path, atomic=True)
     first.write("first", FOUR)
     timer = threading.Timer(0.2, first.finish)
     timer.start()
-    with ztensor.Writer.append(path, timeout=20) as second:
+    with ztensor.Editor(path, timeout=20) as second:
         second.write("second", FOUR)
     timer.join()
     assert {"first", "second"} <= set(dense_of(path))
@@ -658,14 +658,14 @@ def test_without_a_lock_the_caller_answers_for_being_alone(
     monkeypatch.setattr(fcntl, "flock", refuse)
     monkeypatch.setattr(fcntl, "fcntl", refuse)
     with pytest.raises(SourceError, match="lock=False") as caught:
-        ztensor.remove_tensors(path, names="a")
+        ztensor.edit.remove_tensors(path, names="a")
     assert caught.value.errno == 37
-    ztensor.remove_tensors(path, names="a", lock=False)
+    ztensor.edit.remove_tensors(path, names="a", lock=False)
     assert "a" not in dense_of(path)
 
 
 def test_reading_asks_for_no_lock(path: Path) -> None:
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.write("new", LARGE)
         assert set(dense_of(path)) == {"a", "b", "z"}
         with ztensor.open(path) as reader:
@@ -676,7 +676,7 @@ def test_a_copy_of_a_file_being_written_is_the_old_state_or_torn(
     path: Path, tmp_path: Path
 ) -> None:
     old = dense_of(path)
-    with ztensor.Writer.append(path) as editor:
+    with ztensor.Editor(path) as editor:
         editor.write("new", np.zeros(3 << 20))  # beyond a piece, so that it is in the file
         shutil.copyfile(path, tmp_path / "copy.zt")
     assert dense_of(tmp_path / "copy.zt") == old

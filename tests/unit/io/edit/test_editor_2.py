@@ -145,14 +145,14 @@ def test_the_kind_of_digest_is_kept_where_there_is_one(version: str, tmp_path: P
     path = tmp_path / "m.zt"
     for checksum, expected in (("sha256", "sha256"), (True, usual), (None, usual)):
         save_file({"a": FOUR}, path, version=version, checksum=checksum)
-        with ztensor.Writer.append(path) as writer:
+        with ztensor.Editor(path) as writer:
             writer.write("b", FOUR)
             writer.write("c", FOUR, checksum=False)
         with ztensor.open(path) as reader:
             digests = [reader.metadata(name).components["data"].digest for name in ("b", "c")]
         assert str(digests[0]).partition(":")[0] == expected
         assert digests[1] is None
-    with ztensor.Writer.append(path, checksum="sha256") as writer:
+    with ztensor.Editor(path, checksum="sha256") as writer:
         writer.write("d", FOUR)
     assert str(ztensor.open(path).metadata("d").components["data"].digest).startswith("sha256")
 
@@ -368,10 +368,10 @@ def test_a_canonical_file_is_compacted_to_the_same_bytes(tmp_path: Path) -> None
     with ztensor.Editor(path) as editor:
         editor.replace("a", FOUR + 1)
         editor.remove("new")
-    assert ztensor.canonical_problems(path)
+    assert ztensor.insight.canonical_problems(path)
     edit.compact(path, canonical=True)
     assert path.read_bytes() == before
-    with pytest.raises(ztensor.ArgumentValueError):
+    with pytest.raises(ztensor.errors.ArgumentValueError):
         edit.compact(save_1(tmp_path / "1.zt"), canonical=True)
 
 
@@ -382,7 +382,7 @@ def save_1(path: Path) -> Path:
 
 def test_what_lies_in_other_files_becomes_part_of_a_canonical_one(sharded: Path) -> None:
     edit.compact(sharded, canonical=True)
-    assert not ztensor.canonical_problems(sharded)
+    assert not ztensor.insight.canonical_problems(sharded)
     assert not manifest_of(sharded).shards
     with ztensor.open(sharded) as reader:
         assert reader["in b"].tolist() == (FOUR + 1).tolist()

@@ -64,7 +64,7 @@ def test_anything_takes_the_place_of_a_tensor(
     path: Path, kind: str, options: dict[str, Any]
 ) -> None:
     data, expected = REPLACEMENTS[kind]
-    assert ztensor.replace_tensor(path, "matrix", data, **options) == path.stat().st_size
+    assert ztensor.edit.replace_tensor(path, "matrix", data, **options) == path.stat().st_size
     found = values(path)
     if expected is not None:
         assert found["matrix"] == expected
@@ -73,14 +73,14 @@ def test_anything_takes_the_place_of_a_tensor(
 
 
 def test_a_tensor_of_another_layout_is_replaced_by_an_array(path: Path) -> None:
-    ztensor.replace_tensor(path, "rows", np.eye(2))
+    ztensor.edit.replace_tensor(path, "rows", np.eye(2))
     assert values(path)["rows"] == [[1, 0], [0, 1]]
 
 
 def test_only_what_is_there_is_replaced(path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(ObjectNotFoundError, match="missing"):
-        ztensor.replace_tensor(path, "missing", np.zeros(3))
+        ztensor.edit.replace_tensor(path, "missing", np.zeros(3))
     assert path.read_bytes() == before
 
 
@@ -90,16 +90,16 @@ def test_only_what_is_there_is_replaced(path: Path) -> None:
     ids=["text", "list", "set", "iterator"],
 )
 def test_names_are_removed(path: Path, names: Callable[[], Any]) -> None:
-    assert ztensor.remove_tensors(path, names=names()) == path.stat().st_size
+    assert ztensor.edit.remove_tensors(path, names=names()) == path.stat().st_size
     left = values(path)
     assert "matrix" not in left
     assert left == {name: VALUES[name] for name in left}
 
 
 def test_all_names_are_removed(path: Path) -> None:
-    ztensor.remove_tensors(path, names=list(VALUES))
+    ztensor.edit.remove_tensors(path, names=list(VALUES))
     assert values(path) == {}
-    with ztensor.Writer.append(path) as writer:
+    with ztensor.Editor(path) as writer:
         writer.write("first", np.arange(3))
     assert values(path) == {"first": [0, 1, 2]}
 
@@ -108,7 +108,7 @@ def test_all_names_are_removed(path: Path) -> None:
 def test_the_rest_goes_into_another_file(path: Path, tmp_path: Path, durable: Any) -> None:
     before = path.read_bytes()
     output = tmp_path / "rest.zt"
-    size = ztensor.remove_tensors(path, output, ["matrix", "rows"], durable=durable)
+    size = ztensor.edit.remove_tensors(path, output, ["matrix", "rows"], durable=durable)
     assert size == output.stat().st_size
     assert path.read_bytes() == before
     assert values(output) == {
@@ -119,7 +119,7 @@ def test_the_rest_goes_into_another_file(path: Path, tmp_path: Path, durable: An
 
 
 def test_the_rest_may_replace_the_file_itself(path: Path) -> None:
-    ztensor.remove_tensors(path, path, ["matrix"])
+    ztensor.edit.remove_tensors(path, path, ["matrix"])
     assert "matrix" not in values(path)
 
 
@@ -128,7 +128,7 @@ def test_names_that_cannot_be_removed(path: Path, tmp_path: Path, output: str | 
     before = path.read_bytes()
     target = None if output is None else tmp_path / output
     with pytest.raises(ObjectNotFoundError):
-        ztensor.remove_tensors(path, target, ["matrix", "missing"])
+        ztensor.edit.remove_tensors(path, target, ["matrix", "missing"])
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["m.zt"]
 
@@ -136,15 +136,15 @@ def test_names_that_cannot_be_removed(path: Path, tmp_path: Path, output: str | 
 def test_removing_nothing_is_a_copy_or_a_mistake(path: Path, tmp_path: Path) -> None:
     before = path.read_bytes()
     with pytest.raises(ArgumentValueError):
-        ztensor.remove_tensors(path, names=[])
+        ztensor.edit.remove_tensors(path, names=[])
     assert path.read_bytes() == before
-    ztensor.remove_tensors(path, tmp_path / "copy.zt", [])
+    ztensor.edit.remove_tensors(path, tmp_path / "copy.zt", [])
     with ztensor.open(path) as old, ztensor.open(tmp_path / "copy.zt") as new:
         assert set(old.keys()) == set(new.keys())
 
 
 def test_names_are_changed(path: Path) -> None:
-    size = ztensor.rename_tensors(path, {"matrix": "table", "rows": "matrix"})
+    size = ztensor.edit.rename_tensors(path, {"matrix": "table", "rows": "matrix"})
     assert size == path.stat().st_size
     found = values(path)
     assert found["table"] == VALUES["matrix"]
@@ -153,12 +153,12 @@ def test_names_are_changed(path: Path) -> None:
 
 def test_a_name_that_is_taken(path: Path) -> None:
     with pytest.raises(UsageError, match="taken"):
-        ztensor.rename_tensors(path, {"matrix": "rows"})
+        ztensor.edit.rename_tensors(path, {"matrix": "rows"})
 
 
 def test_attributes_of_the_file_and_of_an_object(path: Path) -> None:
-    ztensor.set_attributes(path, {"a": "b"})
-    size = ztensor.set_attributes(path, {"unit": "m"}, name="matrix", durable=False)
+    ztensor.edit.set_attributes(path, {"a": "b"})
+    size = ztensor.edit.set_attributes(path, {"unit": "m"}, name="matrix", durable=False)
     assert size == path.stat().st_size
     with ztensor.open(path) as reader:
         assert reader.attributes == {"made for": "tests", "a": "b"}
@@ -170,5 +170,5 @@ def test_attributes_that_cannot_be(path: Path) -> None:
     before = path.read_bytes()
     for attributes in ({"a": object()}, {1: "a"}, {"a": "\ud800"}):
         with pytest.raises(NotRepresentableError):
-            ztensor.set_attributes(path, attributes)  # type: ignore[arg-type]  # that is the point
+            ztensor.edit.set_attributes(path, attributes)  # type: ignore[arg-type]  # that is the point
     assert path.read_bytes() == before

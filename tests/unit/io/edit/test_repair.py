@@ -26,7 +26,7 @@ def torn(tmp_path: Path) -> Path:
     """Give a file of two states with a torn third one behind them."""
     path = tmp_path / "m.zt"
     save_file({"a": FOUR, "b": FOUR + 1}, path, {"step": "1"})
-    with ztensor.Writer.append(path) as writer:
+    with ztensor.Editor(path) as writer:
         writer.write("c", FOUR + 2)
     with open(path, "ab") as file:
         file.write(TAIL)
@@ -103,7 +103,7 @@ def test_in_place_the_tail_is_kept_beside_it(torn: Path, tmp_path: Path) -> None
     assert (tmp_path / "m.zt.tail-2").read_bytes() == TAIL
     assert (tmp_path / "m.zt.tail-1").read_bytes() == b"of an earlier time"
     assert torn.stat().st_ino == inode
-    with ztensor.Writer.append(torn) as writer:  # refused before
+    with ztensor.Editor(torn) as writer:  # refused before
         writer.write("d", FOUR)
     assert names(torn) == ["a", "b", "c", "d"]
 
@@ -149,7 +149,7 @@ def test_ways_that_exclude_one_another(torn: Path, tmp_path: Path) -> None:
 
 def test_a_file_being_written_is_not_cut(torn: Path) -> None:
     repair(torn, in_place=True, drop_tail=True)
-    with ztensor.Writer.append(torn) as writer:
+    with ztensor.Editor(torn) as writer:
         with pytest.raises(SourceError) as caught:
             repair(torn, in_place=True)
         assert caught.value.reason is Reason.SOURCE_LOCKED
@@ -169,7 +169,7 @@ def test_what_an_aborted_append_left_is_taken_away(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     save_file({"a": FOUR}, path)
     before = path.read_bytes()
-    writer = ztensor.Writer.append(path)
+    writer = ztensor.Editor(path)
     writer.write("new", np.zeros(9 << 20, np.uint8))
     writer.abort()
     assert path.stat().st_size > 8 << 20

@@ -70,8 +70,8 @@ def patched(tmp_path: Path) -> Path:
         writer.write("plain", FOUR, checksum=False)
         writer.write("gone", LARGE)
         writer.write("old", LARGE)
-    ztensor.remove_tensors(path, names="gone")
-    ztensor.replace_tensor(path, "old", FOUR + 1)
+    ztensor.edit.remove_tensors(path, names="gone")
+    ztensor.edit.replace_tensor(path, "old", FOUR + 1)
     return path
 
 
@@ -110,7 +110,7 @@ def test_compacting_keeps_the_version_where_it_is_written(version: str, tmp_path
         assert reader.version == version
     assert values(path) == old
     if version != "0.1.0":
-        ztensor.remove_tensors(path, names="matrix")
+        ztensor.edit.remove_tensors(path, names="matrix")
         assert ztensor.compact(path) > 0
         assert values(path) == {name: old[name] for name in old if name != "matrix"}
 

@@ -53,7 +53,7 @@ def edit_all(path: Path, **options: Any) -> int:
 OPERATIONS: dict[str, Callable[..., object]] = {
     "in place": edit_all,
     "atomic": lambda path, **options: edit_all(path, atomic=True, **options),
-    "names only": lambda path, **options: ztensor.rename_tensors(path, {"a": "z"}, **options),
+    "names only": lambda path, **options: ztensor.edit.rename_tensors(path, {"a": "z"}, **options),
     "compact": ztensor.compact,
     "merge": lambda path, **options: ztensor.merge([path], f"{path}.merged", **options),
     "merge onto itself": lambda path, **options: ztensor.merge([path], path, **options),

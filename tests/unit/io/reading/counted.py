@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from ztensor.io.reading.file import FileObjects
@@ -10,6 +9,7 @@ from ztensor.io.reading.listing import component_extents, read_manifest
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.ahead import AheadSource
 from ztensor.io.source.memory import MemorySource
+from ztensor.io.source.pieces import extents_of
 from ztensor.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
@@ -64,6 +64,6 @@ def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
     """Return a reader of a far source, and the source, of which nothing is noted yet."""
     source = Far(data)
     _, manifest = read_manifest(source, DEFAULT_LIMITS)
-    ahead = AheadSource(source, functools.partial(component_extents, manifest))
+    ahead = AheadSource(source, lambda: extents_of(*component_extents(manifest)))
     source.asked.clear()
     return ObjectReader(FileObjects(ahead, manifest, verify=verify)), source

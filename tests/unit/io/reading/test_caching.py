@@ -163,9 +163,9 @@ def test_names_and_closed_readers_are_refused(tmp_path: Path) -> None:
     for call in (reader.prefetch, reader.evict):
         with pytest.raises(ztensor.ObjectNotFoundError):
             call("nothing")
-        with pytest.raises(ztensor.ArgumentTypeError):
+        with pytest.raises(ztensor.errors.ArgumentTypeError):
             call(5)  # type: ignore[arg-type]  # that is what is refused
     reader.close()
     for call in (reader.prefetch, reader.evict):
-        with pytest.raises(ztensor.ClosedError):
+        with pytest.raises(ztensor.errors.ClosedError):
             call()

@@ -36,7 +36,7 @@ def state_end(data: bytes, **options: Any) -> int | None:
 
 
 def appended(path: Path, tensors: dict[str, Any], **options: Any) -> bytes:
-    with ztensor.Writer.append(path, **options) as writer:
+    with ztensor.Editor(path, **options) as writer:
         for name, array in tensors.items():
             writer.write(name, array)
     return path.read_bytes()
@@ -78,12 +78,12 @@ def test_whatever_the_last_commit_was_it_is_found(history: str, tmp_path: Path) 
     if history == "appended":
         appended(path, {"c": FOUR})
     elif history == "renamed":
-        ztensor.rename_tensors(path, {"a": "c"})
+        ztensor.edit.rename_tensors(path, {"a": "c"})
     elif history == "removed all":
-        ztensor.remove_tensors(path, names=["a", "b"])
+        ztensor.edit.remove_tensors(path, names=["a", "b"])
     elif history == "set twice":
-        ztensor.set_attributes(path, {"x": 1})
-        ztensor.set_attributes(path, {"x": 2})
+        ztensor.edit.set_attributes(path, {"x": 1})
+        ztensor.edit.set_attributes(path, {"x": 2})
     data = path.read_bytes()
     with ztensor.open(data) as reader:
         names, attributes = reader.keys(), reader.attributes
@@ -100,7 +100,7 @@ def test_a_cut_file_falls_back_to_the_commit_before(tmp_path: Path) -> None:
     ends = [path.stat().st_size]
     for step in range(4):
         if step % 2:
-            ztensor.set_attributes(path, {"step": step})
+            ztensor.edit.set_attributes(path, {"step": step})
         else:
             appended(path, {f"new {step}": FOUR + step})
         ends.append(path.stat().st_size)
@@ -182,7 +182,7 @@ def test_a_file_nested_in_itself_again_and_again(tmp_path: Path) -> None:
     data = save({"a": FOUR})
     for depth in range(6):
         path.write_bytes(data)
-        with ztensor.Writer.append(path) as writer:
+        with ztensor.Editor(path) as writer:
             writer.write(f"itself {depth}", np.frombuffer(data, np.uint8))
         whole = path.read_bytes()
         for cut in range(1, len(whole) - len(data), 211):
@@ -194,7 +194,7 @@ def test_the_guard_is_a_copy_and_the_original_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     for old in (save({"a": FOUR}), without_commit(a=FOUR)):
         path.write_bytes(old)
-        editor = ztensor.Writer.append(path)
+        editor = ztensor.Editor(path)
         editor.write("new", np.zeros(9 * MIB, np.uint8))  # more than a piece: written at once
         editor.abort()
         assert path.stat().st_size > len(old)

@@ -18,7 +18,8 @@ from ztensor.cli.main import main
 from ztensor.errors import ArgumentTypeError, SourceNotFoundError
 from ztensor.io.source.local import FileObjectSource, FileSource
 from ztensor.io.source.memory import MemorySource
-from ztensor.io.source.table import SCHEMES, source_of
+from ztensor.io.source.schemes import SCHEMES
+from ztensor.io.source.table import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,15 +29,20 @@ HEADER = b'{"w":{"dtype":"F32","shape":[30,20],"data_offsets":[0,2400]}}'
 MODULE = """
 from ztensor.errors import SourceNotFoundError
 from ztensor.io.source.memory import MemorySource
+from ztensor.io.source.schemes import Store
 
 FILES = {}
 
 
-def open_url(url):
-    name = url.removeprefix("demo://")
-    if name not in FILES:
-        raise SourceNotFoundError("nothing is served under this name", file=url)
-    return MemorySource(FILES[name], name=url)
+class Demo(Store):
+    def open(self, remote, size=None):
+        name = remote.url.removeprefix("demo://")
+        if name not in FILES:
+            raise SourceNotFoundError("nothing is served under this name", file=remote.url)
+        return MemorySource(FILES[name], name=remote.url)
+
+
+DEMO = Demo()
 """
 
 
@@ -46,7 +52,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
     (tmp_path / "a_source_from_outside.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(SCHEMES, "demo", "a_source_from_outside:open_url")
+    monkeypatch.setitem(SCHEMES, "demo", "a_source_from_outside:DEMO")
     served: dict[str, bytes] = importlib.import_module("a_source_from_outside").FILES
     served["x"] = znumpy.save({"w": WEIGHT, "b": WEIGHT[0]}, {"note": "here"})
     served["x.safetensors"] = len(HEADER).to_bytes(8, "little") + HEADER + WEIGHT.tobytes()
@@ -82,7 +88,7 @@ def test_a_scheme_from_outside(files: dict[str, bytes], url: str, tmp_path: Path
 def test_several_are_one_set(files: dict[str, bytes]) -> None:
     files["y"] = znumpy.save({"other": WEIGHT})
     with ztensor.open(["demo://x", "demo://y"]) as reader:
-        assert isinstance(reader, ztensor.ShardedReader)
+        assert isinstance(reader, ztensor.io.ShardedReader)
         assert reader.files == ["demo://x", "demo://y"]
         assert (reader["other"] == reader["w"]).all()
         assert not reader.verify().problems

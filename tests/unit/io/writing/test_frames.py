@@ -62,7 +62,7 @@ def add(writer: ztensor.Writer, array: Any, rows: int | None) -> None:
 
 @by_writer
 def write_numpy(writer: ztensor.Writer, array: Any, rows: int | None) -> None:
-    writer.write_numpy("w", array, chunk_rows=rows)
+    writer.write("w", array, chunk_rows=rows)
 
 
 @by_writer
@@ -139,7 +139,7 @@ def test_a_writers_measure_is_for_all_its_objects(tmp_path: Path) -> None:
     data = path.read_bytes()
     assert lengths(data) == [1500, 1500, 1500, 500]
     assert lengths(data, "v") == [2500, 2500]
-    with ztensor.Writer.append(path, compression=True, chunk_rows=80) as editor:
+    with ztensor.Editor(path, compression=True, chunk_rows=80) as editor:
         editor.write("u", array)
     assert lengths(path.read_bytes(), "u") == [4000, 1000]
 

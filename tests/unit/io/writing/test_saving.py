@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import ztensor
 from tests.extent import examples
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError, SourceError
+from ztensor.errors import ArgumentTypeError, NotRepresentableError, SourceError
 from ztensor.io.writing.saving import save_all
 from ztensor.numpy import load, load_file, save, save_file
 
@@ -189,19 +189,14 @@ def test_a_failed_write_leaves_what_was_there(
     assert os.listdir(tmp_path) == ["m.zt"]
 
 
-def test_attributes_are_called_metadata_too() -> None:
-    """By one of the words at a time."""
+def test_metadata_are_the_attributes_of_the_file() -> None:
     pairs = {"a": 1, "b": "two"}
-    made = [save({}, metadata=pairs), save({}, attributes=pairs), save({}, pairs)]
+    made = [save({}, metadata=pairs), save({}, pairs)]
     assert len({*made}) == 1
     with ztensor.open(made[0]) as reader:
         assert reader.attributes == pairs
     with ztensor.open(save({})) as reader:
         assert reader.attributes == {}
-    both: Any
-    for both in ({"metadata": pairs, "attributes": pairs}, {"metadata": {}, "attributes": {}}):
-        with pytest.raises(ArgumentValueError, match="only one"):
-            save({}, **both)
 
 
 def test_progress_counts_the_bytes_of_all_tensors(tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def appended(path: Path, folder: Path) -> Path:
     """Return a file to which the objects were added, beside another object."""
     target = folder / "new.zt"
     ztensor.numpy.save_file({"first": np.arange(3)}, target)
-    with ztensor.open(path) as reader, ztensor.Writer.append(target) as editor:
+    with ztensor.open(path) as reader, ztensor.Editor(target) as editor:
         for name in reader:
             editor.copy(name, reader)
         editor.remove("first")
@@ -360,10 +360,10 @@ def test_what_is_said_of_an_object_does_not_turn_on_the_others(
         objects = {"a": first, "b": second}
         together = tmp_path / "together.zt"
         together.write_bytes(shared(version, objects, packed=packed))
-        hashes = ztensor.tensor_hashes(together)
+        hashes = ztensor.insight.tensor_hashes(together)
         for name, found in objects.items():
             alone = shared(version, {name: found}, packed=packed)
-            assert ztensor.tensor_hashes(alone) == {name: hashes[name]}
+            assert ztensor.insight.tensor_hashes(alone) == {name: hashes[name]}
             for threads in (1, 3):
                 assert ztensor.diff(alone, together, name, threads=threads).ok
                 assert ztensor.diff(alone, together, name, digests=False, threads=threads).ok

@@ -328,7 +328,7 @@ def test_an_object_may_differ_from_the_writers_options() -> None:
         writer.write("raw", some, compress=False)
         writer.write("bare", some, checksum=False)
         writer.add("added", some, False, "sha256")
-        writer.write_numpy("sha", some, checksum="sha256")
+        writer.write("sha", some, checksum="sha256")
 
     with ztensor.open(written(fill, compression=True)) as reader:
         found = {
@@ -1040,15 +1040,6 @@ def test_a_logical_type_is_that_of_the_main_component_alone(name: str) -> None:
     with ztensor.open(save({"m": tensor})) as reader:
         types = {role: part.type for role, part in reader.metadata("m").components.items()}
     assert types == {"values": name, "indices": None, "indptr": None}
-
-
-@pytest.mark.parametrize("word", ["attributes", "metadata"])
-def test_attributes_of_the_file_have_two_names_and_one_of_them_is_used(word: str) -> None:
-    pairs: dict[str, Any] = {word: {"a": 1}}
-    with ztensor.open(written(lambda writer: writer.write("w", FOUR), **pairs)) as reader:
-        assert reader.attributes == {"a": 1}
-    with pytest.raises(ArgumentValueError, match="only one"):
-        Writer(io.BytesIO(), attributes={}, metadata={})
 
 
 SHAPES = {

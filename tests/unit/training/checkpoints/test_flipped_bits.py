@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ztensor import CheckpointManager, UnsupportedVersionError
+from ztensor import CheckpointManager
+from ztensor.errors import UnsupportedVersionError
 
 KINDS: dict[str, dict[str, Any]] = {
     "1.2": {"version": "1.2.0"},

@@ -114,12 +114,12 @@ def test_an_object_of_a_tree_is_renamed_and_the_tree_stays(
     files: tuple[Path, Path], names: dict[str, str], atomic: bool
 ) -> None:
     path, _ = files
-    ztensor.rename_tensors(path, names, atomic=atomic)
+    ztensor.edit.rename_tensors(path, names, atomic=atomic)
     with ztensor.open(path) as reader:
         assert set(reader) == {names.get(name, name) for name in ("model.w", "model.b")}
         assert reader.verify().ok
     same(ztensor.load_tree(path), ONE)
-    ztensor.rename_tensors(path, {new: old for old, new in names.items()})
+    ztensor.edit.rename_tensors(path, {new: old for old, new in names.items()})
     same(ztensor.load_tree(path), ONE)
 
 
@@ -127,7 +127,7 @@ def test_an_object_of_a_tree_is_renamed_and_the_tree_stays(
 def test_a_large_tree_is_renamed_too(tmp_path: Path) -> None:
     tree = {f"layer.{number}": np.full(1, number) for number in range(4000)}
     ztensor.save_tree(tree, tmp_path / "a.zt")
-    ztensor.rename_tensors(tmp_path / "a.zt", {name: f"net.{name}" for name in tree})
+    ztensor.edit.rename_tensors(tmp_path / "a.zt", {name: f"net.{name}" for name in tree})
     same(ztensor.load_tree(tmp_path / "a.zt"), tree)
 
 
@@ -135,7 +135,7 @@ def test_what_is_called_a_tree_and_is_none_is_left_alone(tmp_path: Path) -> None
     for told in ("oak", 3, {"version": 1}, [1]):
         with ztensor.Writer(tmp_path / "a.zt", attributes={"tree": told}) as writer:
             writer.write("a", np.ones(2))
-        ztensor.rename_tensors(tmp_path / "a.zt", {"a": "b"})
+        ztensor.edit.rename_tensors(tmp_path / "a.zt", {"a": "b"})
         with ztensor.open(tmp_path / "a.zt") as reader:
             assert list(reader) == ["b"]
             assert reader.attributes["tree"] == told
@@ -159,7 +159,7 @@ def test_a_tree_that_cannot_be_read_is_not_changed(
         writer.write("a", np.ones(2))
     before = path.read_bytes()
     with pytest.raises((error, FormatError)) as raised:
-        ztensor.rename_tensors(path, {"a": "b"})
+        ztensor.edit.rename_tensors(path, {"a": "b"})
     assert str(path) in str(raised.value)
     assert path.read_bytes() == before
     with pytest.raises((error, FormatError)):

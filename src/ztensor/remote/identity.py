@@ -62,11 +62,6 @@ def unsigned(url: str) -> str:
     return f"{start}{mark}{query}"
 
 
-def url_id(url: str) -> str:
-    """Return a digest that two URLs share only if they are equal but for a signature."""
-    return text_digest(unsigned(url)).hex()
-
-
 def object_id(url: str, place: Place) -> str:
     """Return a digest that two URLs share only if they name one object of one store.
 

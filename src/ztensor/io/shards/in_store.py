@@ -9,18 +9,20 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import SourceError, SourceNotFoundError, ZTensorError
-from ztensor.ext import Place, read_bytes, remove_object, source_of
 from ztensor.io.shards.naming import INDEX_SUFFIX, shard_paths
 from ztensor.io.shards.owning import remove_index, remove_shard, shards_named
-from ztensor.io.source.removal import Made
+from ztensor.io.source.base import read_bytes
+from ztensor.io.source.removal import Made, remove_object
+from ztensor.io.source.schemes import store_of
+from ztensor.io.source.sink import Place
+from ztensor.io.source.table import source_of
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.remote.upload import RemoteSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor import Remote
-    from ztensor.ext import Durable
+    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.sink import Durable
 
 
 class RemoteShardSet:
@@ -97,7 +99,8 @@ class RemoteShardSet:
         text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2) + "\n"
         data = text.encode("ascii")
         try:
-            sink = RemoteSink(index_beside(self._remote), is_new=self._is_new)
+            index = index_beside(self._remote)
+            sink = store_of(index.url).sink(index, is_new=self._is_new)
             sink.write(data)
             sink.commit()
         except BaseException:

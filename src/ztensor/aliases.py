@@ -1,0 +1,77 @@
+"""Names of ztensor 1.2 that programs still use, each another name of a public one.
+
+Functions are found by `ztensor.__getattr__`, methods are inherited by `Reader` and `Writer`. New
+programs use the names that these stand for. `ztensor.flax` and `ztensor.safe_open` are safetensors'
+names, `ztensor.divided` is an earlier one of `ztensor.distributed`; each is a file of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import ztensor
+from ztensor.options import ObjectOptions, require_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Unpack
+
+    import numpy.typing as npt
+
+    from ztensor.io.edit import Editor
+    from ztensor.options import EditOptions
+    from ztensor.typing import Array, Path, TensorLike, TorchTensor
+
+# By name in `ztensor`, the module that has it.
+FUNCTIONS = {"remove_tensors": "ztensor.edit", "replace_tensor": "ztensor.edit"}
+
+
+class _Reads(Protocol):
+    def read_numpy(self, name: Iterable[str], *, copy: bool = False) -> dict[str, Array]: ...
+
+
+class _Writes(Protocol):
+    def write(self, name: str, data: TensorLike, **options: Unpack[ObjectOptions]) -> None: ...
+
+
+class ReaderAliases:
+    """Names of 1.2 for what `Reader` does."""
+
+    def read_tensors(self: _Reads, names: Iterable[str], *, copy: bool = False) -> dict[str, Array]:
+        """Return several dense objects as a dict of arrays: `read_numpy` of a list of names."""
+        return self.read_numpy([names] if isinstance(names, str) else names, copy=copy)
+
+
+class WriterAliases:
+    """Names of 1.2 for what `Writer` and `Editor` do."""
+
+    @classmethod
+    def append(cls, path: Path, **options: Unpack[EditOptions]) -> Editor:
+        """Return an `Editor` of a finished file."""
+        return ztensor.Editor(path, **options)
+
+    def write_numpy(
+        self: _Writes, name: str, data: npt.ArrayLike, **options: Unpack[ObjectOptions]
+    ) -> None:
+        """Write a dense object from an array: `write`."""
+        require_options("write_numpy", options, ObjectOptions)
+        self.write(name, data, **options)
+
+    def write_torch(
+        self: _Writes, name: str, data: TorchTensor, **options: Unpack[ObjectOptions]
+    ) -> None:
+        """Write a torch tensor: `write`."""
+        require_options("write_torch", options, ObjectOptions)
+        self.write(name, data, **options)
+
+    def add(
+        self: _Writes,
+        name: str,
+        data: npt.ArrayLike,
+        compress: bool | int | str | None = None,  # noqa: FBT001  # positional in 1.2
+        checksum: str | bool | None = None,  # noqa: FBT001
+        *,
+        chunk_rows: int | None = None,
+    ) -> None:
+        """Write a dense object from an array: `write`."""
+        self.write(name, data, compress=compress, checksum=checksum, chunk_rows=chunk_rows)

@@ -1,0 +1,159 @@
+"""The places that URLs lead to: one for each scheme, loaded when the first of its URLs is met.
+
+A new kind of place is a `Store`, and a line of `SCHEMES` or an entry point of its group.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING
+
+from ztensor.errors import ArgumentValueError, UsageError
+from ztensor.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ztensor.io.source.base import Sink, Source
+    from ztensor.io.source.reference import Remote
+
+
+class Store(abc.ABC):
+    """Where the objects of URLs are.
+
+    Only `open` is needed: such a place is read, one object at a time, and has no folders.
+    """
+
+    @abc.abstractmethod
+    def open(self, remote: Remote, size: int | None = None) -> Source:
+        """Open an object for reading.
+
+        Args:
+            remote: its URL, with what the caller passed to open its store.
+            size: its length where that is known.
+
+        Returns:
+            A source whose name is the URL without secrets, and which has no path.
+
+        Raises:
+            SourceError: it cannot be read.
+        """
+
+    def unsigned(self, url: str) -> str:
+        """Return a URL without what differs between two that name one object."""
+        return url
+
+    # --- Folders ----------------------------------------------------------------------------
+
+    def names_folder(self, url: str) -> bool:
+        """Return whether a URL can only name a folder, as one that ends in a slash does."""
+        del url
+        return False
+
+    def is_there(self, remote: Remote) -> bool:
+        """Return whether there is an object; False in a place that is not asked.
+
+        Raises:
+            SourceError: it could not be asked.
+        """
+        del remote
+        return False
+
+    def listed(self, folder: Remote) -> tuple[list[str], list[str]] | None:
+        """Return what lies directly in a folder, whose URL ends in a slash; None without lists.
+
+        Returns:
+            The names of its files and of its folders, without a slash.
+
+        Raises:
+            SourceError: the place cannot be asked.
+            UsageError: more is in the folder than can be looked through.
+        """
+        del folder
+        return None
+
+    # --- Writing ----------------------------------------------------------------------------
+
+    def require_writable(self, remote: Remote) -> None:
+        """Raise where no object can be written.
+
+        Raises:
+            UsageError: so it is.
+        """
+        raise read_only(remote)
+
+    def sink(
+        self,
+        remote: Remote,
+        *,
+        expected: int | None = None,
+        is_new: bool = False,
+        note: Callable[[Remote], None] | None = None,
+    ) -> Sink:
+        """Return what writes an object, which appears or replaces an old one only as a whole.
+
+        Args:
+            remote: its URL.
+            expected: about how long it will be, where that is known.
+            is_new: nothing is replaced.
+            note: called with the URL once the object is whole.
+
+        Raises:
+            SourceError: the place cannot be reached, or there is an object and `is_new` is set.
+            UsageError: nothing is written to this place.
+        """
+        raise read_only(remote)
+
+    def remove(self, remote: Remote) -> None:
+        """Remove an object, if it is there; only `removal.py` asks for that.
+
+        Raises:
+            SourceError: it could not be removed.
+        """
+        raise read_only(remote)
+
+
+_STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https", "hf", "memory")
+SCHEMES: Registry[str, Store] = Registry(
+    {
+        **dict.fromkeys(_STORES, "ztensor.remote.places:PLACES"),
+        "file": "ztensor.remote.places:PLACES",  # of a store that is passed; else it is a path
+    },
+    group="ztensor.sources",
+    kind=Store,
+)
+
+
+def store_of(url: str) -> Store:
+    """Return the place that a URL leads to.
+
+    Raises:
+        ArgumentValueError: no place has its scheme.
+    """
+    scheme = scheme_of(url)
+    if scheme not in SCHEMES:
+        raise ArgumentValueError(
+            "URLs of this scheme are not read",
+            file=url,
+            expected=f"one of {known_schemes()}",
+        )
+    return SCHEMES[scheme]
+
+
+def known_schemes() -> str:
+    """Return the schemes of URLs that are read, for messages."""
+    return ", ".join(f"{scheme}://" for scheme in SCHEMES)
+
+
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL, in small letters."""
+    return url.partition("://")[0].lower()
+
+
+def read_only(remote: Remote) -> UsageError:
+    """Return the error for a place that is only read."""
+    return UsageError(
+        f"{scheme_of(remote.url)}:// is read, and not written to; write to a file, or to a store "
+        "such as s3://bucket/name",
+        file=remote.name,
+    )
