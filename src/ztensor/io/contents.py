@@ -26,7 +26,6 @@ from ztensor.errors import (
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import component_extents, read_manifest
 from ztensor.io.source.base import read_bytes
-from ztensor.io.source.beneath import names_in
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.reference import Remote
@@ -127,7 +126,7 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
         from ztensor.io.formats import opened_in  # a file of ours needs none of it
 
         folder = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
-        if opened_in(folder, names_in(folder)) is None:
+        if opened_in(folder) is None:
             raise
         from ztensor.io.source.directory import FolderSource
 

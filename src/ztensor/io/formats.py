@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ztensor.errors import ArgumentValueError, NotZTensorError, ZTensorError, describe
 from ztensor.guard import foreign_bytes
 from ztensor.io.source.base import read_bytes
+from ztensor.io.source.beneath import names_in
 from ztensor.limits import Budget
 from ztensor.locks import cached_property
 from ztensor.registry import Registry
@@ -179,7 +180,7 @@ FORMATS: Registry[str, Format] = Registry(
         "keras": "ztensor.formats.table:KERAS",
         "npz": "ztensor.formats.table:NPZ",
         "npy": "ztensor.formats.table:NPY",
-        "dcp": "ztensor.distributed.dcp.folders:DCP",
+        "dcp": "ztensor.formats.dcp.folders:DCP",
         "pt": "ztensor.formats.table:PT",
         "gguf": "ztensor.formats.table:GGUF",
         "hdf5": "ztensor.formats.table:HDF5",
@@ -198,14 +199,18 @@ _LOOKALIKES: Registry[str, Callable[[bytes], Any]] = Registry(
 
 
 def written_formats() -> dict[str, tuple[str, ...]]:
-    """Return the formats that are written, ours first, with their suffixes."""
-    others = {name: format.suffixes for name, format in FORMATS.usable() if format.is_written}
+    """Return the formats that are written, ours first, with their suffixes; no plugin is sought."""
+    others = {
+        name: format.suffixes for name, format in FORMATS.usable(plugins=False) if format.is_written
+    }
     return {"zt": (".zt",), **others}
 
 
 def read_suffixes() -> list[str]:
-    """Return what files are called that are read, ours first."""
-    suffixes = [s for _, each in FORMATS.usable() for s in (*each.suffixes, *each.also)]
+    """Return what files are called that are read, ours first; no plugin is sought."""
+    suffixes = [
+        s for _, each in FORMATS.usable(plugins=False) for s in (*each.suffixes, *each.also)
+    ]
     return [".zt", *suffixes]
 
 
@@ -305,13 +310,17 @@ def require_ours(path: str, format: str | None = None) -> None:
 # --- What bytes say -------------------------------------------------------------------------
 
 
-def opened_in(folder: str | Remote, names: list[str]) -> str | Remote | RemoteFiles | None:
+def opened_in(
+    folder: str | Remote, names: list[str] | None = None
+) -> str | Remote | RemoteFiles | None:
     """Return what opens a folder as one file; None where it is no such folder.
 
     Args:
         folder: a path or a URL.
-        names: what is in it.
+        names: what is in it; a folder on disk is listed where they are not given.
     """
+    if names is None:
+        names = names_in(os.fspath(folder))
     for _, format in FORMATS.usable(plugins=False):
         if format.in_folder is not None and (found := format.in_folder(folder, names)) is not None:
             return found

@@ -57,14 +57,8 @@ OPENERS: Registry[str, Callable[..., Objects | None]] = Registry(
     group="ztensor.openers",
     kind=Callable,
 )
-
 # For a file of no known format, for no file, and for a folder with no model or with several.
-_NOTHING_OF_OURS = (
-    NotZTensorError,
-    SourceNotFoundError,
-    SourceNotRegularError,
-    ArgumentValueError,
-)
+_NOTHING = NotZTensorError, SourceNotFoundError, SourceNotRegularError, ArgumentValueError
 
 
 class Reader(ObjectReader):
@@ -349,7 +343,7 @@ def _whatever(
     path = with_storage(path, storage, cache)
     try:
         return _file_or_set(path, **how)
-    except _NOTHING_OF_OURS as error:
+    except _NOTHING as error:
         is_missing = isinstance(error, SourceNotFoundError)
         for name, opener in OPENERS.usable():
             if name not in OPENERS.lines:
@@ -413,7 +407,9 @@ def _by_opener(
     given: Any, *, is_missing: bool = False, **how: Unpack[FileOptions]
 ) -> Objects | None:
     """Return what the first opener of ours gives that knows a place; None where none does."""
-    for _, opener in OPENERS.usable(plugins=False):
+    for name, opener in OPENERS.usable(plugins=False):
+        if name not in OPENERS.lines:
+            continue
         found = opener(given, is_missing=is_missing, **how)
         if found is not None:
             return found

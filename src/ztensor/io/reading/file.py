@@ -66,22 +66,17 @@ class FileObjects(OpenedFile):
         super().close()
 
     def check(
-        self,
-        names: Iterable[str] | None = None,
-        *,
-        deep: bool = False,
-        threads: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        self, names: Iterable[str] | None = None, *, deep: bool = False, **how: Any
     ) -> VerifyReport:
         """Check every stored byte; see `Objects`."""
         from ztensor.io.reading.verify import verify_file
 
         self.require_open()
-        report = verify_file(self, names, threads=threads, progress=progress)
+        report = verify_file(self, names, **how)
         if deep and self.manifest.shards:
             from ztensor.io.reading.shards import with_shards
 
-            report = with_shards(report, self, progress)
+            report = with_shards(report, self, how.get("progress"))
         return report
 
     def token(self, name: str) -> tuple[object, ...]:

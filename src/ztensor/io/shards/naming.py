@@ -8,7 +8,6 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.io.source.beneath import names_in
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.reference import Remote, path_of_file_url
 from ztensor.io.source.schemes import store_of
@@ -109,7 +108,7 @@ def is_set(source: Any) -> bool:
         return os.path.exists(path + INDEX_SUFFIX)
     from ztensor.io.formats import opened_in  # one file needs none of it
 
-    return opened_in(path, names_in(path)) is None
+    return opened_in(path) is None
 
 
 def plan_shards(
