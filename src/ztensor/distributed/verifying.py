@@ -27,7 +27,7 @@ from ztensor.io.reading.objects import not_found
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.shards.naming import shifted
 from ztensor.spec.digest import parse_digest
-from ztensor.spec.model.problem import MOST_PROBLEMS
+from ztensor.spec.model.rules import MOST_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
