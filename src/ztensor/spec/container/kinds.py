@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.limits import Budget
-    from ztensor.spec.container.walk import Form
     from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.spec.model.table import Bools, Ints, Uints
+    from ztensor.spec.wire.record import Form
 
     ReadObject = Callable[[object, int], tuple[TensorObject | None, int]]
 
