@@ -225,6 +225,7 @@ def tree_adapter(name: str) -> TreeAdapter:
     Raises:
         MissingDependencyError: the framework is not installed.
     """
+    adapter(name)  # its package imports that module; the other way round is a circle
     module: Any = importlib.import_module(FRAMEWORKS[name].trees)
     return module  # type: ignore[no-any-return]
 
