@@ -17,8 +17,9 @@ A name is loaded when it is first used: importing one costs what its own module 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ztensor.registry import lazy
 
 if TYPE_CHECKING:
     from ztensor.arguments import require_choice
@@ -101,7 +102,6 @@ _HOMES = {
     "ztensor.threads.pool": "Pool",
     "ztensor.threads.sharing": "thread_count",
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
@@ -117,17 +117,8 @@ __all__ = [
     "typed_array", "written_formats",
 ]  # fmt: skip
 
-
-def _load(name: str) -> Any:
-    """Load a name from its home on first use."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
-    return value
-
-
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there
-    __getattr__ = _load
+    __getattr__ = lazy(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

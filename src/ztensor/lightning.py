@@ -33,8 +33,8 @@ from ztensor.io.source.reference import with_storage
 from ztensor.io.source.removal import remove_file
 from ztensor.io.source.table import remote_of
 from ztensor.options import WriteOptions, require_options
+from ztensor.torch.trees import load_tree
 from ztensor.training.states import save_encoded
-from ztensor.training.torch_tree import load_tree
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.stored import split_tree
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -122,18 +123,20 @@ class Registry(MutableMapping[_Key, _Value]):
     def usable(self, *, plugins: bool = True) -> Iterator[tuple[_Key, _Value]]:
         """Yield names and values, those of plugins last, without broken plugins.
 
-        A line whose package is not there, as beside the core alone, is left out, too.
+        What is installed is read where the iteration gets to plugins. A line whose package is
+        not there, as beside the core alone, is left out, too.
 
         Args:
-            plugins: False yields lines only.
+            plugins: False yields what iterating over the table gives.
         """
-        every: list[Any] = [*self, *self.installed()] if plugins else [*self.lines]
-        for name in every:
+        for name in self:
             try:
-                value = self.get(name)
+                yield name, self[name]
             except ModuleNotFoundError:
                 continue
-            if value is not None:
+        others: list[Any] = self.installed() if plugins else []
+        for name in others:
+            if (value := self.get(name)) is not None:
                 yield name, value
 
     def _load_family(self, key: object) -> None:
@@ -193,7 +196,7 @@ def _installed(group: str) -> dict[str, EntryPoint]:
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package.
+    """Return the `__getattr__` of a module whose names are imported when they are first used.
 
     Args:
         package: its `__name__`.
@@ -205,7 +208,9 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         """Import a public name."""
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(home_of[name]), name)
+        value = getattr(importlib.import_module(home_of[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     return load
 

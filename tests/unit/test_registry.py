@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from ztensor.registry import Registry
 from ztensor.spec.container import EMITTERS, SCHEMAS
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LAZY = """
 import sys
@@ -217,3 +214,43 @@ for table in ENCODINGS, LAYOUTS, LOGICAL_TYPES, SCHEMES:
 assert "importlib.metadata" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", text], check=True)
+
+
+# What is installed is read from files of this name, and by nothing else here.
+SILENT = """
+import pathlib
+import sys
+
+asked = []
+sys.addaudithook(
+    lambda event, args: event == "open" and str(args[0]).endswith("entry_points.txt")
+    and asked.append(args[0])
+)
+import ztensor
+
+for path in map(pathlib.Path, sys.argv[1:]):
+    with ztensor.open(path) as reader:
+        for name in list(reader)[:20]:
+            for read in reader.read, reader.__getitem__, lambda name: reader.get_slice(name)[:1]:
+                try:
+                    read(name)
+                except ztensor.ZTensorError:
+                    pass
+        reader.verify()
+    try:
+        ztensor.convert(path, "out.zt", dtype="float16")
+    except ztensor.ZTensorError:
+        pass
+    assert not asked, path
+"""
+CORPUS = Path(__file__).parents[1] / "corpus"
+
+
+@pytest.mark.slow
+def test_files_of_every_format_are_read_and_converted_without_metadata(tmp_path: Path) -> None:
+    files = sorted((CORPUS / "foreign" / "accept").rglob("*.*"))
+    paths = [path for path in files if path.suffix not in ("", ".json", ".distcp")]
+    paths.append(CORPUS / "foreign" / "accept" / "dcp" / "stock")
+    assert len({path.suffix for path in paths}) >= 8
+    command = [sys.executable, "-W", "ignore", "-c", SILENT, *map(str, paths)]
+    subprocess.run(command, check=True, cwd=tmp_path)

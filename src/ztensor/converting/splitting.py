@@ -15,7 +15,7 @@ from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, describe, without_secrets
-from ztensor.ext import is_remote, path_text, written_formats
+from ztensor.ext import FORMATS, is_remote, path_text
 from ztensor.io.edit.versions import version_of
 from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
@@ -199,7 +199,7 @@ def _plan(
     if folder is None:
         require_on_disk(given, "say in which folder (`--into`, in Python folder=)")
     name = absolute(given).removesuffix(INDEX_SUFFIX)
-    suffix, *_ = written_formats()[kind]
+    suffix = ".zt" if kind == "zt" else FORMATS[kind].suffixes[0]
     if os.path.isdir(name):
         name += suffix
     elif reader.format != kind:  # what is written must not take the source's place

@@ -89,7 +89,7 @@ def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
         values.pop(name, None)
     is_step = STEP not in paths and _is_of_a_step(values.get(STEP))
     attributes: dict[str, object] = {STEP: values.pop(STEP)} if is_step else {}
-    framework = root.writer if root.writer in FRAMEWORKS else "numpy"
+    framework = root.writer if FRAMEWORKS.own(root.writer) else "numpy"
     flat: dict[str, Any] = {name: Leaf(None, name, framework, name) for name in root.names}
     flat.update(values)
     return {**attributes, ATTRIBUTE: stored_shape(encode(nested(flat, paths)).shape)}

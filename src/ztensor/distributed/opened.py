@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.distributed.root import Root
     from ztensor.ext import TensorObject
-    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io import VerifyReport
     from ztensor.io.source.rights import Rights
     from ztensor.typing import Path, Storage
 

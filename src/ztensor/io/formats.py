@@ -180,7 +180,7 @@ FORMATS: Registry[str, Format] = Registry(
         "keras": "ztensor.formats.table:KERAS",
         "npz": "ztensor.formats.table:NPZ",
         "npy": "ztensor.formats.table:NPY",
-        "dcp": "ztensor.distributed.dcp.folders:DCP",
+        "dcp": "ztensor.formats.dcp.folders:DCP",
         "pt": "ztensor.formats.table:PT",
         "gguf": "ztensor.formats.table:GGUF",
         "hdf5": "ztensor.formats.table:HDF5",
@@ -199,14 +199,18 @@ _LOOKALIKES: Registry[str, Callable[[bytes], Any]] = Registry(
 
 
 def written_formats() -> dict[str, tuple[str, ...]]:
-    """Return the formats that are written, ours first, with their suffixes."""
-    others = {name: format.suffixes for name, format in FORMATS.usable() if format.is_written}
+    """Return the formats that are written, ours first, with their suffixes; no plugin is sought."""
+    others = {
+        name: format.suffixes for name, format in FORMATS.usable(plugins=False) if format.is_written
+    }
     return {"zt": (".zt",), **others}
 
 
 def read_suffixes() -> list[str]:
-    """Return what files are called that are read, ours first."""
-    suffixes = [s for _, each in FORMATS.usable() for s in (*each.suffixes, *each.also)]
+    """Return what files are called that are read, ours first; no plugin is sought."""
+    suffixes = [
+        s for _, each in FORMATS.usable(plugins=False) for s in (*each.suffixes, *each.also)
+    ]
     return [".zt", *suffixes]
 
 

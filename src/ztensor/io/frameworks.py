@@ -7,11 +7,14 @@ the framework can do more. Nothing below an adapter names its framework: who is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,20 +44,27 @@ class Framework(NamedTuple):
     trees: str = ""
 
 
-FRAMEWORKS: dict[str, Framework] = {
-    "torch": Framework(
-        ("torch",),
-        "ztensor.torch.adapter",
-        ("pt", "torch", "pytorch"),
-        "ztensor.training.torch_tree",
-    ),
-    "jax": Framework(
-        ("jax", "jaxlib"), "ztensor.jax.adapter", ("jax", "flax"), "ztensor.training.jax_tree"
-    ),
-    "scipy": Framework(("scipy",), "ztensor.scipy"),
-}
+# A plugin is asked for by a package of its classes, and by the word of a caller.
+FRAMEWORKS: Registry[str, Framework] = Registry(
+    {
+        "torch": Framework(
+            ("torch",),
+            "ztensor.torch.adapter",
+            ("pt", "torch", "pytorch"),
+            "ztensor.training.torch_tree",
+        ),
+        "jax": Framework(
+            ("jax", "jaxlib"), "ztensor.jax.adapter", ("jax", "flax"), "ztensor.training.jax_tree"
+        ),
+        "scipy": Framework(("scipy",), "ztensor.scipy"),
+    },
+    group="ztensor.frameworks",
+    kind=Framework,
+)
 
 _NUMPY = ("np", "numpy")
+# Packages that no plugin adapts; most values are of a class of theirs.
+_NO_FRAMEWORKS = frozenset([*sys.stdlib_module_names, "numpy", "ml_dtypes", "ztensor"])
 
 
 class Adapter(Protocol):
@@ -181,8 +191,10 @@ def framework_of(word: object) -> str:
     Raises:
         ArgumentValueError: no framework has it.
     """
-    words = {one: name for name, line in FRAMEWORKS.items() for one in line.words}
-    words |= dict.fromkeys(_NUMPY, "numpy")
+    words = dict.fromkeys(_NUMPY, "numpy")
+    words |= {one: name for name, line in FRAMEWORKS.items() for one in line.words}
+    if isinstance(word, str) and word not in words and (plugin := _named(word)):
+        words |= dict.fromkeys(plugin.words, word)
     if not isinstance(word, str) or word not in words:
         raise ArgumentValueError(
             "unknown framework",
@@ -190,6 +202,14 @@ def framework_of(word: object) -> str:
             found=describe(word),
         )
     return words[word]
+
+
+def _named(name: str) -> Framework | None:
+    """Return the framework that a file, a class or a caller names, or None."""
+    is_package = name.isidentifier() and name not in _NO_FRAMEWORKS
+    with contextlib.suppress(KeyError):
+        return FRAMEWORKS[name] if is_package else None
+    return None
 
 
 def device_of(framework: str, device: Any) -> Any:
@@ -219,14 +239,18 @@ def adapter(name: str) -> Any:
     return importlib.import_module(FRAMEWORKS[name].adapter)
 
 
-def tree_adapter(name: str) -> TreeAdapter:
-    """Return the module of a framework's types in trees.
+def tree_adapter(name: str) -> TreeAdapter | None:
+    """Return the module of a framework's types in trees, or None; a file may give the name.
 
     Raises:
         MissingDependencyError: the framework is not installed.
+        UnsupportedError: the plugin that has the name is broken.
     """
+    framework = _named(name)
+    if framework is None or not framework.trees:
+        return None
     adapter(name)  # its package imports that module; the other way round is a circle
-    module: Any = importlib.import_module(FRAMEWORKS[name].trees)
+    module: Any = importlib.import_module(framework.trees)
     return module  # type: ignore[no-any-return]
 
 
@@ -234,7 +258,7 @@ def tree_adapter_beside(value: object) -> TreeAdapter | None:
     """Return that of the framework which a value's class is from, or None."""
     kind: Any = type(value)
     name = _name_of(kind)
-    return tree_adapter(name) if name is not None and FRAMEWORKS[name].trees else None
+    return None if name is None else tree_adapter(name)
 
 
 def adapter_beside(thing: object) -> Any:
@@ -285,4 +309,6 @@ def _name_of(kind: type) -> str | None:
         for name, framework in FRAMEWORKS.items():
             if package in framework.packages:
                 return name
+        if _named(package) is not None:
+            return package
     return None

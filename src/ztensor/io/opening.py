@@ -407,7 +407,9 @@ def _by_opener(
     given: Any, *, is_missing: bool = False, **how: Unpack[FileOptions]
 ) -> Objects | None:
     """Return what the first opener of ours gives that knows a place; None where none does."""
-    for _, opener in OPENERS.usable(plugins=False):
+    for name, opener in OPENERS.usable(plugins=False):
+        if name not in OPENERS.lines:
+            continue
         found = opener(given, is_missing=is_missing, **how)
         if found is not None:
             return found

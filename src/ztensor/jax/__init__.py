@@ -42,6 +42,7 @@ except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
 
 from ztensor.distributed.jax import leaf_names, save_sharded
+from ztensor.jax.trees import load_tree, save_tree
 from ztensor.jax.values import (
     is_copied,
     is_value,
@@ -51,14 +52,13 @@ from ztensor.jax.values import (
     require_held,
     stored,
 )
-from ztensor.training.jax_tree import load_tree, save_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
+    from ztensor import TensorMetadata
     from ztensor.ext import Array, ObjectReader
-    from ztensor.io.metadata import TensorMetadata
     from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Target
 
 __all__ = [

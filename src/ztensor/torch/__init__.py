@@ -53,9 +53,9 @@ except ImportError as error:
 from ztensor.torch.devices import device_of
 from ztensor.torch.loading import load_onto
 from ztensor.torch.quantized import dequantize
+from ztensor.torch.trees import load_tree, save_tree
 from ztensor.torch.values import PLAIN, from_torch, separate, tied
 from ztensor.training.torch_randomness import random_state, set_random_state
-from ztensor.training.torch_tree import load_tree, save_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -27,7 +27,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import FRAMEWORKS, ObjectReader, Shown, counted, foreign_bytes, path_text
+from ztensor.ext import ObjectReader, Shown, counted, foreign_bytes, path_text
 from ztensor.interactive import Keyed
 from ztensor.io.formats import written_as
 from ztensor.io.frameworks import tree_adapter
@@ -52,10 +52,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Unpack
 
-    from ztensor import Reader
+    from ztensor import Reader, TensorMetadata
     from ztensor.ext import Durable, FileObjects
     from ztensor.io.frameworks import TreeAdapter
-    from ztensor.io.metadata import TensorMetadata
     from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Openable, Progress, Target
 
@@ -329,8 +328,7 @@ class _Homes:
         """Return the adapter of a framework, None where its values come as NumPy's arrays."""
         if name not in self._known:
             is_asked = self._framework in (name, AS_SAVED)
-            has_trees = is_asked and name in FRAMEWORKS and bool(FRAMEWORKS[name].trees)
-            self._known[name] = tree_adapter(name) if has_trees else None
+            self._known[name] = tree_adapter(name) if is_asked else None
         return self._known[name]
 
     def maker_of(self, kind: str) -> Callable[[Any], Any] | None:

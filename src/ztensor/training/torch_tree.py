@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from ztensor.errors import UnsupportedError, describe
-from ztensor.options import TreeOptions, require_options
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import (
     PLAIN,
@@ -20,18 +19,13 @@ from ztensor.torch.values import (
     to_torch,
     view_in_torch,
 )
-from ztensor.training.states import loaded_tree, save_tree
 from ztensor.training.tree.columns import malformed
 from ztensor.training.tree.encode import memory_of
 from ztensor.training.tree.kinds import Leaf, Made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Unpack
 
-    from ztensor.typing import Openable, TorchDevice
-
-__all__ = ["load_tree", "save_tree", "tree_form", "tree_leaf", "tree_makers"]
 
 _TENSOR, _PARAMETER = "torch.Tensor", "torch.nn.Parameter"
 _SIZE, _DTYPE, _DEVICE = "torch.Size", "torch.dtype", "torch.device"
@@ -39,33 +33,6 @@ _GRADIENT = "requires_grad"
 _ORDERS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
 _LEAST_ORDERED = 4  # dimensions
 _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
-
-
-def load_tree(
-    filename: Openable, *, device: TorchDevice | None = None, **options: Unpack[TreeOptions]
-) -> Any:
-    """Load a nested state that `save_tree` saved, with torch's tensors and types as they were.
-
-    `optimizer.load_state_dict` keeps the tensors it is given, so train with `copy=True`.
-
-    Args:
-        filename: the file; also what else `ztensor.open` takes.
-        device: where tensors go that were not on the CPU when they were saved. What was on the CPU
-            stays there: states of random numbers and, mostly, steps of optimizers. None leaves all
-            on the CPU.
-        options: see `ztensor.typing.TreeOptions`.
-
-    Returns:
-        The state: arrays that were NumPy's are NumPy's, those of JAX too.
-
-    Raises:
-        ZTensorError: what `ztensor.load_tree` raises.
-        ArgumentValueError: torch knows no device of that name; or the file has another tree than
-            `into`.
-        UnsupportedError: there is no such device, or torch has no such type.
-    """
-    require_options("load_tree", options, TreeOptions)
-    return loaded_tree(filename, "torch", {"device": device}, **options)
 
 
 def tree_form(value: Any) -> Leaf | Made | None:

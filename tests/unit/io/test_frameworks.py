@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
@@ -170,3 +171,61 @@ print(*sorted({"torch", "jax", "scipy", "ztensor.torch", "ztensor.jax"} & set(sy
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert ran.stdout.strip() == ""
+
+
+PLACES = [
+    (line.packages[0], place)
+    for line in frameworks.FRAMEWORKS.values()
+    for place in (line.adapter, line.trees)
+    if place
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("package", "place"), PLACES)
+def test_each_module_of_the_table_may_be_the_first_that_is_imported(
+    package: str, place: str
+) -> None:
+    pytest.importorskip(package)
+    subprocess.run([sys.executable, "-W", "ignore", "-c", f"import {place}"], check=True)
+
+
+PLUGIN = """
+from ztensor.io.frameworks import Framework
+GRIDS = Framework(("plugged_grids",), "plugged_grids_adapter", ("plugged_grids", "grid"))
+"""
+USE = """
+import sys
+import numpy as np
+import ztensor
+from ztensor.numpy import load_file, save_file
+from ztensor.io.frameworks import framework_of
+asked = []
+sys.addaudithook(
+    lambda event, args: event == "open" and str(args[0]).endswith("entry_points.txt")
+    and asked.append(args[0])
+)
+save_file({"w": np.ones(3)}, "n.zt")
+assert not asked
+from plugged_grids import Grid
+save_file({"a": Grid([[1.0, 2.0]])}, "m.zt")
+assert load_file("m.zt")["a"].tolist() == [[1.0, 2.0]]
+with ztensor.safe_open("m.zt", "plugged_grids") as file:
+    assert file.get_tensor("a").numbers == [[1.0, 2.0]]
+assert framework_of("grid") == "plugged_grids"
+assert asked
+"""
+
+
+def test_a_framework_of_another_distribution_is_found_by_its_classes(tmp_path: Path) -> None:
+    info = tmp_path / "some_grids-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some-grids\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[ztensor.frameworks]\nplugged_grids = plugged_grids_line:GRIDS\n"
+    )
+    (tmp_path / "plugged_grids.py").write_text(THEIRS)
+    (tmp_path / "plugged_grids_adapter.py").write_text(ADAPTER.replace("grids", "plugged_grids"))
+    (tmp_path / "plugged_grids_line.py").write_text(PLUGIN)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    subprocess.run([sys.executable, "-c", USE], check=True, cwd=tmp_path, env=environment)

@@ -40,9 +40,9 @@ from ztensor.training.tree.stored import split_tree
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from ztensor import TensorMetadata
     from ztensor.ext import Array, ObjectReader, TensorObject
     from ztensor.insight.analysis.streaming import Progress
-    from ztensor.io.metadata import TensorMetadata
 
     _Pairs = dict[str, tuple[str | None, str]]
     from ztensor.typing import Readable

@@ -28,10 +28,10 @@ from ztensor.insight.text import shown_name, visible
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from ztensor import TensorMetadata
     from ztensor.errors import FormatError
     from ztensor.ext import ObjectReader
     from ztensor.insight.analysis.comparing import TensorDiff
-    from ztensor.io.metadata import TensorMetadata
     from ztensor.typing import Progress
 
 Kind = Literal["equal", "changed", "renamed", "added", "removed", "not compared", "not looked at"]

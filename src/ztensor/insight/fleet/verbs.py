@@ -9,7 +9,7 @@ from ztensor import open as open_reader
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.ext import counted, is_remote, path_text, short_repr, written_formats
+from ztensor.ext import FORMATS, counted, is_remote, path_text, short_repr
 from ztensor.insight.analysis.identity import combined, tensor_hashes
 from ztensor.insight.analysis.statistics import BINS, QUANTILES
 from ztensor.insight.analysis.statistics import stats as stats_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ztensor.insight.analysis.spreads import Scale
     from ztensor.insight.analysis.statistics import StatsReport
     from ztensor.insight.fleet.running import OnError
-    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io import VerifyReport
     from ztensor.typing import Path, Progress, Storage
 
 _Source = TypeVar("_Source", bound="Path")
@@ -251,7 +251,8 @@ def convert_files(
         SourceError: the folder cannot be made.
         ZTensorError: what `verify_files` raises.
     """
-    suffix = written_formats()[require_written(to)][0]
+    require_written(to)
+    suffix = ".zt" if to == "zt" else FORMATS[to].suffixes[0]
     taken = {"to", "overwrite", "threads", "progress"}
     known = [name for name in ConvertOptions.__annotations__ if name not in taken]
     for name in options:

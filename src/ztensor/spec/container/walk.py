@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.spec.digest import check_digest
 from ztensor.spec.model.manifest import COMPONENT_COST, OBJECT_COST
-from ztensor.spec.model.problem import MOST_PROBLEMS
-from ztensor.spec.model.rules import check_place
+from ztensor.spec.model.rules import MOST_PROBLEMS, check_place
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:

@@ -1,0 +1,39 @@
+"""Nested states with the types of JAX; which they are, `training/jax_tree.py` says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ztensor import save_tree
+from ztensor.options import TreeOptions, require_options
+from ztensor.training.states import loaded_tree
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ztensor.typing import Openable
+
+__all__ = ["load_tree", "save_tree"]
+
+
+def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
+    """Load a nested state that `save_tree` saved, with JAX's arrays and keys as they were.
+
+    Arrays are on JAX's default device; `jax.device_put(tree, sharding)` places them. States of
+    Optax and Flax need `into=`, a live state of the same kind: a file names no class that is
+    imported.
+
+    Args:
+        filename: the file; also what else `ztensor.open` takes.
+        options: see `ztensor.typing.TreeOptions`.
+
+    Returns:
+        The state: arrays that were NumPy's or torch's are NumPy's.
+
+    Raises:
+        ZTensorError: what `ztensor.load_tree` raises.
+        NotRepresentableError: JAX would narrow the elements; the message says what to do.
+        ArgumentValueError: the file has another tree than `into`.
+    """
+    require_options("load_tree", options, TreeOptions)
+    return loaded_tree(filename, "jax", **options)

@@ -1,0 +1,43 @@
+"""Nested states with the types of torch; which they are, `training/torch_tree.py` says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ztensor import save_tree
+from ztensor.options import TreeOptions, require_options
+from ztensor.training.states import loaded_tree
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from ztensor.typing import Openable, TorchDevice
+
+__all__ = ["load_tree", "save_tree"]
+
+
+def load_tree(
+    filename: Openable, *, device: TorchDevice | None = None, **options: Unpack[TreeOptions]
+) -> Any:
+    """Load a nested state that `save_tree` saved, with torch's tensors and types as they were.
+
+    `optimizer.load_state_dict` keeps the tensors it is given, so train with `copy=True`.
+
+    Args:
+        filename: the file; also what else `ztensor.open` takes.
+        device: where tensors go that were not on the CPU when they were saved. What was on the CPU
+            stays there: states of random numbers and, mostly, steps of optimizers. None leaves all
+            on the CPU.
+        options: see `ztensor.typing.TreeOptions`.
+
+    Returns:
+        The state: arrays that were NumPy's are NumPy's, those of JAX too.
+
+    Raises:
+        ZTensorError: what `ztensor.load_tree` raises.
+        ArgumentValueError: torch knows no device of that name; or the file has another tree than
+            `into`.
+        UnsupportedError: there is no such device, or torch has no such type.
+    """
+    require_options("load_tree", options, TreeOptions)
+    return loaded_tree(filename, "torch", {"device": device}, **options)
