@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from ztensor.registry import lazy
 
 if TYPE_CHECKING:
+    from ztensor.accepted import Durable
     from ztensor.arguments import require_choice
     from ztensor.buffers import empty_array, new_bytes
     from ztensor.errors import Problem, Reason
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import remove_object
     from ztensor.io.source.schemes import SCHEMES, Store
-    from ztensor.io.source.sink import Durable, FileSink, Place
+    from ztensor.io.source.sink import FileSink, Place
     from ztensor.io.source.table import is_remote, source_of
     from ztensor.limits import Budget
     from ztensor.locks import Lock
@@ -80,7 +81,7 @@ _HOMES = {
     "ztensor.io.source.base": "Range Sink Source read_bytes",
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "remove_object",
-    "ztensor.io.source.sink": "Durable FileSink Place",
+    "ztensor.io.source.sink": "FileSink Place",
     "ztensor.io.source.schemes": "SCHEMES Store",
     "ztensor.io.source.table": "is_remote source_of",
     "ztensor.limits": "Budget",
