@@ -1,0 +1,21 @@
+"""URLs such as `shelf://NAME`: the file NAME of the folder in SHELF, read into memory."""
+
+import os
+import pathlib
+
+from ztensor.ext import Store, source_of
+
+
+class Shelf(Store):
+    """Where such files are."""
+
+    def open(self, remote, size=None):
+        """Return the bytes of a file as a source that is called like the URL."""
+        del size
+        path = pathlib.Path(os.environ["SHELF"], remote.url.removeprefix("shelf://"))
+        source = source_of(path.read_bytes(), mapped=False)
+        source.name = remote.url
+        return source
+
+
+SHELF = Shelf()
