@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import TensorSlice
 from ztensor import open as open_reader
 from ztensor.errors import (
     ArgumentValueError,
@@ -22,7 +23,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import Lock, slice_of
 from ztensor.io.reading.runs import RunReader
-from ztensor.io.reading.slices import TensorSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,10 +17,12 @@ A name is loaded when it is first used: importing one costs what its own module 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ztensor.registry import lazy
 
 if TYPE_CHECKING:
+    from ztensor.accepted import Durable
     from ztensor.arguments import require_choice
     from ztensor.buffers import empty_array, new_bytes
     from ztensor.errors import Problem, Reason
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import remove_object
     from ztensor.io.source.schemes import SCHEMES, Store
-    from ztensor.io.source.sink import Durable, FileSink, Place
+    from ztensor.io.source.sink import FileSink, Place
     from ztensor.io.source.table import is_remote, source_of
     from ztensor.limits import Budget
     from ztensor.locks import Lock
@@ -79,7 +81,7 @@ _HOMES = {
     "ztensor.io.source.base": "Range Sink Source read_bytes",
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "remove_object",
-    "ztensor.io.source.sink": "Durable FileSink Place",
+    "ztensor.io.source.sink": "FileSink Place",
     "ztensor.io.source.schemes": "SCHEMES Store",
     "ztensor.io.source.table": "is_remote source_of",
     "ztensor.limits": "Budget",
@@ -101,7 +103,6 @@ _HOMES = {
     "ztensor.threads.pool": "Pool",
     "ztensor.threads.sharing": "thread_count",
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
@@ -117,17 +118,8 @@ __all__ = [
     "typed_array", "written_formats",
 ]  # fmt: skip
 
-
-def _load(name: str) -> Any:
-    """Load a name from its home on first use."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
-    return value
-
-
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there
-    __getattr__ = _load
+    __getattr__ = lazy(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

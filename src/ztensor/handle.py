@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
+    from ztensor import TensorSlice
     from ztensor.ext import Array
-    from ztensor.io.reading.slices import TensorSlice
     from ztensor.typing import (
         Index,
         JaxArray,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ztensor import load_tree, save_tree
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
 from ztensor.options import SaveOptions, TreeOptions, require_options
-from ztensor.training.states import load_tree, save_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

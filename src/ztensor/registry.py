@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -195,7 +196,7 @@ def _installed(group: str) -> dict[str, EntryPoint]:
 
 
 def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package.
+    """Return the `__getattr__` of a module whose names are imported when they are first used.
 
     Args:
         package: its `__name__`.
@@ -207,7 +208,9 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         """Import a public name."""
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(home_of[name]), name)
+        value = getattr(importlib.import_module(home_of[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
 
     return load
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import CheckpointManager
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -25,7 +26,6 @@ from ztensor.errors import (
 from ztensor.ext import path_text
 from ztensor.torch import save_file
 from ztensor.torch.trees import load_tree
-from ztensor.training.checkpoints import CheckpointManager
 from ztensor.training.torch_randomness import random_state
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tests.attacks.shapes.containers import (
 from tests.extent import amount
 from ztensor.errors import LimitError, Reason
 from ztensor.limits import Budget, Limits
-from ztensor.spec.model.problem import MOST_PROBLEMS
+from ztensor.spec.model.rules import MOST_PROBLEMS
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder import Raw, item
 

@@ -203,7 +203,7 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
         "ztensor.distributed.nested:attributes_of", lambda s: ztensor.open(s.divided).attributes,
     ),
     "a value of torch's checkpoint": (
-        "ztensor.distributed.dcp.values:LaterAttributes._read_one",
+        "ztensor.formats.dcp.values:LaterAttributes._read_one",
         lambda s: ztensor.open(STOCK).attributes,
     ),
     "a chunk": (

@@ -191,6 +191,14 @@ def test_the_page_on_compatibility_has_every_alias() -> None:
         assert f"`{name}`" in page
 
 
+@pytest.mark.parametrize("name", HINTS["ztensor"])
+def test_what_a_hint_names_is_there(name: str) -> None:
+    """Where it is said that modules have the very name, they have it."""
+    text = HINTS["ztensor"][name]
+    for place in CHAIN.findall(text):
+        require(f"{place}.{name}" if "have one" in text or "has one" in text else place)
+
+
 def test_a_name_that_moved_says_where_it_is() -> None:
     moved = {name: text for name, text in HINTS["ztensor"].items() if text.startswith("it is ")}
     assert len(moved) > 30

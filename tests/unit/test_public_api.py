@@ -414,30 +414,3 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
     for name in module.__all__:
         thing = getattr(module, name)
         assert not callable(thing) or suffix == ".typing" or inspect.getdoc(thing), name
-
-
-OF_FRAMEWORKS = ["load", "load_file", "save", "save_file", "load_model", "from_pretrained"]
-
-
-@pytest.mark.parametrize("name", OF_FRAMEWORKS)
-def test_what_each_framework_has_is_said_where_it_is_sought(name: str) -> None:
-    with pytest.raises(AttributeError) as caught:
-        getattr(ztensor, name)
-    homes = re.findall(r"ztensor\.(\w+)", str(caught.value))
-    assert homes
-    for home in homes:
-        tree = ast.parse(
-            (ROOT / "src" / "ztensor" / home / "__init__.py").read_text()
-            if (ROOT / "src" / "ztensor" / home).is_dir()
-            else (ROOT / "src" / "ztensor" / f"{home}.py").read_text()
-        )
-        assert name in ast.unparse(tree)
-
-
-@pytest.mark.parametrize("name", ["File", "SafetensorError", "save_checkpoint", "verify"])
-def test_names_of_other_libraries_lead_to_ours(name: str) -> None:
-    with pytest.raises(AttributeError) as caught:
-        getattr(ztensor, name)
-    ours = re.findall(r"ztensor\.(\w+)", str(caught.value))
-    assert ours
-    assert set(ours) <= set(ztensor.__all__)

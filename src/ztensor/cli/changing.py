@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor import Reader
+    from ztensor import Reader, TensorMetadata
     from ztensor.cli.terminal import Progress
     from ztensor.edit import Editor
-    from ztensor.io.metadata import TensorMetadata
 
 _VALUE_CHARACTERS = 100  # of an attribute on a terminal
 _MOST_TOLD = 8  # of what a file says beyond its objects

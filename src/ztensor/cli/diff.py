@@ -18,8 +18,8 @@ from ztensor.cli.verb import open_file
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
-    from ztensor.io.metadata import TensorMetadata
+    from ztensor import TensorMetadata
+    from ztensor.insight import DiffReport, TensorDiff
 
 _TOLERANCE: dict[str, Any] = {"metavar": "X", "type": number(0, kind=float), "default": 0.0}
 OPTIONS = (
@@ -109,7 +109,7 @@ def diff(terminal: Terminal, options: Namespace) -> None:
       $ ztensor diff model.zt renamed.zt --rename '^layers\.=h.'
         names that begin differently in the second file
     """
-    from ztensor.insight.analysis.comparing import diff as diff_of
+    from ztensor import diff as diff_of
 
     with open_file(options.a) as first, open_file(options.b) as second:
         names = chosen_or_all((first, second), options)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor.cli.terminal import Terminal
-    from ztensor.converting.folders import FolderReport
+    from ztensor.converting import FolderReport
 
 # Options of `convert` that mean nothing where a folder is converted.
 _OF_FILES = (
@@ -30,7 +30,7 @@ def is_folder_asked(files: Sequence[str], output: str) -> bool:
     """Return whether a folder is to become a folder, and not one file of its weights."""
     if len(files) != 1 or not os.path.isdir(files[0]):
         return False
-    from ztensor.distributed.dcp.folders import is_checkpoint
+    from ztensor.formats.dcp.folders import is_checkpoint
 
     has_suffix = format_by_suffix(output) is not None and not os.path.isdir(output)
     return not has_suffix and not is_checkpoint(files[0])
@@ -52,7 +52,7 @@ def convert_whole(
         UsageError: an option is given that is for files only.
         ZTensorError: it cannot be done; both folders are as they were.
     """
-    from ztensor.converting import convert_folder
+    from ztensor import convert_folder
 
     given = [word for word in _OF_FILES if getattr(options, word) not in (None, False, [])]
     if given:

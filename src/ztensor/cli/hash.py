@@ -165,7 +165,8 @@ def _ids(
         options: those of the verb.
         algorithm: of the content digest, where that is asked for.
     """
-    from ztensor.insight.analysis.identity import combined, content_digest, tensor_hashes
+    from ztensor.insight import content_digest, tensor_hashes
+    from ztensor.insight.analysis.identity import combined
 
     try:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:

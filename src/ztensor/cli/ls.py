@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Sequence
 
-    from ztensor import Reader
-    from ztensor.io.metadata import TensorMetadata
+    from ztensor import Reader, TensorMetadata
 
 OPTIONS = (
     FILES,

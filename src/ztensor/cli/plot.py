@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor import Reader
-    from ztensor.insight.analysis.statistics import TensorStats
+    from ztensor.insight import TensorStats
 
 OPTIONS = (
     FILE,
@@ -115,7 +115,8 @@ def plot(terminal: Terminal, options: Namespace) -> None:
 def _histograms(
     terminal: Terminal, reader: Reader, names: list[str], height: int, options: Namespace
 ) -> Mapping[str, TensorStats]:
-    from ztensor.insight.analysis.statistics import BINS, stats
+    from ztensor import stats
+    from ztensor.insight.analysis.statistics import BINS
 
     width = terminal.width if height > 1 else _SMALL_WIDTH
     is_exact = options.output is not None or terminal.wants_json

@@ -18,9 +18,8 @@ from ztensor.errors import ArgumentValueError, describe
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from ztensor.insight import Finding, Insight
     from ztensor.insight.analysis.conditions import Met
-    from ztensor.insight.analysis.findings import Finding
-    from ztensor.insight.analysis.insight import Insight
 
 OPTIONS = (
     MODEL,
@@ -159,7 +158,7 @@ def report(terminal: Terminal, options: Namespace) -> None:
 
 def _examined(terminal: Terminal, options: Namespace) -> Insight:
     """Read the models, and return what was seen."""
-    from ztensor.insight.analysis.examining import examine
+    from ztensor import examine
 
     with contextlib.ExitStack() as stack:
         files = [options.file, *([options.other] if options.other is not None else [])]

@@ -50,7 +50,7 @@ def convert_file(
     Raises:
         ZTensorError: it cannot be done; both files are as they were.
     """
-    from ztensor.converting import convert
+    from ztensor import convert
 
     quiet_library()
     if options.delete_input:
@@ -106,7 +106,7 @@ def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> d
         UsageError: an option is given that is for new files.
         ZTensorError: it cannot be done; the file is as it was.
     """
-    from ztensor.converting import migrate
+    from ztensor import migrate
 
     quiet_library()
     if len(options.files) != 1 or options.named_output is not None:

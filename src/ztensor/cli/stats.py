@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ztensor.insight.analysis.statistics import StatsReport, TensorStats
+    from ztensor.insight import StatsReport, TensorStats
 
 OPTIONS = (
     FILE,
@@ -87,9 +87,9 @@ def stats(terminal: Terminal, options: Namespace) -> None:
       $ ztensor stats broken.npz --check
         which objects are not finite; exits with 1
     """
+    from ztensor import stats as stats_of
     from ztensor.fleet import stats_files
     from ztensor.insight.analysis.statistics import QUANTILES
-    from ztensor.insight.analysis.statistics import stats as stats_of
 
     shares = QUANTILES if options.quantiles is None else _shares(options.quantiles)
     shown = () if options.quantiles is None else shares
@@ -120,7 +120,7 @@ def _told(
     check: bool,
 ) -> dict[str, Any]:
     """Show what was found in a file, and return it as JSON."""
-    from ztensor.insight.analysis.statistics import TensorStats
+    from ztensor.insight import TensorStats
 
     if isinstance(found, ZTensorError):
         terminal.error(found)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io import VerifyReport
 
 OPTIONS = (
     FILES,

@@ -8,7 +8,7 @@ from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
 from ztensor.ext import counted
-from ztensor.insight.analysis.identity import tensor_hashes
+from ztensor.insight import tensor_hashes
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:

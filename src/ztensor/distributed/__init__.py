@@ -26,7 +26,7 @@ folder or URL to whole tensors), `nested.py` (the state that was saved), `since.
 checkpoint has already), `verifying.py`, `repairing.py` (a lost root), and `sending.py` (what a
 process wrote as bytes, for those that exchange no more). The arithmetic of boxes and the encoding
 are in `chunks/`. `torch/` is what `torch.distributed.checkpoint` saves and loads with, `jax.py` the
-same for arrays of JAX; `dcp/` reads the folders that torch itself writes.
+same for arrays of JAX. The folders that torch itself writes are a format, `formats/dcp/`.
 """
 
 from __future__ import annotations

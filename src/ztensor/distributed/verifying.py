@@ -22,11 +22,12 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.ext import ALGORITHMS, Range, digest_of, open_file
-from ztensor.io.reading.objects import not_found
-from ztensor.io.reading.verify import VerifyReport, verify_file
+from ztensor.io import VerifyReport
+from ztensor.io.reading.opened import not_found
+from ztensor.io.reading.verify import verify_file
 from ztensor.io.shards.naming import shifted
 from ztensor.spec.digest import parse_digest
-from ztensor.spec.model.problem import MOST_PROBLEMS
+from ztensor.spec.model.rules import MOST_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -180,7 +180,7 @@ FORMATS: Registry[str, Format] = Registry(
         "keras": "ztensor.formats.table:KERAS",
         "npz": "ztensor.formats.table:NPZ",
         "npy": "ztensor.formats.table:NPY",
-        "dcp": "ztensor.distributed.dcp.folders:DCP",
+        "dcp": "ztensor.formats.dcp.folders:DCP",
         "pt": "ztensor.formats.table:PT",
         "gguf": "ztensor.formats.table:GGUF",
         "hdf5": "ztensor.formats.table:HDF5",

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
+    from ztensor import TensorMetadata
     from ztensor.ext import Array, ObjectReader
-    from ztensor.io.metadata import TensorMetadata
     from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Target
 
 __all__ = [

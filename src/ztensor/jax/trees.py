@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ztensor import save_tree
 from ztensor.options import TreeOptions, require_options
-from ztensor.training.states import loaded_tree, save_tree
+from ztensor.training.states import loaded_tree
 
 if TYPE_CHECKING:
     from typing import Unpack

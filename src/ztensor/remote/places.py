@@ -18,7 +18,7 @@ from ztensor.remote.urls import names_folder, place_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.io.source.reference import Remote
+    from ztensor import Remote
 
 
 class Places(Store):

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 SECTION = "1.2 section 1, Component, digest"
 
-_TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):(?:0[xX])?([0-9a-fA-F]+)\Z")
-_FREE_TEXT = re.compile(r"([A-Za-z0-9][A-Za-z0-9_.+-]*):([!-~]+)\Z")
+# Compiled when the first is parsed: a plain view needs none of them.
+_TEXT = r"([A-Za-z0-9][A-Za-z0-9_.+-]*):(?:0[xX])?([0-9a-fA-F]+)\Z"
+_FREE_TEXT = r"([A-Za-z0-9][A-Za-z0-9_.+-]*):([!-~]+)\Z"
 
 
 class Hasher(Protocol):
@@ -253,7 +254,7 @@ def parse_digest(text: str) -> Digest:
     Raises:
         FormatError: the text is not `algorithm:hex`, or has not the digits its algorithm needs.
     """
-    match = _TEXT.match(text)
+    match = re.match(_TEXT, text)
     if match:
         digest = Digest(match[1].lower(), match[2].lower())
         if digest.known is not None or digest.algorithm not in writable():
@@ -262,7 +263,7 @@ def parse_digest(text: str) -> Digest:
         expected = f"{digits} hexadecimal digits after {digest.algorithm + ':'!r}"
     else:
         # An unknown algorithm may spell its value as it likes; a known one may not.
-        free = _FREE_TEXT.match(text)
+        free = re.match(_FREE_TEXT, text)
         if free and free[1].lower() not in ALGORITHMS:
             return Digest(free[1].lower(), free[2])
         expected = "'algorithm:hex', such as 'crc32c:0x1234ABCD'"
@@ -279,7 +280,7 @@ def _malformed(text: str, expected: str, section: str) -> FormatError:
     )
 
 
-_STRICT_TEXT = re.compile(r"([a-z0-9]+):([0-9a-f]+)\Z")
+_STRICT_TEXT = r"([a-z0-9]+):([0-9a-f]+)\Z"
 
 
 def parse_strict_digest(text: str) -> Digest:
@@ -288,7 +289,7 @@ def parse_strict_digest(text: str) -> Digest:
     Raises:
         FormatError: the text is of another form.
     """
-    match = _STRICT_TEXT.match(text)
+    match = re.match(_STRICT_TEXT, text)
     if match:
         return Digest(match[1], match[2], any_width=True)
     expected = "'algorithm:hex' in lower case, such as 'xxh3:0123456789abcdef'"

@@ -52,10 +52,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Unpack
 
-    from ztensor import Reader
+    from ztensor import Reader, TensorMetadata
     from ztensor.ext import Durable, FileObjects
     from ztensor.io.frameworks import TreeAdapter
-    from ztensor.io.metadata import TensorMetadata
     from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Openable, Progress, Target
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ztensor.ext import Component, FileObjects
-    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io import VerifyReport
     from ztensor.typing import Path
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor import Writer as FileWriter
+from ztensor import convert as convert_file
 from ztensor.arguments import require_kind
-from ztensor.converting import convert as convert_file
 from ztensor.edit import Editor
 from ztensor.errors import (
     ArgumentTypeError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ztensor.ext import Array
-    from ztensor.io.writing.stream import ObjectSink
+    from ztensor.io import ObjectSink
     from ztensor.typing import Path
     from ztensor.v2.source import Source
 

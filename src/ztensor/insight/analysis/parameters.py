@@ -10,8 +10,8 @@ from ztensor.ext import BY_LONG_NAME, LAYOUTS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from ztensor import TensorMetadata
     from ztensor.ext import ObjectReader
-    from ztensor.io.metadata import TensorMetadata
 
 
 def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> int:

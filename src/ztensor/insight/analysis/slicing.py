@@ -20,8 +20,8 @@ from ztensor.io.reading.slices import DenseSlice
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ztensor import TensorSlice
     from ztensor.ext import Array, ObjectReader
-    from ztensor.io.reading.slices import TensorSlice
 
 _PIECE = 1 << 18  # values that are read at once
 _MOST_CHANNELS = 1 << 20  # on an axis: their sums are held in memory

@@ -45,9 +45,9 @@ from ztensor.spec.layout import known_length
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
+    from ztensor import TensorMetadata
     from ztensor.ext import Array, Component, FileObjects, ObjectReader, TensorObject
     from ztensor.insight.analysis.streaming import Progress
-    from ztensor.io.metadata import TensorMetadata
     from ztensor.typing import Readable
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ztensor.insight.analysis.spreads import Scale
     from ztensor.insight.analysis.statistics import StatsReport
     from ztensor.insight.fleet.running import OnError
-    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io import VerifyReport
     from ztensor.typing import Path, Progress, Storage
 
 _Source = TypeVar("_Source", bound="Path")

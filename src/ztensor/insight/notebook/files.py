@@ -13,12 +13,11 @@ from ztensor.insight.text import shape_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ztensor.distributed.opened import DividedCheckpoint
+    from ztensor import TensorMetadata, TensorSlice
+    from ztensor.distributed import DividedCheckpoint
     from ztensor.ext import ObjectReader
     from ztensor.handle import HandleSlice, safe_open
     from ztensor.io import ShardedReader
-    from ztensor.io.metadata import TensorMetadata
-    from ztensor.io.reading.slices import TensorSlice
 
 _ATTRIBUTES = 20
 _TALLIED = 1000  # objects whose types are counted: more would take too long

@@ -12,12 +12,12 @@ from ztensor.insight.text import shape_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.converting.report import ConversionReport
+    from ztensor.converting import ConversionReport
     from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
-    from ztensor.insight.analysis.insight import Insight
+    from ztensor.insight.analysis.document import Insight
     from ztensor.insight.analysis.spreads import Histogram
     from ztensor.insight.analysis.statistics import StatsReport, TensorStats
-    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io import VerifyReport
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _STATS = ("name", "type", "shape", "min", "max", "mean", "std", "zeros", "NaN", "inf")

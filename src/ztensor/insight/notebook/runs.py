@@ -15,7 +15,8 @@ from ztensor.insight.text import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.training.checkpoints import Checkpoint, CheckpointManager, Restored
+    from ztensor import CheckpointManager
+    from ztensor.training import Checkpoint, Restored
 
 _COLUMNS = ("step", "size", "written", "metrics", "state")
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor import Tensor
-    from ztensor.training.states import LazyTree
-    from ztensor.training.tree import Record
+    from ztensor.training import LazyTree, Record
 
 _CHARACTERS = 100  # of a plain value
 

@@ -74,7 +74,9 @@ class ViewServer:
         try:
             from ztensor.insight.serving.answers import Answers
 
-            Answers(self, self._idle, self._ending).serve(self._socket)
+            Answers(lambda: self.viewed, self.token, self.port, self._idle, self._ending).serve(
+                self._socket
+            )
         finally:
             self.close()
 

@@ -14,7 +14,7 @@ from ztensor.spec.container import SCHEMAS
 from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, locate
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import CheckedObjects
-from ztensor.spec.model.problem import MOST_PROBLEMS, manifest_error
+from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
 from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ztensor.io.source.paths import is_url, path_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.typing import Path
+    from ztensor.accepted import Path
 
 
 # What may leave the process in a pickle: options that are no secret, without a service's prefix.

@@ -28,8 +28,7 @@ from ztensor.spec.model.manifest import (
     Manifest,
     TensorObject,
 )
-from ztensor.spec.model.problem import MOST_PROBLEMS, manifest_error
-from ztensor.spec.model.rules import FORM_1
+from ztensor.spec.model.rules import FORM_1, MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import SHAPE, TEXT, UINT, Record, kind_of, read_fields
 

@@ -29,7 +29,7 @@ from ztensor.spec.model.manifest import (
     Manifest,
     TensorObject,
 )
-from ztensor.spec.model.problem import MOST_PROBLEMS, manifest_error
+from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Record, read_fields
 

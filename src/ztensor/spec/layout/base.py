@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from ztensor.errors import Problem, Reason, UsageError, describe
-from ztensor.spec.model.problem import MOST_PROBLEMS
+from ztensor.spec.model.rules import MOST_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

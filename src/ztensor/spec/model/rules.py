@@ -1,4 +1,4 @@
-"""The rules every version shares: where a blob may lie, and how names count.
+"""The rules every version shares, and the one error that carries all problems of a manifest.
 
 Each returns problems as values; who asks decides whether they are raised. Sections are quoted
 from 1.2; 0.1 section 3.2 and 1.1 part I and IV say the same.
@@ -11,7 +11,8 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ztensor.errors import Problem, Reason
+from ztensor.errors import ManifestError, Problem, Reason
+from ztensor.showing import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 ALIGNMENT = 64
+# So many are kept; a file that breaks more rules is not looked at further. To tell of each of a
+# million would take far longer, and far more memory, than the file.
+MOST_PROBLEMS = 256
 
 
 class Form(NamedTuple):
@@ -94,3 +98,18 @@ def check_place(component: Component, blobs_end: int) -> list[Problem]:
         )
         wrong(Reason.OUT_OF_BOUNDS, message, "5, Bounds checking")
     return problems
+
+
+def manifest_error(problems: Sequence[Problem]) -> ManifestError:
+    """Return the one error that carries all of `problems`; its place is the first one's."""
+    first = problems[0]
+    more = f"; and {counted(len(problems) - 1, 'more problem')}" if len(problems) > 1 else ""
+    if len(problems) >= MOST_PROBLEMS:
+        more += ", or others behind them"
+    return ManifestError(
+        f"the manifest breaks a rule: {first}{more}",
+        reason=first.reason,
+        object_name=first.object_name,
+        component=first.component,
+        problems=problems,
+    )

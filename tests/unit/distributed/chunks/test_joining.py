@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.distributed.test_dcp import RECORD, boxed
-from tests.unit.distributed.test_dcp_2 import shard
 from tests.unit.distributed.test_root import table_of
+from tests.unit.formats.test_dcp import RECORD, boxed
+from tests.unit.formats.test_dcp_2 import shard
 from ztensor.distributed import PartWriter, commit, read_root, repair
 from ztensor.distributed.root import BOXES, encode_values, write_root
 from ztensor.errors import FormatError, Reason, UsageError

@@ -15,7 +15,7 @@ from ztensor.spec.container import EMITTERS
 from ztensor.spec.container.framing import Container, Frame
 from ztensor.spec.container.v0_1 import parse_manifest
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
-from ztensor.spec.model.problem import MOST_PROBLEMS
+from ztensor.spec.model.rules import MOST_PROBLEMS
 
 END = 4096
 ABSENT = object()

@@ -9,7 +9,7 @@ import pytest
 from ztensor.errors import Reason
 from ztensor.spec.layout.base import check_components, check_length, known_count
 from ztensor.spec.model.manifest import Component, TensorObject
-from ztensor.spec.model.problem import MOST_PROBLEMS
+from ztensor.spec.model.rules import MOST_PROBLEMS
 
 
 def of(**parts: Component) -> TensorObject:

@@ -15,6 +15,6 @@ and that is the two emitters at the end.
 | `dtype`, `offset`, `length`, `encoding`, `digest` | yes | yes |
 | `type`, `uncompressed_length` | dtype words `f8_e4m3` ... instead; none | yes |
 
-`schema.py` reads the manifest, `object.py` one object of it. `commit.py` is the record that guards
+`schema.py` reads the manifest. `commit.py` is the record that guards
 the manifest; `emit.py` writes both versions.
 """

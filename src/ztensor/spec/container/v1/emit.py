@@ -8,7 +8,7 @@ from ztensor.errors import NotRepresentableError, describe
 from ztensor.spec.container.entries import ObjectsEmitter
 from ztensor.spec.container.framing import MAGIC_1
 from ztensor.spec.container.v1.commit import with_commit
-from ztensor.spec.container.v1.object import WORDS_OF_1_1
+from ztensor.spec.container.v1.schema import WORDS_OF_1_1
 from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.spec.model.rules import FORM_1
 from ztensor.spec.wire import cbor

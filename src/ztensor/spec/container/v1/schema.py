@@ -9,27 +9,67 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import Problem, Reason, UnsupportedVersionError, describe
 from ztensor.spec.container.v1.commit import parse_commit
-from ztensor.spec.container.v1.object import parse_object
-from ztensor.spec.container.walk import LEAST_OBJECTS, Form, read_map, read_objects
-from ztensor.spec.model.manifest import Manifest
-from ztensor.spec.model.problem import MOST_PROBLEMS, manifest_error
-from ztensor.spec.model.rules import ALIGNMENT
+from ztensor.spec.container.walk import (
+    LEAST_OBJECTS,
+    check_blob,
+    parse_components,
+    read_map,
+    read_objects,
+)
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
+from ztensor.spec.model.rules import ALIGNMENT, MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import ANYTHING, ATTRIBUTES, MAP, TEXT, Record, read_fields
+from ztensor.spec.wire.record import (
+    ANYTHING,
+    ATTRIBUTES,
+    MAP,
+    SHAPE,
+    TEXT,
+    UINT,
+    Form,
+    Record,
+    read_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.limits import Budget
     from ztensor.spec.container.framing import Frame
-    from ztensor.spec.container.walk import Parse
-    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.spec.container.walk import Parse, Path
 
 ROOT = Record(
     "a map as the manifest's root",
     "1.2 section 1, Root",
     {"version": TEXT, "objects": MAP, "attributes": ATTRIBUTES, "commit": ANYTHING},
 )
+OBJECT = Record(
+    "a map describing one object",
+    "1.2 section 1, Object",
+    {"shape": SHAPE, "format": TEXT, "components": MAP, "attributes": ATTRIBUTES},
+)
+# The text gives null as the default of most optional fields; of `encoding` it can mean nothing
+# else than `raw`.
+COMPONENT = Record(
+    "a map describing one blob",
+    "1.2 section 1, Component",
+    {
+        "dtype": TEXT,
+        "offset": UINT,
+        "length": UINT,
+        "type": TEXT.optional(),
+        "encoding": TEXT.optional(),
+        "digest": TEXT.optional(),
+        "uncompressed_length": UINT.optional(),
+    },
+)
+# 1.1 part II, section 4 names these among the dtypes; 1.2 spells them storage plus logical type.
+WORDS_OF_1_1 = {
+    "f8_e4m3": ("u8", "f8_e4m3fn"),
+    "f8_e5m2": ("u8", "f8_e5m2"),
+    "complex64": ("f32", "complex64"),
+    "complex128": ("f64", "complex128"),
+}
 _SELF_DESCRIBED = 55799  # RFC 7049 2.4.5: says "this is CBOR" and means nothing else
 _MAJOR = re.compile(r"(\d+)(?:\.|\Z)")
 
@@ -174,3 +214,49 @@ FORM = Form(
     place_cost=0,
     are_names=_are_unique,
 )
+
+
+# --- One object --------------------------------------------------------------------------------
+
+
+def parse_object(
+    name: str, entry: object, frame: Frame, problems: list[Problem], *, is_1_1: bool
+) -> TensorObject | None:
+    """Return one object; None, or one that is not whole, and problems where it breaks rules."""
+    path = ("objects", name)
+    fields = read_fields(entry, OBJECT, path, problems)
+    if fields is None:
+        return None
+    shape, layout, entries, attributes, extra = fields
+
+    def parse(role: str, entry: object, path: Path) -> Component | None:
+        return _parse_component(entry, path, frame, problems, is_1_1=is_1_1)
+
+    components = parse_components(entries, (*path, "components"), problems, parse)
+    return TensorObject(shape, layout, components, attributes, extra)
+
+
+def _parse_component(
+    entry: object, path: Path, frame: Frame, problems: list[Problem], *, is_1_1: bool
+) -> Component | None:
+    fields = read_fields(entry, COMPONENT, path, problems)
+    if fields is None:
+        return None
+    dtype, offset, length, logical, encoding, digest, decoded_length, extra = fields
+    if logical is None:
+        dtype, logical = WORDS_OF_1_1.get(dtype, (dtype, None))
+    elif logical == dtype:  # "When absent, the logical type equals dtype."
+        logical = None
+    component = Component(
+        dtype,
+        offset,
+        length,
+        logical,
+        encoding or "raw",
+        digest,
+        decoded_length,
+        digest_may_cover_decoded=is_1_1,
+        extra=extra,
+    )
+    problems += [problem.under(*path) for problem in check_blob(component, frame.manifest_offset)]
+    return component

@@ -10,7 +10,7 @@ from ztensor.errors import LimitError, ManifestError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
 from ztensor.spec.container.v1 import schema
-from ztensor.spec.model.problem import MOST_PROBLEMS
+from ztensor.spec.model.rules import MOST_PROBLEMS
 from ztensor.testing.builder import item
 
 END = 4096

@@ -13,7 +13,7 @@ import pytest
 
 import ztensor
 from tests.corpus.foreign.make_pt import group, named, number, numbers, text
-from tests.unit.distributed.test_dcp import (
+from tests.unit.formats.test_dcp import (
     EXPECTED,
     MODULE,
     RECORD,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from ztensor.distributed.dcp.chunks import Axes, Chunks, Places
-from ztensor.distributed.dcp.table import Entry, Table
-from ztensor.distributed.dcp.vocabulary import items_of, record_of
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
+from ztensor.formats.dcp.chunks import Axes, Chunks, Places
+from ztensor.formats.dcp.table import Entry, Table
+from ztensor.formats.dcp.vocabulary import items_of, record_of
 from ztensor.formats.pt.pickled import Items, misfit
 from ztensor.formats.pt.values import ElementType, counts, element_type_of
 

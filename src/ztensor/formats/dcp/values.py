@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ztensor.distributed.dcp.records import read_value
 from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
 from ztensor.ext import Lock, Tally, foreign_bytes
+from ztensor.formats.dcp.records import read_value
 from ztensor.formats.pt.objects import LONE_VALUE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.distributed.dcp.table import Place
     from ztensor.ext import Source, Unrepresented
+    from ztensor.formats.dcp.table import Place
     from ztensor.limits import Limits
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.distributed.dcp.columns import Block
-from ztensor.distributed.dcp.table import NO_PLACE, Form, Place
-from ztensor.distributed.dcp.vocabulary import Record, items_of, record_of
 from ztensor.errors import FormatError, Reason, describe
+from ztensor.formats.dcp.columns import Block
+from ztensor.formats.dcp.table import NO_PLACE, Form, Place
+from ztensor.formats.dcp.vocabulary import Record, items_of, record_of
 from ztensor.formats.pt.pickled import misfit
 from ztensor.formats.pt.values import counts
 from ztensor.io.source.beneath import parts_of
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ztensor.distributed.dcp.columns import Column
-    from ztensor.distributed.dcp.table import Table
+    from ztensor.formats.dcp.columns import Column
+    from ztensor.formats.dcp.table import Table
     from ztensor.limits import Budget
 
     Array = NDArray[Any]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from ztensor.distributed.dcp.lanes import Kind
+from ztensor.formats.dcp.lanes import Kind
 from ztensor.formats.pt.pickle_machine import ROUNDED
 from ztensor.formats.pt.pickled import Buildable, Items
 

@@ -31,6 +31,6 @@ if TYPE_CHECKING:
 
 def project(source: Source, budget: Budget) -> Projection:
     """Return what a checkpoint holds; see `projecting.project`."""
-    from ztensor.distributed.dcp import projecting  # who asks what a folder is needs none of it
+    from ztensor.formats.dcp import projecting  # who asks what a folder is needs none of it
 
     return projecting.project(source, budget)

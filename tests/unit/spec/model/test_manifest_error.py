@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from ztensor.errors import ManifestError, Problem, Reason
-from ztensor.spec.model.problem import MOST_PROBLEMS, manifest_error
+from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
 
 BARE = Problem(Reason.FIELD_TYPE, "expected text, found null", ("dtype",))
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from tests.extent import amount
-from ztensor.distributed.dcp import pickles
-from ztensor.distributed.dcp.columns import Block, IrregularError
-from ztensor.distributed.dcp.metadata import read_table
-from ztensor.distributed.dcp.pickles import read_columns
-from ztensor.distributed.dcp.table import Table
-from ztensor.distributed.dcp.vocabulary import VOCABULARY, Record
 from ztensor.errors import ZTensorError
+from ztensor.formats.dcp import pickles
+from ztensor.formats.dcp.columns import Block, IrregularError
+from ztensor.formats.dcp.metadata import read_table
+from ztensor.formats.dcp.pickles import read_columns
+from ztensor.formats.dcp.table import Table
+from ztensor.formats.dcp.vocabulary import VOCABULARY, Record
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.formats.pt.pickled import Call, Items, Vocabulary
 from ztensor.formats.pt.values import counts

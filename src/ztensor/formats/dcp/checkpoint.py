@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.distributed.chunks.boxes import c_strides
-from ztensor.distributed.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying
-from ztensor.distributed.dcp.records import is_safetensors, logical_shape, read_tensor, require_same
-from ztensor.distributed.dcp.table import Form
-from ztensor.distributed.dcp.values import LaterAttributes
 from ztensor.errors import (
     ContainerError,
     FormatError,
@@ -23,6 +19,10 @@ from ztensor.errors import (
 )
 from ztensor.ext import Component, Manifest, Projection, Tally, TensorObject
 from ztensor.formats.base import RAW
+from ztensor.formats.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying
+from ztensor.formats.dcp.records import is_safetensors, logical_shape, read_tensor, require_same
+from ztensor.formats.dcp.table import Form
+from ztensor.formats.dcp.values import LaterAttributes
 from ztensor.formats.pt.encodings import Gathered
 from ztensor.io.source.joined import join_behind
 from ztensor.spec.digest import zip_crc32
@@ -31,10 +31,10 @@ from ztensor.spec.model.later import LaterObjects
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.distributed.dcp.beside import Beside
-    from ztensor.distributed.dcp.records import Record
-    from ztensor.distributed.dcp.table import Entry, Place, Table
     from ztensor.ext import Encoding, Source, Unrepresented
+    from ztensor.formats.dcp.beside import Beside
+    from ztensor.formats.dcp.records import Record
+    from ztensor.formats.dcp.table import Entry, Place, Table
     from ztensor.formats.pt.values import ElementType
     from ztensor.limits import Limits
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.distributed.dcp.columns import Block, Column, IrregularError, Memo, Remembered, Texts
-from ztensor.distributed.dcp.lanes import BEGIN, read_lanes
+from ztensor.formats.dcp.columns import Block, Column, IrregularError, Memo, Remembered, Texts
+from ztensor.formats.dcp.lanes import BEGIN, read_lanes
 from ztensor.formats.pt.pickle_machine import MARK, PLACE, Machine
 from ztensor.formats.pt.pickle_reader import INSTRUCTIONS, follow
 from ztensor.formats.pt.pickled import Buildable, Items
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ztensor.distributed.dcp.lanes import Field, Lanes
+    from ztensor.formats.dcp.lanes import Field, Lanes
     from ztensor.formats.pt.pickled import Vocabulary
     from ztensor.limits import Budget
 

@@ -72,7 +72,7 @@ DCP = Format(
     "torch.distributed.checkpoint",
     (".distcp",),
     _is_dcp,
-    "ztensor.distributed.dcp",
+    "ztensor.formats.dcp",
     is_written=False,
     in_folder=_in_folder,
 )
