@@ -1,13 +1,21 @@
 """The format `.lines`: one float32 a line, each of 16 characters, behind the word LINES."""
 
+from typing import Any
+
 import numpy as np
 
+from ztensor import Limits
 from ztensor.ext import (
+    Budget,
     Component,
     Encoding,
     Format,
     Manifest,
+    ObjectReader,
     Projection,
+    Sink,
+    Source,
+    Stored,
     TensorObject,
 )
 
@@ -17,14 +25,14 @@ class Text(Encoding):
 
     name = "lines"
 
-    def decode_into(self, stored, destination, limits):
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill a buffer with the decoded bytes."""
         del limits
         text = bytes(stored.read(0, stored.length))
         destination[:] = np.array(text.split(), np.float32).tobytes()
 
 
-def project(source, budget):
+def project(source: Source, budget: Budget) -> Projection:
     """Return what a file says."""
     del budget
     count = (source.size - 6) // 16
@@ -33,7 +41,9 @@ def project(source, budget):
     return Projection(Manifest("", objects), {"lines": Text()}, tuple)
 
 
-def export(reader, sink, *, lose, progress=None, threads=None):
+def export(
+    reader: ObjectReader, sink: Sink, *, lose: Any, progress: Any = None, threads: Any = None
+) -> int:
     """Write the first object of a reader as a file."""
     del progress, threads
     first, *others = reader

@@ -1,12 +1,15 @@
 """The verb `ztensor count`."""
 
+from argparse import Namespace
+
 import ztensor
 from ztensor.cli.options import FILE
+from ztensor.cli.terminal import Terminal
 
 OPTIONS = (FILE,)
 
 
-def count(terminal, options):
+def count(terminal: Terminal, options: Namespace) -> None:
     """Count the objects of a file."""
     with ztensor.open(options.file) as reader:
         terminal.line(f"{len(reader)} objects")
