@@ -8,8 +8,8 @@ documented where it is defined; `docs/extending.md` has one complete example of 
   `STORAGE_TYPES` and `LOGICAL_TYPES`; broken rules as `Problem`s with a `Reason`.
 - What you implement: `Source` and `Sink` for places, `Encoding` for stored bytes, `Layout` or
   `Quantized` for arrays. Each is an abstract class or a protocol, and says what may be raised.
-- What bounds it: `Limits` are the caller's caps, a `Budget` is what one file may still cost, and
-  `foreign_bytes` turns what Python raises on bytes of strangers into an error of the file.
+- What bounds it: `ztensor.Limits` are the caller's caps, a `Budget` is what one file may still
+  cost, and `foreign_bytes` turns what Python raises on bytes of strangers into our error.
 - What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any.
 
 A name is loaded when it is first used: importing one costs what its own module costs.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ztensor.ext import ObjectReader
     from ztensor.insight.analysis.document import Insight
-    from ztensor.io.reading.watching import OpenedFiles
+    from ztensor.insight.serving.watching import OpenedFiles
 
     Check = Callable[[], None]
 

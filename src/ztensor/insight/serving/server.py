@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ztensor.ext import Lock
-from ztensor.io.reading.watching import OpenedFiles
+from ztensor.insight.serving.watching import OpenedFiles
 
 if TYPE_CHECKING:
     from ztensor.ext import ObjectReader
