@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ztensor.io.edit import Editor
+    from ztensor.accepted import Array, Path, TensorLike, TorchTensor
     from ztensor.options import EditOptions
-    from ztensor.typing import Array, Path, TensorLike, TorchTensor
 
 # By name in `ztensor`, the module that has it.
 FUNCTIONS = {"remove_tensors": "ztensor.edit", "replace_tensor": "ztensor.edit"}
@@ -46,7 +45,7 @@ class WriterAliases:
     """Names of 1.2 for what `Writer` and `Editor` do."""
 
     @classmethod
-    def append(cls, path: Path, **options: Unpack[EditOptions]) -> Editor:
+    def append(cls, path: Path, **options: Unpack[EditOptions]) -> ztensor.Editor:
         """Return an `Editor` of a finished file."""
         return ztensor.Editor(path, **options)
 

@@ -8,8 +8,8 @@ documented where it is defined; `docs/extending.md` has one complete example of 
   `STORAGE_TYPES` and `LOGICAL_TYPES`; broken rules as `Problem`s with a `Reason`.
 - What you implement: `Source` and `Sink` for places, `Encoding` for stored bytes, `Layout` or
   `Quantized` for arrays. Each is an abstract class or a protocol, and says what may be raised.
-- What bounds it: `Limits` are the caller's caps, a `Budget` is what one file may still cost, and
-  `foreign_bytes` turns what Python raises on bytes of strangers into an error of the file.
+- What bounds it: `ztensor.Limits` are the caller's caps, a `Budget` is what one file may still
+  cost, and `foreign_bytes` turns what Python raises on bytes of strangers into our error.
 - What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any.
 
 A name is loaded when it is first used: importing one costs what its own module costs.
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from ztensor.registry import lazy
 
 if TYPE_CHECKING:
+    from ztensor.accepted import Durable
     from ztensor.arguments import require_choice
     from ztensor.buffers import empty_array, new_bytes
     from ztensor.errors import Problem, Reason
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import remove_object
     from ztensor.io.source.schemes import SCHEMES, Store
-    from ztensor.io.source.sink import Durable, FileSink, Place
+    from ztensor.io.source.sink import FileSink, Place
     from ztensor.io.source.table import is_remote, source_of
     from ztensor.limits import Budget
     from ztensor.locks import Lock
@@ -80,7 +81,7 @@ _HOMES = {
     "ztensor.io.source.base": "Range Sink Source read_bytes",
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "remove_object",
-    "ztensor.io.source.sink": "Durable FileSink Place",
+    "ztensor.io.source.sink": "FileSink Place",
     "ztensor.io.source.schemes": "SCHEMES Store",
     "ztensor.io.source.table": "is_remote source_of",
     "ztensor.limits": "Budget",

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ztensor.io.source.sink import Durable
+    from ztensor.accepted import Durable, Path, Progress, Storage
     from ztensor.limits import Limits
-    from ztensor.typing import Path, Progress, Storage
 
 # --- Writing ----------------------------------------------------------------------------------
 

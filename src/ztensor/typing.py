@@ -6,8 +6,27 @@ from it is Any to the checker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from ztensor.accepted import (
+    Array,
+    Bytes,
+    ElementType,
+    Index,
+    JaxArray,
+    JaxDevice,
+    JaxSharding,
+    Openable,
+    Path,
+    Progress,
+    ReadableFile,
+    Storage,
+    Target,
+    TensorLike,
+    TorchDevice,
+    TorchTensor,
+    WritableFile,
+)
 from ztensor.options import (
     ConvertOptions,
     EditOptions,
@@ -26,20 +45,7 @@ from ztensor.options import (
 )
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Mapping, Sequence
-    from types import EllipsisType
-    from typing import Any, SupportsIndex
-
-    import jax
-    import numpy as np
-    import numpy.typing as npt
-    import torch
-    from obstore.store import ObjectStore
-    from typing_extensions import Buffer
-
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.tensor import Tensor
 
 __all__ = [
     "Array",
@@ -82,65 +88,5 @@ def __dir__() -> list[str]:
     return __all__
 
 
-class ReadableFile(Protocol):
-    """A binary file object that can be sought in."""
-
-    def read(self, size: int = ..., /) -> bytes:
-        """Return the next bytes."""
-        ...
-
-    def seek(self, offset: int, whence: int = ..., /) -> int:
-        """Go to a place, and return which it is."""
-        ...
-
-
-class WritableFile(Protocol):
-    """A binary file object that takes any bytes-like object."""
-
-    def write(self, data: Buffer, /) -> object:
-        """Take bytes."""
-        ...
-
-
-# Each alias is one text: to pyright several in a row are no type.
-
-# What is opened, and written to.
-Bytes: TypeAlias = "Buffer"
-"""Whatever has the buffer protocol: bytes, a bytearray, an mmap."""
-Path: TypeAlias = "str | os.PathLike[str]"
-"""A path."""
-Storage: TypeAlias = "Mapping[str, Any] | ObjectStore"
-"""How the store of a URL is opened: options by obstore's names, or a store of obstore."""
-Openable: TypeAlias = "Path | Buffer | ReadableFile | Sequence[Path]"
-"""What `ztensor.open` takes: a path, bytes, a file object, or several paths."""
 Readable: TypeAlias = "Openable | ObjectReader"
 """What is opened, or an open reader."""
-Target: TypeAlias = "Path | WritableFile"
-"""Where a file is written: a path, or a file object."""
-Progress: TypeAlias = "Callable[[int, int], None]"
-"""Called with what is done and what there is to do."""
-
-# What is stored, and how elements are named and selected.
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
-"""A NumPy array of any shape and element type."""
-TorchTensor: TypeAlias = "torch.Tensor"
-"""A `torch.Tensor`, dense or sparse."""
-TensorLike: TypeAlias = "Tensor | npt.ArrayLike | torch.Tensor"
-"""What is stored: a `ztensor.Tensor`, what NumPy makes an array of, or torch's tensor."""
-ElementType: TypeAlias = "str | npt.DTypeLike | torch.dtype"
-"""A name such as "float32", a type of NumPy, or a `torch.dtype`."""
-_Key: TypeAlias = "SupportsIndex | npt.ArrayLike | slice | EllipsisType | None"
-Index: TypeAlias = "_Key | tuple[_Key, ...]"
-"""What a slice is indexed with: whatever NumPy takes."""
-
-# Where tensors of a framework go.
-TorchDevice: TypeAlias = "str | int | torch.device"
-"""A name such as "cuda:1", a number, or a `torch.device`."""
-JaxArray: TypeAlias = "jax.Array"
-"""A `jax.Array`."""
-JaxDevice: TypeAlias = "str | jax.Device"
-"""A name such as "cpu", or a `jax.Device`."""
-_Sharding: TypeAlias = "jax.sharding.Sharding"
-_Chosen: TypeAlias = "Callable[[str, jax.ShapeDtypeStruct], _Sharding | None]"
-JaxSharding: TypeAlias = "_Sharding | Mapping[str, _Sharding] | _Chosen"
-"""A `Sharding`, a mapping from names to them, or a function of a name and its struct."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.faults.operations import Operation
-    from ztensor.io.source.sink import Durable
+    from ztensor.accepted import Durable
 
 SEED = 20
 OF_2 = [

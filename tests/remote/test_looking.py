@@ -198,7 +198,7 @@ def test_the_server(place: Place) -> None:
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_change_of_any_of_its_files_is_said(name: str, tmp_path: Path) -> None:
-    from ztensor.io.reading.watching import OpenedFiles
+    from ztensor.insight.serving.watching import OpenedFiles
 
     source = SOURCES[name](tmp_path)
     with ztensor.open(source, mmap=False) as reader:

@@ -6,6 +6,7 @@ they find the new one. Nobody finds some of both, as no file is ever written to 
 
 from __future__ import annotations
 
+import collections
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from ztensor.distributed.cleaning import clean
 from ztensor.distributed.part import let_go
 from ztensor.distributed.place import ROOT, Place
 from ztensor.distributed.root import encode_values, is_root, open_root, parse_root, write_root
-from ztensor.distributed.saves import save_of_records
+from ztensor.distributed.saves import MOST_SHOWN, Save
 from ztensor.errors import (
     FormatError,
     SourceError,
@@ -29,12 +30,12 @@ from ztensor.errors import (
 from ztensor.ext import FileSink
 from ztensor.io.source.targets import require_free
 from ztensor.remote.upload import RemoteSink
+from ztensor.showing import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ztensor.distributed.part import PartRecord
-    from ztensor.distributed.saves import Save
     from ztensor.ext import Durable
     from ztensor.typing import Path, Storage
 
@@ -337,3 +338,37 @@ def _positions(
                 position = position * lengths[tensor[rows], axis] + own
         positions[rows] = position
     return positions
+
+
+def save_of_records(place: Place, records: Sequence[PartRecord]) -> Save:
+    """Return the save that all records are of.
+
+    Raises:
+        UsageError: they are of several saves, or not those of all processes.
+    """
+    saves = {Save(record.save_id, record.processes) for record in records}
+    if len(saves) > 1:
+        raise UsageError(
+            "the records are of different saves",
+            file=place.name,
+            expected="one save_id and one number of processes",
+            found=describe(sorted(map(str, saves)), 400),
+        )
+    save = next(iter(saves), Save())
+    if save.processes is not None:
+        _require_each_once(place, save.processes, [record.process for record in records])
+    return save
+
+
+def _require_each_once(place: Place, processes: int, found: Sequence[int]) -> None:
+    missing = sorted(set(range(processes)) - set(found))
+    twice = [one for one, count in collections.Counter(found).items() if count > 1]
+    if missing or twice:
+        some = missing or twice
+        wrong = "gave no record" if missing else "gave several records"
+        raise UsageError(
+            f"{counted(len(some), 'process')} of the save {wrong}",
+            file=place.name,
+            expected=f"one record of each of {processes} processes",
+            found=f"{'none' if missing else 'several'} of {describe(some[:MOST_SHOWN])}",
+        )

@@ -26,7 +26,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import FileObjects, Manifest, Shown, counted, is_remote, path_text
 from ztensor.io.reading.listing import read_manifest
-from ztensor.io.reading.objects import not_found
+from ztensor.io.reading.opened import not_found
 from ztensor.io.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.reference import path_of_file_url

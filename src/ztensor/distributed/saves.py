@@ -7,7 +7,6 @@ file of a part how many files it has. What does not say so is never taken for pr
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ztensor.distributed.chunks.table import ChunkTable
-    from ztensor.distributed.part import PartRecord
-    from ztensor.distributed.place import Place
 
-_MOST_SHOWN = 4
+MOST_SHOWN = 4
 
 
 class Save(NamedTuple):
@@ -53,40 +50,6 @@ def save_of(told: Mapping[str, Any]) -> Save:
     if not (processes is None or (type(processes) is int and processes > 0)):
         raise broken("the number of processes is not a positive integer", found=describe(processes))
     return Save(save_id, processes)
-
-
-def save_of_records(place: Place, records: Sequence[PartRecord]) -> Save:
-    """Return the save that all records are of.
-
-    Raises:
-        UsageError: they are of several saves, or not those of all processes.
-    """
-    saves = {Save(record.save_id, record.processes) for record in records}
-    if len(saves) > 1:
-        raise UsageError(
-            "the records are of different saves",
-            file=place.name,
-            expected="one save_id and one number of processes",
-            found=describe(sorted(map(str, saves)), 400),
-        )
-    save = next(iter(saves), Save())
-    if save.processes is not None:
-        _require_each_once(place, save.processes, [record.process for record in records])
-    return save
-
-
-def _require_each_once(place: Place, processes: int, found: Sequence[int]) -> None:
-    missing = sorted(set(range(processes)) - set(found))
-    twice = [one for one, count in collections.Counter(found).items() if count > 1]
-    if missing or twice:
-        some = missing or twice
-        wrong = "gave no record" if missing else "gave several records"
-        raise UsageError(
-            f"{counted(len(some), 'process')} of the save {wrong}",
-            file=place.name,
-            expected=f"one record of each of {processes} processes",
-            found=f"{'none' if missing else 'several'} of {describe(some[:_MOST_SHOWN])}",
-        )
 
 
 class FileOfPart(NamedTuple):
@@ -186,7 +149,7 @@ def require_one_save(
 
 
 def _first(saves: Mapping[str | None, list[FileOfPart]]) -> Iterable[Any]:
-    return list(saves.items())[:_MOST_SHOWN]
+    return list(saves.items())[:MOST_SHOWN]
 
 
 def _without_older(folder: str, files: list[FileOfPart]) -> list[FileOfPart]:
@@ -217,7 +180,7 @@ def _missing(files: list[FileOfPart]) -> str | None:
         parts.setdefault(file.process, []).append(file)
     lost = [number for number in range(processes) if number not in parts]
     if lost:
-        some = ", ".join(map(str, lost[:_MOST_SHOWN]))
+        some = ", ".join(map(str, lost[:MOST_SHOWN]))
         return f"{counted(len(lost), 'process')} of {processes} left nothing: {some}"
     if len(parts) != processes:
         return "it has files of more processes than it says"
@@ -232,5 +195,5 @@ def _missing(files: list[FileOfPart]) -> str | None:
 
 def _names(files: Sequence[FileOfPart]) -> str:
     names = sorted(file.name for file in files)
-    more = f", and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
-    return ", ".join(names[:_MOST_SHOWN]) + more
+    more = f", and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+    return ", ".join(names[:MOST_SHOWN]) + more

@@ -23,7 +23,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import ALGORITHMS, Range, digest_of, open_file
 from ztensor.io import VerifyReport
-from ztensor.io.reading.objects import not_found
+from ztensor.io.reading.opened import not_found
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.shards.naming import shifted
 from ztensor.spec.digest import parse_digest

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.ext import Tally
 from ztensor.formats import hdf5
+from ztensor.formats.within import Within
 from ztensor.formats.zip import STORED, place, read_entries, unread_bytes
-from ztensor.io.source.within import Within
 
 if TYPE_CHECKING:
     from ztensor.ext import Projection, Source, TensorObject, Unrepresented

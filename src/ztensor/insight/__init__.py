@@ -14,9 +14,9 @@ from ztensor.registry import lazy
 if TYPE_CHECKING:
     from ztensor.insight.analysis.canonical import canonical_problems
     from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
+    from ztensor.insight.analysis.document import Insight
     from ztensor.insight.analysis.findings import Finding
     from ztensor.insight.analysis.identity import content_digest, tensor_hashes
-    from ztensor.insight.analysis.insight import Insight
     from ztensor.insight.analysis.plotting import Picture
     from ztensor.insight.analysis.spreads import Histogram
     from ztensor.insight.analysis.statistics import StatsReport, TensorStats
@@ -30,7 +30,7 @@ else:
             "ztensor.insight.analysis.comparing": "DiffReport TensorDiff",
             "ztensor.insight.analysis.findings": "Finding",
             "ztensor.insight.analysis.identity": "content_digest tensor_hashes",
-            "ztensor.insight.analysis.insight": "Insight",
+            "ztensor.insight.analysis.document": "Insight",
             "ztensor.insight.analysis.plotting": "Picture",
             "ztensor.insight.analysis.spreads": "Histogram",
             "ztensor.insight.analysis.statistics": "StatsReport TensorStats",

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.tensor import Tensor
     from ztensor.spec.layout.base import Array
 
 
@@ -77,19 +74,19 @@ class Adapter(Protocol):
         """
         ...
 
-    def stored(self, value: Any, /) -> Array | Tensor:
-        """Return what is stored of a value: an array, or a `Tensor` for a sparse one.
+    def stored(self, value: Any, /) -> Array | Any:
+        """Return what is stored of a value: an array, or a `ztensor.Tensor` for a sparse one.
 
         Raises:
             NotRepresentableError: it cannot be stored; the message says what would work.
         """
         ...
 
-    def value_of(self, tensor: Tensor, /, *, device: Any = ...) -> Any:
+    def value_of(self, tensor: Any, /, *, device: Any = ...) -> Any:
         """Return a tensor as a value of the framework.
 
         Args:
-            tensor: of any layout.
+            tensor: a `ztensor.Tensor` of any layout.
             device: where to, in the framework's own words.
 
         Raises:
@@ -111,7 +108,7 @@ class TypedAdapter(Protocol):
 class FillingAdapter(Protocol):
     """What an adapter has beside `Adapter` whose values can be filled in place."""
 
-    def fill(self, file: FileObjects, name: str, target: Any, /) -> None:
+    def fill(self, file: Any, name: str, target: Any, /) -> None:
         """Fill a value of the caller, on any device, with a dense object of an open file.
 
         Raises:
@@ -137,8 +134,8 @@ class PlacingAdapter(Protocol):
 class ReadingAdapter(Protocol):
     """What an adapter has beside `Adapter` that reads objects onto devices by itself."""
 
-    def read(self, reader: ObjectReader, name: Any, /, **options: Any) -> Any:
-        """Return an object of an open reader as a value, or several as a dict."""
+    def read(self, reader: Any, name: Any, /, **options: Any) -> Any:
+        """Return an object of an open `ztensor.Reader` as a value, or several as a dict."""
         ...
 
 
@@ -273,7 +270,7 @@ def adapter_of(value: object) -> Adapter | None:
     return found if found is not None and found.is_value(value) else None
 
 
-def read_values(framework: str, reader: ObjectReader, name: Any, **options: Any) -> Any:
+def read_values(framework: str, reader: Any, name: Any, **options: Any) -> Any:
     """Return an object of an open reader as a value of a framework, or several as a dict.
 
     Args:

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Unpack
 
-    from ztensor.io.reading.objects import Objects
-    from ztensor.io.reading.verify import VerifyReport
-    from ztensor.io.shards.objects import ShardedObjects
-    from ztensor.options import FileOptions
-    from ztensor.typing import (
+    from ztensor.accepted import (
         Bytes,
         JaxArray,
         JaxDevice,
@@ -46,6 +42,10 @@ if TYPE_CHECKING:
         TorchDevice,
         TorchTensor,
     )
+    from ztensor.io.reading.objects import Objects
+    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.shards.objects import ShardedObjects
+    from ztensor.options import FileOptions
 
 
 # What opens several files that are one thing, by the name of the file that leads to the others.

@@ -15,7 +15,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import Pool
 from ztensor.remote.failures import asked
-from ztensor.remote.upload import place_to_write
+from ztensor.remote.upload import found_at, place_to_write
 from ztensor.remote.urls import place_of
 
 if TYPE_CHECKING:
@@ -145,15 +145,8 @@ def look(remote: Remote) -> Listed | None:
         SourceError: it could not be asked.
     """
     place = place_of(remote)
-
-    def ask(library: Any) -> Listed | None:
-        try:
-            return _listed(place.key, library.head(place.store, place.key))
-        except FileNotFoundError:
-            return None
-
-    found: Listed | None = asked(ask, "cannot look whether it exists", place.name)
-    return found
+    found = found_at(place)
+    return None if found is None else _listed(place.key, found)
 
 
 def _listed(name: str, one: Any) -> Listed:

@@ -216,16 +216,8 @@ class RemoteSink:
 
     def _look(self) -> tuple[int, str | None] | None:
         """Return size and version of the object that is there, None where there is none."""
-
-        def look(library: Any) -> tuple[int, str | None] | None:
-            try:
-                meta = library.head(self._place.store, self._place.key)
-            except FileNotFoundError:
-                return None
-            return int(meta["size"]), meta.get("e_tag")
-
-        found: tuple[int, str | None] | None = self._ask(look)
-        return found
+        meta = found_at(self._place, WRITING)
+        return None if meta is None else (int(meta["size"]), meta.get("e_tag"))
 
     def _require_new(self) -> None:
         if self._is_new and self._before is not None:
@@ -272,16 +264,27 @@ def is_there(remote: Remote) -> bool:
     Raises:
         SourceError: it could not be asked.
     """
-    place = place_of(remote)
+    return found_at(place_of(remote)) is not None
 
-    def look(library: Any) -> bool:
+
+def found_at(place: Place, doing: str = "cannot look whether it exists") -> Any:
+    """Return what a store says of an object, as the library has it; None where there is none.
+
+    Args:
+        place: the object.
+        doing: what is done, as an error says it.
+
+    Raises:
+        SourceError: it could not be asked.
+    """
+
+    def look(library: Any) -> Any:
         try:
-            library.head(place.store, place.key)
+            return library.head(place.store, place.key)
         except FileNotFoundError:
-            return False
-        return True
+            return None
 
-    return bool(asked(look, "cannot look whether it exists", place.name))
+    return asked(look, doing, place.name)
 
 
 def copy(source: Remote, target: Remote) -> bool:

@@ -114,13 +114,11 @@ def has_folders(url: str) -> bool:
 def names_folder(url: str) -> bool:
     """Return whether a URL can only be that of a folder: it ends in a slash, or has no key.
 
-    One with a query is none, nor is one of a scheme from outside.
+    One with a query is none.
 
     Raises:
         ArgumentValueError: it begins as one of a hub, and names no repository.
     """
-    if not has_folders(url):
-        return False
     bucket, _, key = url.partition("://")[2].partition("/")
     if url.lower().startswith(("memory:", "file:")):
         return url.endswith("/")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ztensor.ext import Array, Component, FileObjects, TensorObject
-    from ztensor.v2.source import Source
+    from ztensor.io.reading.verify import VerifyReport
 
 
 class Verification(NamedTuple):
@@ -83,6 +83,24 @@ class Caps:
         return f"<Caps {' '.join(facts)}>"
 
 
+class Owner(Protocol):
+    """The source that a tensor is of: see `ztensor.v2.source.Source`."""
+
+    maps: bool
+
+    def checked(self, names: list[str] | None, *, deep: bool = False) -> VerifyReport:
+        """Return what checking found."""
+        ...
+
+    def shown(self, path: str) -> str:
+        """Return the path of a file as the caller calls its folder."""
+        ...
+
+    def has_own_pages(self, file: FileObjects, component: Component) -> bool:
+        """Return whether no other bytes of a file's tensors share the pages of a part's."""
+        ...
+
+
 @releasing
 class Tensor:
     """One tensor of a source, or one part of it; holding it has read nothing.
@@ -93,7 +111,7 @@ class Tensor:
 
     __slots__ = ("_file", "_name", "_object", "_part", "_source")
 
-    def __init__(self, source: Source, file: FileObjects, name: str, part: str | None) -> None:
+    def __init__(self, source: Owner, file: FileObjects, name: str, part: str | None) -> None:
         self._source = source
         self._file = file
         self._name = name

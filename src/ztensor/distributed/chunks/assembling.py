@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ztensor.distributed.chunks.boxes import Overlap
     from ztensor.distributed.chunks.table import Chunk, ChunkTable
     from ztensor.ext import Array, Stored
-    from ztensor.io.reading.component import Parts
+    from ztensor.io.reading.component import Parts, StoredComponent
     from ztensor.io.source.joined import JoinedSource
     from ztensor.limits import Limits
 
@@ -264,6 +264,10 @@ class Assembler:
         at_once.end()
         return found
 
+    def stored(self, chunk: Chunk) -> StoredComponent:
+        """Return the way to a chunk's bytes: all that reads them goes through it."""
+        return self.fetching.of(self.component(chunk))
+
     def located(self, chunk: Chunk) -> _Located:
         """Return a context in which errors are told file, tensor and chunk."""
         return _Located(self, chunk)
@@ -365,7 +369,7 @@ class _Part:
         self._chunk = chunk
         self._common = common
         self._target = target
-        self._stored = assembler.fetching.of(assembler.component(chunk))
+        self._stored = assembler.stored(chunk)
 
     def read(self, at_once: AtOnce) -> None:
         """Ask for what fills the target."""
@@ -492,7 +496,8 @@ class DividedEncoding(Encoding):
             self.decode_into(stored, whole, limits)
             yield from (whole[at : at + BLOCK_BYTES] for at in range(0, length, BLOCK_BYTES))
             return
-        blocks, sums = self._blocks(number), Sums(self._assembler)
+        blocks, assembler = self._blocks(number), self._assembler
+        sums = Sums(assembler.located, assembler.stored) if assembler.checks else None
         for start, stop in itertools.pairwise(blocks.ends()):
             piece = new_bytes(stop - start)
             self._fill_block(number, blocks.place(start, stop), piece, sums)

@@ -11,7 +11,9 @@ from ztensor.io.reading.component import digest_of
 from ztensor.spec.digest import require_match
 
 if TYPE_CHECKING:
-    from ztensor.distributed.chunks.assembling import Assembler
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from ztensor.distributed.chunks.boxes import Overlap
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.ext import Array
@@ -30,11 +32,16 @@ class Sums:
     Blocks of a tensor in C's order show each chunk's elements in C's order, too.
 
     Args:
-        assembler: whose chunks they are.
+        located: gives a context in which errors say which chunk they are about.
+        stored: gives the way to a chunk's bytes.
     """
 
-    def __init__(self, assembler: Assembler) -> None:
-        self._assembler = assembler
+    def __init__(
+        self,
+        located: Callable[[Chunk], AbstractContextManager[object]],
+        stored: Callable[[Chunk], StoredComponent],
+    ) -> None:
+        self._located, self._stored = located, stored
         self._running: dict[int, _Running] = {}
 
     def see(self, chunk: Chunk, common: Overlap, target: Array) -> None:
@@ -43,10 +50,10 @@ class Sums:
         Raises:
             DigestMismatchError: it is not.
         """
-        if common.sizes == chunk.sizes or not self._assembler.checks:
+        if common.sizes == chunk.sizes:
             return  # it was checked when it was read
-        with self._assembler.located(chunk):
-            stored = self._assembler.fetching.of(self._assembler.component(chunk))
+        with self._located(chunk):
+            stored = self._stored(chunk)
             running = self._running.get(chunk.row) or self._begin(stored, chunk)
             if running is None:
                 return

@@ -13,8 +13,8 @@ from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.ext import read_bytes
 from ztensor.formats import pt, safetensors
 from ztensor.formats.pt.objects import LONE_TENSOR
+from ztensor.formats.within import Within
 from ztensor.formats.zip import LOCAL_MAGIC, STORED, place, read_entries, sum_of
-from ztensor.io.source.within import Within
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:

@@ -7,15 +7,9 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from ztensor.insight.analysis.comparing import diff_pairs, has_same_values
+from ztensor.insight.analysis.document import Insight, Pair
 from ztensor.insight.analysis.findings import Finding, not_looked_at, pair_findings, ranked
-from ztensor.insight.analysis.insight import (
-    Insight,
-    Pair,
-    chosen_names,
-    content_key,
-    nbytes_of,
-    seen,
-)
+from ztensor.insight.analysis.insight import chosen_names, content_key, nbytes_of, seen
 from ztensor.insight.analysis.roles import is_optimizer_state, natural_key
 
 if TYPE_CHECKING:
@@ -23,7 +17,7 @@ if TYPE_CHECKING:
 
     from ztensor.ext import ObjectReader
     from ztensor.insight.analysis.comparing import TensorDiff
-    from ztensor.insight.analysis.insight import Kind, ModelInsight
+    from ztensor.insight.analysis.document import Kind, ModelInsight
     from ztensor.typing import Progress
 
 

@@ -34,7 +34,8 @@ from ztensor.insight.analysis.streaming import (
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
 from ztensor.io.reading.component import digest_of
-from ztensor.io.reading.objects import not_found, order_of_bytes
+from ztensor.io.reading.objects import order_of_bytes
+from ztensor.io.reading.opened import not_found
 from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:

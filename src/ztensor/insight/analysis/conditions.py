@@ -15,7 +15,7 @@ from ztensor.insight.text import shown_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.insight.analysis.insight import Insight, ModelInsight, Pair
+    from ztensor.insight.analysis.document import Insight, ModelInsight, Pair
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,

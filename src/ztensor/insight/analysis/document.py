@@ -1,4 +1,6 @@
-"""The document `ztensor-insight/1`: plain values for JSON, in columns. `docs/insight.md` has it.
+"""What a look at models finds, and its document `ztensor-insight/1`: plain values for JSON.
+
+`docs/insight.md` has the document.
 
 Columns are lists of one length, a place in them is a tensor's identity. Numbers that JSON lacks
 are words: `nan`, `inf`, `-inf`; integers beyond 2^53 are texts. Names are shown as our own display
@@ -10,7 +12,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,15 +21,19 @@ from ztensor.errors import describe
 from ztensor.insight.analysis.findings import RULES
 from ztensor.insight.analysis.roles import groups_of, is_optimizer_state
 from ztensor.insight.text import shown_name, visible
+from ztensor.interactive import Shown
+from ztensor.showing import counted, short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
     from ztensor.ext import Array
     from ztensor.insight.analysis.channels import Channels, Norms
+    from ztensor.insight.analysis.comparing import TensorDiff
     from ztensor.insight.analysis.findings import Finding
-    from ztensor.insight.analysis.insight import Insight, ModelInsight, Pair
+    from ztensor.insight.analysis.roles import Role
     from ztensor.insight.analysis.statistics import TensorStats
+    from ztensor.io.metadata import TensorMetadata
 
 SCHEMA = "ztensor-insight/1"
 BITS = 4  # of a tile of a heat map
@@ -36,6 +42,101 @@ _SAFE = 1 << 53
 _ATTRIBUTES, _ATTRIBUTE_CHARACTERS = 50, 300
 _CONTRAST = 8  # between the largest and the smallest tile of a map, at least
 _DEPTH = 1e4  # and at most
+
+Kind = Literal["equal", "changed", "renamed", "added", "removed", "not compared", "not looked at"]
+
+LATER: Kind = "not looked at"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ModelInsight:
+    """One of the models, its tensors in natural order of their names.
+
+    Attributes:
+        name: the last part of its path, without what signs a URL.
+        format: as `Reader.format`.
+        version: as `Reader.version`.
+        nbytes: of all its files.
+        parameters: as `ztensor info` counts them.
+        attributes: of the file.
+        objects: its tensors.
+        stats: of each of them.
+        shown: the name of each as it may be shown.
+        roles: the role of each, or None.
+        log2_rms: log2 of the RMS of each over the median RMS of its role, or None.
+    """
+
+    name: str
+    format: str
+    version: str
+    nbytes: int
+    parameters: int
+    attributes: Mapping[str, Any]
+    objects: tuple[TensorMetadata, ...]
+    stats: tuple[TensorStats, ...]
+    shown: tuple[str, ...]
+    roles: tuple[Role | None, ...]
+    log2_rms: tuple[float | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pair:
+    """A tensor of the first model and the one of the second that is compared with it.
+
+    Attributes:
+        a: its place in the first model, or None.
+        b: its place in the second, or None.
+        kind: what became of it.
+        found: how they differ; None of one that only one model has.
+    """
+
+    a: int | None
+    b: int | None
+    kind: Kind
+    found: TensorDiff | None = None
+
+    @property
+    def relative(self) -> float | None:
+        """Return `||b - a|| / ||a||`; 0.0 of equal ones, None where nothing was compared."""
+        if self.kind in ("equal", "renamed"):
+            return 0.0
+        values = None if self.found is None else self.found.values
+        return None if values is None else values.relative
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Insight(Shown):
+    """What `examine` saw.
+
+    Attributes:
+        models: one, or two.
+        findings: what is odd, the worst first.
+        pairs: of two models their tensors beside each other, in natural order of names.
+        not_looked_at: rules that could not be tried.
+        sample: the share of the rows of large tensors that was looked at; None where none is large
+            enough, or everything was looked at.
+    """
+
+    models: tuple[ModelInsight, ...]
+    findings: tuple[Finding, ...]
+    pairs: tuple[Pair, ...] = ()
+    not_looked_at: tuple[str, ...] = ()
+    sample: float | None = None
+
+    def __repr__(self) -> str:
+        """Return how many tensors there are, and how many findings of each level."""
+        facts = [counted(len(model.objects), "tensor") for model in self.models]
+        for level in ("error", "warn", "info"):
+            count = sum(one.level == level for one in self.findings)
+            facts += [f"{count} {level}"] if count else []
+        return short_repr("insight.Insight", facts, ".findings, .as_json()")
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the document `ztensor-insight/1`, as `json.dumps(..., allow_nan=False)` takes it.
+
+        `docs/insight.md` says what each part of it means.
+        """
+        return document_of(self)
 
 
 def document_of(insight: Insight, *, has_details: bool = True) -> dict[str, Any]:

@@ -5,17 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.insight.analysis.document import LATER, Insight, Pair
 from ztensor.insight.analysis.findings import RULES, not_looked_at, ranked
-from ztensor.insight.analysis.insight import (
-    LATER,
-    Insight,
-    Pair,
-    chosen_names,
-    name_key,
-    nbytes_of,
-    outlined,
-    seen,
-)
+from ztensor.insight.analysis.insight import chosen_names, name_key, nbytes_of, outlined, seen
 from ztensor.insight.analysis.streaming import opened
 
 if TYPE_CHECKING:

@@ -5,14 +5,13 @@ This puts together what statistics, comparison, roles and rules say. `document.p
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 import statistics
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import without_secrets
-from ztensor.ext import Shown, counted, short_repr
+from ztensor.insight.analysis.document import ModelInsight
 from ztensor.insight.analysis.findings import Finding, Looked, findings_of
 from ztensor.insight.analysis.parameters import parameter_count
 from ztensor.insight.analysis.roles import (
@@ -31,106 +30,9 @@ if TYPE_CHECKING:
     from ztensor import TensorMetadata
     from ztensor.errors import FormatError
     from ztensor.ext import ObjectReader
-    from ztensor.insight.analysis.comparing import TensorDiff
     from ztensor.typing import Progress
 
-Kind = Literal["equal", "changed", "renamed", "added", "removed", "not compared", "not looked at"]
-
-LATER: Kind = "not looked at"
 _FEW = 16  # elements below which equal values say nothing
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class ModelInsight:
-    """One of the models, its tensors in natural order of their names.
-
-    Attributes:
-        name: the last part of its path, without what signs a URL.
-        format: as `Reader.format`.
-        version: as `Reader.version`.
-        nbytes: of all its files.
-        parameters: as `ztensor info` counts them.
-        attributes: of the file.
-        objects: its tensors.
-        stats: of each of them.
-        shown: the name of each as it may be shown.
-        roles: the role of each, or None.
-        log2_rms: log2 of the RMS of each over the median RMS of its role, or None.
-    """
-
-    name: str
-    format: str
-    version: str
-    nbytes: int
-    parameters: int
-    attributes: Mapping[str, Any]
-    objects: tuple[TensorMetadata, ...]
-    stats: tuple[TensorStats, ...]
-    shown: tuple[str, ...]
-    roles: tuple[Role | None, ...]
-    log2_rms: tuple[float | None, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Pair:
-    """A tensor of the first model and the one of the second that is compared with it.
-
-    Attributes:
-        a: its place in the first model, or None.
-        b: its place in the second, or None.
-        kind: what became of it.
-        found: how they differ; None of one that only one model has.
-    """
-
-    a: int | None
-    b: int | None
-    kind: Kind
-    found: TensorDiff | None = None
-
-    @property
-    def relative(self) -> float | None:
-        """Return `||b - a|| / ||a||`; 0.0 of equal ones, None where nothing was compared."""
-        if self.kind in ("equal", "renamed"):
-            return 0.0
-        values = None if self.found is None else self.found.values
-        return None if values is None else values.relative
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Insight(Shown):
-    """What `examine` saw.
-
-    Attributes:
-        models: one, or two.
-        findings: what is odd, the worst first.
-        pairs: of two models their tensors beside each other, in natural order of names.
-        not_looked_at: rules that could not be tried.
-        sample: the share of the rows of large tensors that was looked at; None where none is large
-            enough, or everything was looked at.
-    """
-
-    models: tuple[ModelInsight, ...]
-    findings: tuple[Finding, ...]
-    pairs: tuple[Pair, ...] = ()
-    not_looked_at: tuple[str, ...] = ()
-    sample: float | None = None
-
-    def __repr__(self) -> str:
-        """Return how many tensors there are, and how many findings of each level."""
-        facts = [counted(len(model.objects), "tensor") for model in self.models]
-        for level in ("error", "warn", "info"):
-            count = sum(one.level == level for one in self.findings)
-            facts += [f"{count} {level}"] if count else []
-        return short_repr("insight.Insight", facts, ".findings, .as_json()")
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the document `ztensor-insight/1`, as `json.dumps(..., allow_nan=False)` takes it.
-
-        `docs/insight.md` says what each part of it means.
-        """
-        from ztensor.insight.analysis.document import document_of
-
-        return document_of(self)
 
 
 def name_key(name: str) -> tuple[object, ...]:

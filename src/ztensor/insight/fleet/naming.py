@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import UsageError, describe, without_secrets
 from ztensor.ext import is_remote, path_text
-from ztensor.io.shards.naming import stem_of
+from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.io.source.paths import is_path
 from ztensor.io.source.reference import with_storage
 from ztensor.io.source.table import absolute
@@ -39,7 +39,7 @@ class Naming:
             UsageError: another has that path.
         """
         name = without_secrets(path_text(source))
-        path = f"{self._folder}/{stem_of(name)}{self._suffix}"
+        path = f"{self._folder}/{_stem(name)}{self._suffix}"
         place = path_of(path)
         if place in self._made:
             other = describe(without_secrets(path_text(self._made[place])), 200)
@@ -54,3 +54,14 @@ def path_of(path: Any) -> str:
     """Return what tells a place from others, however it is spelled."""
     text = absolute(path_text(path))
     return text if is_remote(text) else os.path.normcase(os.path.realpath(text))
+
+
+def _stem(path: str) -> str:
+    """Return what a model is called: a file's name without its suffix, a folder's dots and all.
+
+    An index is called as the model it is of.
+    """
+    name = os.path.basename(path.rstrip("/" + os.sep))
+    if os.path.isdir(path):
+        return name
+    return os.path.splitext(name.removesuffix(INDEX_SUFFIX))[0]

@@ -27,7 +27,7 @@ MAKERS: dict[str, Callable[[Any], Sheet]] = {
     "ztensor.insight.analysis.statistics.TensorStats": results.of_tensor_stats,
     "ztensor.insight.analysis.comparing.DiffReport": results.of_diff,
     "ztensor.insight.analysis.comparing.TensorDiff": results.of_tensor_diff,
-    "ztensor.insight.analysis.insight.Insight": results.of_insight,
+    "ztensor.insight.analysis.document.Insight": results.of_insight,
     "ztensor.converting.report.ConversionReport": results.of_conversion,
     "ztensor.training.checkpoints.step.Checkpoint": runs.of_checkpoint,
     "ztensor.training.checkpoints.history.Restored": runs.of_restored,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ztensor.converting import ConversionReport
     from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
-    from ztensor.insight.analysis.insight import Insight
+    from ztensor.insight.analysis.document import Insight
     from ztensor.insight.analysis.spreads import Histogram
     from ztensor.insight.analysis.statistics import StatsReport, TensorStats
     from ztensor.io import VerifyReport

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.ext import counted, short_repr
+from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine
-from ztensor.insight.analysis.insight import Insight
 from ztensor.insight.page.report import html_of, sentence_of
 
 if TYPE_CHECKING:

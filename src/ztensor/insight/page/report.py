@@ -9,8 +9,8 @@ import importlib.resources
 from typing import TYPE_CHECKING, Any
 
 from ztensor.ext import ALGORITHMS, FileSink, counted, digest_of, path_text
+from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine
-from ztensor.insight.analysis.insight import Insight
 from ztensor.insight.page.packing import main_of, packed
 
 if TYPE_CHECKING:

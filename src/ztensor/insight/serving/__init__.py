@@ -5,6 +5,7 @@
 it any more. `guard.py` refuses whatever does not come from the page itself. `connections.py` bounds
 what connections that say nothing may hold. `answers.py` puts them together; it and `connections.py`
 alone import a server's library. `server.py` has the address, which is there before that is loaded.
+`watching.py` says whether the files are still those that were opened.
 
 The page is that of `insight/page/`; `live_page` tells it that it may ask. A page without a server,
 as a notebook shows it in a frame, is `page.report.html_of`.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from ztensor.insight.serving.server import ViewServer
+    from ztensor.insight.serving.model import Viewed
 
     Refused = Callable[[Exception], Response]
 
@@ -41,13 +41,22 @@ class Answers:
     """Answers what the page asks, until nobody looks at it.
 
     Args:
-        server: whose address it is.
+        view: gives what is shown; called in a thread.
+        token: the beginning of each path.
+        port: where the page is.
         idle: seconds from when the last page was left to the end; None for none.
         ending: set by who wants the end.
     """
 
-    def __init__(self, server: ViewServer, idle: float | None, ending: threading.Event) -> None:
-        self._of = server
+    def __init__(
+        self,
+        view: Callable[[], Viewed],
+        token: str,
+        port: int,
+        idle: float | None,
+        ending: threading.Event,
+    ) -> None:
+        self._view, self._token, self._port = view, token, port
         self._idle = idle
         self._ending = ending
         self._workers = Workers()
@@ -101,7 +110,7 @@ class Answers:
             return self._ends
 
         with contextlib.suppress(Exception):
-            await self._workers.run(lambda _: self._of.viewed.page(), is_left, None)
+            await self._workers.run(lambda _: self._view().page(), is_left, None)
 
     @property
     def _ends(self) -> bool:
@@ -112,20 +121,20 @@ class Answers:
     def _guarded(self) -> Any:
         def tensor(request: Request) -> Callable[[Job], dict[str, Any]]:
             number, index = _places(request)
-            return lambda job: self._of.viewed.tensor(number, index, job.check)
+            return lambda job: self._view().tensor(number, index, job.check)
 
         def pair(request: Request) -> Callable[[Job], dict[str, Any]]:
             row = integer(request.path_params["row"])
-            return lambda job: self._of.viewed.pair(row, job.check)
+            return lambda job: self._view().pair(row, job.check)
 
         def part(request: Request) -> Callable[[Job], dict[str, Any]]:
             number, index = _places(request)
             query = request.query_params
-            return lambda job: self._of.viewed.slice(number, index, query, job.check)
+            return lambda job: self._view().slice(number, index, query, job.check)
 
         def singular(request: Request) -> Callable[[Job], dict[str, Any]]:
             number, index = _places(request)
-            return lambda job: self._of.viewed.singular(number, index, job.check)
+            return lambda job: self._view().singular(number, index, job.check)
 
         place = "{number}/{index}"
         routes = [
@@ -137,7 +146,7 @@ class Answers:
             Route(f"/slice/{place}", self._answering(self._working(part))),
             Route(f"/singular/{place}", self._answering(self._working(singular))),
         ]
-        return Guard(Starlette(routes=routes), self._of.token, self._of.port)
+        return Guard(Starlette(routes=routes), self._token, self._port)
 
     def _answering(
         self, answer: Any, refused: Callable[[Exception], Response] | None = None
@@ -166,7 +175,7 @@ class Answers:
 
     async def _page(self, request: Request) -> Response:
         text, policy = await self._workers.run(
-            lambda _: self._of.viewed.page(), request.is_disconnected, None
+            lambda _: self._view().page(), request.is_disconnected, None
         )
         headers = {"content-security-policy": f"{policy}; frame-ancestors 'none'"}
         return Response(text, media_type="text/html; charset=utf-8", headers=headers)
@@ -199,7 +208,7 @@ class Answers:
                 job.check()
                 done[:] = so_far, total
 
-            self._of.viewed.examine(progress)
+            self._view().examine(progress)
 
         async def lines() -> AsyncIterator[bytes]:
             self._running += 1

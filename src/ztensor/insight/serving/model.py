@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ztensor.ext import ObjectReader
-    from ztensor.insight.analysis.insight import Insight
-    from ztensor.io.reading.watching import OpenedFiles
+    from ztensor.insight.analysis.document import Insight
+    from ztensor.insight.serving.watching import OpenedFiles
 
     Check = Callable[[], None]
 

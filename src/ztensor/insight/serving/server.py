@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ztensor.ext import Lock
-from ztensor.io.reading.watching import OpenedFiles
+from ztensor.insight.serving.watching import OpenedFiles
 
 if TYPE_CHECKING:
     from ztensor.ext import ObjectReader
@@ -74,7 +74,9 @@ class ViewServer:
         try:
             from ztensor.insight.serving.answers import Answers
 
-            Answers(self, self._idle, self._ending).serve(self._socket)
+            Answers(lambda: self.viewed, self.token, self.port, self._idle, self._ending).serve(
+                self._socket
+            )
         finally:
             self.close()
 

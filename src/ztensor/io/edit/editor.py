@@ -30,7 +30,7 @@ from ztensor.io.reading.listing import read_manifest
 from ztensor.io.source.appending import AppendSink, TrialSink
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.sink import Durable, FileSink
+from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.output import Output
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from typing import Unpack
 
+    from ztensor.accepted import Durable, ElementType, Path, Progress, TensorLike
     from ztensor.io.writing.stream import ObjectSink
     from ztensor.spec.container import Emitter
     from ztensor.spec.container.framing import Frame
-    from ztensor.typing import ElementType, Path, Progress, TensorLike
 
 _LOG = logging.getLogger("ztensor")
 
@@ -368,7 +368,7 @@ class Editor(Writer):
                 that only the last flush failed.
         """
         self._require_open()
-        if self._stream is None:
+        if self._streamed is None:
             # Whatever else than adding objects changes the file says so.
             if not self._has_changed and len(self.draft.objects) == self._old_count:
                 size = self._locked.size

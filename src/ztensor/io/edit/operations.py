@@ -14,7 +14,7 @@ from ztensor.options import EditOptions, RemoveOptions, require_options
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.typing import Path, TensorLike
+    from ztensor.accepted import Path, TensorLike
 
 
 def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[EditOptions]) -> int:

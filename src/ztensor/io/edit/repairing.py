@@ -29,8 +29,8 @@ from ztensor.limits import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.accepted import Durable
     from ztensor.io.source.base import Sink, Source
-    from ztensor.io.source.sink import Durable
 
     Path = str | os.PathLike[str]
     Progress = Callable[[int, int], None]

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
 
-    from ztensor.io.source.sink import Durable
-    from ztensor.typing import Path, Progress
+    from ztensor.accepted import Durable, Path, Progress
 
 
 def compact(

@@ -11,6 +11,6 @@ several together. `names.py` chooses objects by patterns, `ahead.py` has other t
 will be asked for next. `verify.py` finds every problem, `walking.py` those of one component,
 `sums.py` knows what has no digest of its own, `overlaps.py` sees to it that bytes several objects
 share are gone through once, `recovery.py` finds the last good state of a torn file, `shards.py`
-joins the files of 2.x. `caching.py` asks the system for bytes ahead of reads, `watching.py`
-whether files are still those that were opened. What a user passes to `open` is not known here.
+joins the files of 2.x. `caching.py` asks the system for bytes ahead of reads.
+What a user passes to `open` is not known here.
 """

@@ -32,14 +32,13 @@ from ztensor.spec.layout.elements import is_native
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.runs import PartReader, RunCache, RunReader, StreamReader
     from ztensor.io.source.base import Source
     from ztensor.limits import Limits
     from ztensor.spec.digest import Hasher
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.layout.base import Array, Indices
-    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.spec.model.manifest import Component
 
     Parts = PartReader | RunReader | StreamReader
 
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 COMPLEX_ALIGNMENT = 16
 # Fewer decoded bytes are decoded by one thread: starting another takes 0.2 ms.
 _LEAST_SHARED_BYTES = 2 << 20
-_FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
 class Fetching:
@@ -469,14 +467,6 @@ class StoredComponent:
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
         return RunReader(encoding, stored, runs, shared.limits, shared.runs, place)
-
-
-def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:
-    """Yield about how many bytes of work each component is; very many of a source far away."""
-    for tensor_object in objects:
-        for component in tensor_object.components.values():
-            length = max(component.length, component.known_decoded_length or 0)
-            yield _FAR_BYTES if file.source.prefers_long_reads else length
 
 
 def digest_of(component: Component) -> Digest | None:

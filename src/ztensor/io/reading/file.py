@@ -21,8 +21,7 @@ from ztensor.errors import (
 )
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching
-from ztensor.io.reading.objects import Located, not_found
-from ztensor.io.reading.opened import OpenedFile
+from ztensor.io.reading.opened import OpenedFile, not_found
 from ztensor.io.reading.places import Places
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
@@ -33,12 +32,14 @@ from ztensor.spec.wire.cbor import with_dicts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ztensor.io.reading.component import StoredComponent
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.tensor import Tensor
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.spec.model.manifest import TensorObject
+
+
+_FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
 class Location(NamedTuple):
@@ -170,10 +171,6 @@ class FileObjects(OpenedFile):
             raise not_found(name, self.names, self.name)
         return found
 
-    def located(self, name: str | None, role: str | None = None) -> Located:
-        """Return a context in which an error of ours is told file, object and component."""
-        return Located(self, name, role)
-
     def arrays_at_once(self, names: Iterable[str]) -> dict[str, Array]:
         """Return those of some objects that are read together by fewer requests: none here."""
         del names
@@ -202,10 +199,6 @@ class FileObjects(OpenedFile):
             return min((component.offset for component in found), default=0)
 
         return sorted(names, key=place)
-
-    def stored(self, component: Component) -> StoredComponent:
-        """Return the way to a component's bytes: all that reads them goes through it."""
-        return self.fetching.of(component)
 
     def location(self, name: str, role: str = "data") -> Location:
         """Return where a component's stored bytes lie.
@@ -440,3 +433,11 @@ class FileObjects(OpenedFile):
                 return
             for piece in whole_elements(component, chunks):
                 yield from blocks(typed_array(component, piece))
+
+
+def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:
+    """Yield about how many bytes of work each component is; very many of a source far away."""
+    for tensor_object in objects:
+        for component in tensor_object.components.values():
+            length = max(component.length, component.known_decoded_length or 0)
+            yield _FAR_BYTES if file.source.prefers_long_reads else length

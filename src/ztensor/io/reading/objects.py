@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ztensor.errors import ArgumentTypeError, ObjectNotFoundError, describe
-from ztensor.guard import foreign_bytes
+from ztensor.errors import ArgumentTypeError, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ztensor.errors import ZTensorError
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.source.rights import Rights
@@ -176,15 +174,6 @@ def several(names: Iterable[str], file: str) -> Iterable[str]:
     return names
 
 
-def not_found(
-    name: object, names: Iterable[str], file: str
-) -> ArgumentTypeError | ObjectNotFoundError:
-    """Return the error for a name that no object has, with those that are like it."""
-    if not isinstance(name, str):
-        return ArgumentTypeError("an object's name is text", file=file, found=describe(name))
-    return ObjectNotFoundError.named(name, names, file)
-
-
 def order_of_bytes(objects: Objects, names: Iterable[str]) -> list[str] | None:
     """Return names in the order of their bytes, where a network brings these; else None."""
     parts = {name: objects.part(name) for name in names}
@@ -194,21 +183,3 @@ def order_of_bytes(objects: Objects, names: Iterable[str]) -> list[str] | None:
     for name, file in parts.items():
         by_file.setdefault(file, []).append(name)
     return [name for file, some in by_file.items() for name in file.in_file_order(some)]
-
-
-class Located(foreign_bytes):
-    """Tells errors file, object and component; many times faster than a generator's context."""
-
-    __slots__ = ("_name", "_objects", "_role")
-
-    def __init__(self, file: FileObjects, name: str | None, role: str | None) -> None:
-        super().__init__("the object")
-        self._objects = file
-        self._name = name
-        self._role = role
-
-    def locate(self, error: ZTensorError) -> None:
-        """Fill in where an error comes from."""
-        error.locate(file=self._objects.name, object_name=self._name, component=self._role)
-        if self._objects.format != "zt":
-            error.forget_sections()

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ClosedError, UsageError, ZTensorError
+from ztensor.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    ObjectNotFoundError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
 from ztensor.guard import foreign_bytes
-from ztensor.io.reading.component import Fetching
+from ztensor.io.reading.component import Fetching, StoredComponent
 from ztensor.io.source.base import Range
 from ztensor.io.source.table import opened_by
 from ztensor.limits import DEFAULT_LIMITS, Limits
@@ -16,14 +23,14 @@ from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ztensor.io.source.base import Source
     from ztensor.io.source.rights import Rights
     from ztensor.spec.container.framing import Frame
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.model.account import Unrepresented
-    from ztensor.spec.model.manifest import Manifest
+    from ztensor.spec.model.manifest import Component, Manifest
 
 
 class OpenedFile:
@@ -135,6 +142,14 @@ class OpenedFile:
         with foreign_bytes("the file", self.name):
             return tuple(self._account())
 
+    def located(self, name: str | None, role: str | None = None) -> Located:
+        """Return a context in which an error of ours is told file, object and component."""
+        return Located(self, name, role)
+
+    def stored(self, component: Component) -> StoredComponent:
+        """Return the way to a component's bytes: all that reads them goes through it."""
+        return self.fetching.of(component)
+
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
@@ -172,3 +187,30 @@ class OpenedFile:
                 "a reader over a file object cannot be pickled; open it by path", file=self.name
             )
         return self._reopen, (source,)
+
+
+class Located(foreign_bytes):
+    """Tells errors file, object and component; many times faster than a generator's context."""
+
+    __slots__ = ("_name", "_objects", "_role")
+
+    def __init__(self, file: OpenedFile, name: str | None, role: str | None) -> None:
+        super().__init__("the object")
+        self._objects = file
+        self._name = name
+        self._role = role
+
+    def locate(self, error: ZTensorError) -> None:
+        """Fill in where an error comes from."""
+        error.locate(file=self._objects.name, object_name=self._name, component=self._role)
+        if self._objects.format != "zt":
+            error.forget_sections()
+
+
+def not_found(
+    name: object, names: Iterable[str], file: str
+) -> ArgumentTypeError | ObjectNotFoundError:
+    """Return the error for a name that no object has, with those that are like it."""
+    if not isinstance(name, str):
+        return ArgumentTypeError("an object's name is text", file=file, found=describe(name))
+    return ObjectNotFoundError.named(name, names, file)

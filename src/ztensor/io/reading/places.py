@@ -19,7 +19,7 @@ from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.opened import OpenedFile
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.spec.model.table import Table
@@ -80,7 +80,7 @@ class Places:
         file: the file.
     """
 
-    def __init__(self, file: FileObjects) -> None:
+    def __init__(self, file: OpenedFile) -> None:
         self._file = file
         self._objects = file.manifest.objects
         self._source = file.source

@@ -15,6 +15,7 @@ from ztensor.spec.model.table import TableObjects
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from ztensor.accepted import Index, TorchTensor
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.reading.file import FileObjects, Location
     from ztensor.io.reading.objects import Objects
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from ztensor.io.tensor import Tensor
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.account import Unrepresented
-    from ztensor.typing import Index, TorchTensor
 
 
 class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):

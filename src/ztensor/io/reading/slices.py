@@ -36,12 +36,12 @@ from ztensor.spec.model.dtype import element_count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ztensor.accepted import Index
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.places import Place
     from ztensor.io.tensor import Tensor
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import TensorObject
-    from ztensor.typing import Index
 
 
 class TensorSlice(DLPackExporter, Shown, abc.ABC):

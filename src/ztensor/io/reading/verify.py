@@ -27,7 +27,8 @@ from ztensor.errors import (
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
 from ztensor.io.reading.bulk import right_names
-from ztensor.io.reading.component import digest_of, lengths_of, require_declared
+from ztensor.io.reading.component import digest_of, require_declared
+from ztensor.io.reading.file import lengths_of
 from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.sums import Sums, is_unheld
 from ztensor.io.reading.walking import ComponentWalk, require_listed

@@ -21,8 +21,8 @@ from ztensor.limits import DEFAULT_LIMITS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ztensor.accepted import Durable
     from ztensor.io.source.reference import Remote
-    from ztensor.io.source.sink import Durable
 
 
 class RemoteShardSet:

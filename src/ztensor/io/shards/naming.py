@@ -68,17 +68,6 @@ def index_path(path: str) -> str:
     return path + INDEX_SUFFIX
 
 
-def stem_of(path: str) -> str:
-    """Return what a model is called: a file's name without its suffix, a folder's dots and all.
-
-    An index is called as the model it is of.
-    """
-    name = os.path.basename(path.rstrip("/" + os.sep))
-    if os.path.isdir(path):
-        return name
-    return os.path.splitext(name.removesuffix(INDEX_SUFFIX))[0]
-
-
 def is_index(path: str) -> bool:
     """Return whether a path is called as the index of a sharded model is."""
     return _INDEX.search(path) is not None

@@ -19,7 +19,7 @@ from ztensor.errors import (
 )
 from ztensor.io.attributes import kinds_of, merged_attributes
 from ztensor.io.contents import open_file
-from ztensor.io.reading.objects import not_found
+from ztensor.io.reading.opened import not_found
 from ztensor.io.shards.finding import find_set
 from ztensor.io.shards.index import broken_index, some_of, state_of
 from ztensor.limits import caps_of

@@ -40,9 +40,9 @@ from ztensor.spec.digest import ALGORITHMS, digest_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from ztensor.accepted import Durable
     from ztensor.io.shards.naming import Progress
     from ztensor.io.source.rights import Rights
-    from ztensor.io.source.sink import Durable
 
 
 class ShardSet:

@@ -15,7 +15,7 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.io.reading.objects import not_found
+from ztensor.io.reading.opened import not_found
 from ztensor.io.reading.verify import VerifyReport
 from ztensor.io.shards.naming import shifted
 from ztensor.io.source.base import Range

@@ -22,7 +22,7 @@ from ztensor.io.source.targets import require_changed_in_place
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from ztensor.io.source.sink import Durable
+    from ztensor.accepted import Durable
 
 _TRIES = 10
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import abc
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ztensor.errors import SourceError
 
 if TYPE_CHECKING:
-    from ztensor.io.source.appending import AppendSink
+    from typing_extensions import Buffer
 
 # New bytes are gathered to pieces this long, as each piece costs a guard before it.
 _PIECE_BYTES = 8 << 20
@@ -31,6 +31,34 @@ _OLD = "cannot flush; the file still holds its old state"
 _NEW = "the new state is written, but whether it reached the disk is unknown"
 
 
+class FileEnd(Protocol):
+    """What can be done to a finished file: see `ztensor.io.source.appending.AppendSink`."""
+
+    size: int
+
+    def put(
+        self, data: Buffer, offset: int, *, tears: bool = True, back_to: int | None = None
+    ) -> None:
+        """Write bytes at an offset behind the old end."""
+        ...
+
+    def take_back(self, length: int) -> bool:
+        """Cut the file to a length it had, and return whether that worked."""
+        ...
+
+    def require_length(self, length: int) -> None:
+        """Raise where the file is longer."""
+        ...
+
+    def flush(self, failure: str) -> None:
+        """Put what was written on disk."""
+        ...
+
+    def shorten(self, length: int) -> None:
+        """Cut the file to a length, without a flush."""
+        ...
+
+
 class Guarded(abc.ABC):
     """New bytes behind a finished file, gathered to pieces.
 
@@ -39,7 +67,7 @@ class Guarded(abc.ABC):
         guard: the bytes that keep the old state readable.
     """
 
-    def __init__(self, file: AppendSink, guard: bytes) -> None:
+    def __init__(self, file: FileEnd, guard: bytes) -> None:
         self._file = file
         self._guard = guard
         self._written_to = file.size  # up to here new bytes are in place
@@ -160,7 +188,7 @@ class CommitOver(Guarded):
     too long at the end is cut off, behind one more copy.
     """
 
-    def __init__(self, file: AppendSink, guard: bytes) -> None:
+    def __init__(self, file: FileEnd, guard: bytes) -> None:
         super().__init__(file, guard)
         self._room = file.size  # the length of the file, which ends with the guard or the old one
         self._is_final = False  # the new footer may be there

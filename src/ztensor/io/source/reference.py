@@ -24,7 +24,7 @@ from ztensor.io.source.paths import is_url, path_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.typing import Path, Storage
+    from ztensor.accepted import Path, Storage
 
 
 # What may leave the process in a pickle: options that are no secret, without a service's prefix.

@@ -9,7 +9,7 @@ import re
 import secrets
 import stat
 import time
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.arguments import require_choice
 from ztensor.errors import SourceError, describe
@@ -31,10 +31,10 @@ from ztensor.threads.background import note_write
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.accepted import Durable
     from ztensor.io.source.local import FileSource
     from ztensor.io.source.reference import Remote
 
-Durable = Literal["auto"] | bool
 
 _COPY_BYTES = 8 << 20
 # What the kernel copies in one call, so that a copy of gigabytes can be watched and interrupted.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import scipy.sparse
 
-    from ztensor.typing import TensorLike, TorchTensor
+    from ztensor.accepted import TensorLike, TorchTensor
 
 
 _NOTHING: Mapping[str, Any] = {}

@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ztensor.spec.layout.base import Array
-    from ztensor.typing import (
+    from ztensor.accepted import (
         JaxArray,
         JaxDevice,
         TensorLike,
         TorchDevice,
         TorchTensor,
     )
+    from ztensor.spec.layout.base import Array
 
 
 class Tensor(Constructors, DLPackExporter, Shown):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from ztensor.io.source.sink import Durable
+    from ztensor.accepted import Durable
 
 
 # What options of zTensor files are where they say nothing; digests are in none of these formats.

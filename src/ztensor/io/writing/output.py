@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ztensor.io.source.base import Sink
-    from ztensor.io.writing.stream import ObjectSink
     from ztensor.spec.container import Emitter
     from ztensor.spec.model.manifest import TensorObject
 
@@ -72,7 +71,7 @@ class Output:
             require_canonical(emitter.version, self._options)
         self._canonical = CanonicalBlobs(emitter.form) if canonical else None
         self._crew = Crew(thread_count(threads))
-        self._stream: ObjectSink | None = None
+        self._streamed: str | None = None  # the object whose stream is open
         self._shared: dict[str, str] = {}
         # Of small arrays like one before, by shape and element type: the number of their kind.
         self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
@@ -98,7 +97,7 @@ class Output:
 
     def _end_stream(self, name: str, tensor_object: TensorObject) -> None:
         """Take the object that came in pieces."""
-        self._stream = None
+        self._streamed = None
         self.draft.objects[name] = tensor_object
 
     # --- The end ----------------------------------------------------------------------------
@@ -130,7 +129,7 @@ class Output:
         """Forget everything; no file appears, and an old one stays. May be called again."""
         if self.state == "open":
             self.state = "aborted"
-            self._stream = None
+            self._streamed = None
             self._crew.close()
             try:
                 self._sink.abort()
@@ -183,7 +182,7 @@ class Output:
         """
         if self.state != "open":
             self._require_open()
-        if self._stream is not None:
+        if self._streamed is not None:
             self._require_no_stream()
         self._require_name(name)
         if name in self.draft.objects.entries:
@@ -197,11 +196,11 @@ class Output:
             self._canonical.require_next(name)
 
     def _require_no_stream(self) -> None:
-        if self._stream is not None:
+        if self._streamed is not None:
             raise UsageError(
                 "a stream is still open; close it first",
                 file=self._sink.name,
-                object_name=self._stream.name,
+                object_name=self._streamed,
             )
 
     def _require_name(self, name: object) -> None:

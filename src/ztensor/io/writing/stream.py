@@ -26,13 +26,13 @@ from ztensor.spec.model.manifest import TensorObject
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.accepted import TensorLike
     from ztensor.io.source.base import Sink
     from ztensor.io.writing.compressing import Compression
-    from ztensor.io.writing.writer import Writer
+    from ztensor.io.writing.output import Output
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import Component
     from ztensor.threads.pool import Crew
-    from ztensor.typing import TensorLike
 
 # What comes in pieces is held up to here, as only its end tells whether compressing it saves.
 _MOST_HELD_BYTES = 4 << 20
@@ -49,7 +49,7 @@ class ObjectSink:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: Output,
         name: str,
         plan: TensorObject,
         dtype: np.dtype[Any],

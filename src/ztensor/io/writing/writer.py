@@ -18,7 +18,7 @@ from ztensor.interactive import Hinted
 from ztensor.io.formats import require_ours
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
-from ztensor.io.source.sink import Durable, sink_of
+from ztensor.io.source.sink import sink_of
 from ztensor.io.writing.blob import BlobOptions, pad, write_component
 from ztensor.io.writing.canonical import require_canonical
 from ztensor.io.writing.output import Output
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any, Unpack
 
+    from ztensor.accepted import Durable, ElementType, Target, TensorLike
     from ztensor.io.reading.objects import Objects
     from ztensor.io.source.base import Sink
     from ztensor.spec.layout.base import Array
-    from ztensor.typing import ElementType, Target, TensorLike
 
 
 # Of shorter arrays the bytes take less time to write than the steps of any other object.
@@ -375,8 +375,8 @@ class Writer(Output, Hinted, WriterAliases):
         # Attributes are written at the end; the caller may change its dict before.
         plan = plan._replace(attributes=copy.deepcopy(plan.attributes))
         blob = blob_of_stream(self._sink, plan, how, self._crew)
-        self._stream = ObjectSink(self, name, plan, element, blob, self._end_stream)
-        return self._stream
+        self._streamed = name
+        return ObjectSink(self, name, plan, element, blob, self._end_stream)
 
     def __repr__(self) -> str:
         """Return target, version and state."""

@@ -28,9 +28,9 @@ from ztensor.spec.wire import cbor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.spec.container.walk import Form
     from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.spec.model.table import Bools, Ints, Uints
+    from ztensor.spec.wire.record import Form
 
     ReadObject = Callable[[object, int], tuple[TensorObject | None, int]]
 

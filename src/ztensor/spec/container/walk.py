@@ -6,7 +6,7 @@ of a manifest of many objects that is half of the memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ztensor.spec.digest import check_digest
 from ztensor.spec.model.manifest import COMPONENT_COST, OBJECT_COST
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ztensor.errors import Problem
     from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.spec.wire.record import Form
 
     Path = tuple[str | int, ...]
     # `(name, entry) -> object`, or None and problems where it breaks rules.
@@ -31,30 +32,6 @@ LEAST_OBJECTS = 25
 # Bytes of memory that a dimension takes, and each byte of texts that are not ASCII. An object of so
 # many bytes has long ones.
 _DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024
-
-
-class Form(NamedTuple):
-    """How a version writes an object with one component and no attributes.
-
-    Attributes:
-        start: its first bytes, at most eight.
-        place: what is before the offset of the blob, at most eight bytes.
-        between: what is between offset and length, at most eight bytes.
-        has_tail: whether the shape follows the component, so that bytes follow the length.
-        alignment: of offsets, and the least of them.
-        packed: the encoding beside `raw`.
-        place_cost: bytes of memory that a place takes while places are compared.
-        are_names: whether texts may be the names of all objects, in their order.
-    """
-
-    start: bytes
-    place: bytes
-    between: bytes
-    has_tail: bool
-    alignment: int
-    packed: str
-    place_cost: int
-    are_names: Callable[[list[str]], bool]
 
 
 def read_map(

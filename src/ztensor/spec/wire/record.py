@@ -8,7 +8,7 @@ from ztensor.errors import Problem, Reason, describe
 from ztensor.spec.wire.cbor import UINT64_MAX, Pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 class Kind(NamedTuple):
@@ -159,3 +159,27 @@ _KINDS: dict[type, str] = {
     dict: "a map",
     Pairs: "a map with keys that are not text",
 }
+
+
+class Form(NamedTuple):
+    """How a version writes an object with one component and no attributes.
+
+    Attributes:
+        start: its first bytes, at most eight.
+        place: what is before the offset of the blob, at most eight bytes.
+        between: what is between offset and length, at most eight bytes.
+        has_tail: whether the shape follows the component, so that bytes follow the length.
+        alignment: of offsets, and the least of them.
+        packed: the encoding beside `raw`.
+        place_cost: bytes of memory that a place takes while places are compared.
+        are_names: whether texts may be the names of all objects, in their order.
+    """
+
+    start: bytes
+    place: bytes
+    between: bytes
+    has_tail: bool
+    alignment: int
+    packed: str
+    place_cost: int
+    are_names: Callable[[list[str]], bool]

@@ -7,8 +7,8 @@ import pytest
 
 import ztensor
 from ztensor.insight.analysis.conditions import met_conditions
+from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.findings import RULES
-from ztensor.insight.analysis.insight import Insight
 from ztensor.numpy import save_file
 
 W = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)

@@ -26,8 +26,8 @@ from ztensor.io.source.stream import StreamSink
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from ztensor.accepted import Durable
     from ztensor.io.source.base import Sink
-    from ztensor.io.source.sink import Durable
 
 ON_POSIX = os.name == "posix"
 AS_ROOT = ON_POSIX and os.geteuid() == 0

@@ -15,7 +15,7 @@ import pytest
 import ztensor
 import ztensor.numpy as znumpy
 from ztensor.cli.main import main
-from ztensor.errors import ArgumentTypeError, SourceNotFoundError
+from ztensor.errors import ArgumentTypeError, SourceNotFoundError, UsageError
 from ztensor.io.source.local import FileObjectSource, FileSource
 from ztensor.io.source.memory import MemorySource
 from ztensor.io.source.schemes import SCHEMES
@@ -42,7 +42,53 @@ class Demo(Store):
         return MemorySource(FILES[name], name=remote.url)
 
 
-DEMO = Demo()
+class DemoSink:
+    def __init__(self, remote, note):
+        self.name, self.position = remote.url, 0
+        self._remote, self._note, self._written = remote, note, bytearray()
+
+    def write(self, data):
+        self._written += data
+        self.position += len(data)
+
+    def barrier(self):
+        return self.position
+
+    def commit(self):
+        FILES[self.name.removeprefix("demo-rw://")] = bytes(self._written)
+        if self._note is not None:
+            self._note(self._remote)
+
+    def abort(self):
+        pass
+
+
+class Writable(Demo):
+    def open(self, remote, size=None):
+        return super().open(type(remote)(remote.url.replace("demo-rw:", "demo:")), size)
+
+    def names_folder(self, url):
+        return url.endswith("/")
+
+    def is_there(self, remote):
+        return remote.url.removeprefix("demo-rw://") in FILES
+
+    def listed(self, folder):
+        start = folder.url.removeprefix("demo-rw://")
+        inside = [name.removeprefix(start) for name in FILES if name.startswith(start)]
+        return [name for name in inside if "/" not in name], []
+
+    def require_writable(self, remote):
+        pass
+
+    def sink(self, remote, *, expected=None, is_new=False, note=None):
+        return DemoSink(remote, note)
+
+    def remove(self, remote):
+        FILES.pop(remote.url.removeprefix("demo-rw://"), None)
+
+
+DEMO, WRITABLE = Demo(), Writable()
 """
 
 
@@ -53,6 +99,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(SCHEMES, "demo", "a_source_from_outside:DEMO")
+    monkeypatch.setitem(SCHEMES, "demo-rw", "a_source_from_outside:WRITABLE")
     served: dict[str, bytes] = importlib.import_module("a_source_from_outside").FILES
     served["x"] = znumpy.save({"w": WEIGHT, "b": WEIGHT[0]}, {"note": "here"})
     served["x.safetensors"] = len(HEADER).to_bytes(8, "little") + HEADER + WEIGHT.tobytes()
@@ -83,6 +130,36 @@ def test_a_scheme_from_outside(files: dict[str, bytes], url: str, tmp_path: Path
     assert shards
     ztensor.migrate(url, tmp_path / "migrated.zt")
     assert (znumpy.load_file(tmp_path / "migrated.zt")["w"] == WEIGHT).all()
+
+
+def test_a_place_from_outside_is_written_to(files: dict[str, bytes]) -> None:
+    """With a sink it takes files; with removal and a look also shards, and with lists a folder."""
+    url = "demo-rw://run/model.zt"
+    znumpy.save_file({"w": WEIGHT, "b": WEIGHT[0]}, url)
+    assert (znumpy.load_file(url)["w"] == WEIGHT).all()
+    with ztensor.open("demo-rw://run/") as folder:
+        assert (folder["b"] == WEIGHT[0]).all()
+    with pytest.raises(UsageError, match="it exists already"):
+        ztensor.convert("demo://x", url, overwrite=False)
+    znumpy.save_file({"w": WEIGHT, "b": WEIGHT[0]}, url, max_shard_size=2000)
+    assert sorted(name for name in files if name.startswith("run/")) == [
+        "run/model-00001-of-00002.zt",
+        "run/model-00002-of-00002.zt",
+        "run/model.zt.index.json",
+    ]
+    assert (znumpy.load_file(url)["w"] == WEIGHT).all()
+    znumpy.save_file({"w": WEIGHT}, url, max_shard_size="1MB")
+    assert [name for name in files if name.startswith("run/")] == ["run/model.zt"]
+
+
+def test_a_place_that_is_only_read_says_so(files: dict[str, bytes]) -> None:
+    before = dict(files)
+    for overwrite in (True, False):
+        with pytest.raises(UsageError, match="demo:// is read, and not written to"):
+            ztensor.convert("demo://x", "demo://y.zt", overwrite=overwrite)
+    with pytest.raises(UsageError, match="demo:// is read, and not written to"):
+        znumpy.save_file({"w": WEIGHT}, "demo://y.zt")
+    assert files == before
 
 
 def test_several_are_one_set(files: dict[str, bytes]) -> None:

@@ -11,7 +11,6 @@ from ztensor.errors import Problem, Reason, UnsupportedVersionError, describe
 from ztensor.spec.container.v1.commit import parse_commit
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
-    Form,
     check_blob,
     parse_components,
     read_map,
@@ -27,6 +26,7 @@ from ztensor.spec.wire.record import (
     SHAPE,
     TEXT,
     UINT,
+    Form,
     Record,
     read_fields,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.io.source.base import Source
+from ztensor.ext import Source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ztensor.errors import ClosedError
+from ztensor.formats.within import Within
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import MemorySource
-from ztensor.io.source.within import Within
 
 if TYPE_CHECKING:
     from pathlib import Path

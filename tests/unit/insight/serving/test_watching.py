@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.io.reading.watching import OpenedFiles
+from ztensor.insight.serving.watching import OpenedFiles
 from ztensor.numpy import save_file
 
 

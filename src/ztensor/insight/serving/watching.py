@@ -10,7 +10,7 @@ from ztensor.io.source.paths import is_url
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.io.reading.reader import ObjectReader
+    from ztensor.ext import ObjectReader
 
 
 class OpenedFiles:
