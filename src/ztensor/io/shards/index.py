@@ -19,7 +19,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.source.base import read_bytes
+from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.beneath import Beneath, parts_of
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import absolute_path
@@ -31,7 +31,6 @@ from ztensor.spec.wire.json import charge as json_charge
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor.io.source.base import Source
     from ztensor.io.source.directory import RemoteFiles
     from ztensor.io.source.reference import Remote
 

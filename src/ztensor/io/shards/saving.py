@@ -29,7 +29,7 @@ from ztensor.io.source.beneath import names_in
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.removal import Made, remove_file, stamp_of
-from ztensor.io.source.rights import narrowest_of
+from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.table import remote_of
 from ztensor.io.source.targets import Nowhere
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from ztensor.accepted import Durable
     from ztensor.io.shards.naming import Progress
-    from ztensor.io.source.rights import Rights
 
 
 class ShardSet:
