@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.cli.exits import ExitCode
-from ztensor.errors import near_names
+from ztensor.errors import UnsupportedError, near_names
 from ztensor.installation import mixture
 from ztensor.io.formats import read_suffixes
+from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,22 +112,42 @@ Examples:
 """
 
 
+# The function of a plugin's verb; its module has `OPTIONS`, and its docstring is its help.
+PLUGINS: Registry[str, Callable[..., None]] = Registry({}, group="ztensor.verbs", kind=Callable)
+
+
 def find(name: str) -> Verb | None:
-    """Return a verb of the list by its name."""
-    return next((verbs[name] for verbs in VERBS.values() if name in verbs), None)
+    """Return a verb by its name, of the list or of a plugin.
+
+    Raises:
+        UnsupportedError: the plugin that has the name is broken.
+    """
+    for verbs in VERBS.values():
+        if name in verbs:
+            return verbs[name]
+    try:
+        return _verb_of(PLUGINS[name])
+    except KeyError:
+        return None
+
+
+def _verb_of(function: Callable[..., None]) -> Verb:
+    summary = (function.__doc__ or "").strip().partition("\n")[0]
+    return Verb(summary, f"{function.__module__}:{function.__name__}")
 
 
 def _overview() -> str:
     """Return the help of the whole command."""
     from ztensor.cli.parsing import EXIT_CODES, filled
 
-    names = [name for verbs in VERBS.values() for name in verbs]
-    width = max(map(len, names))
+    plugins = {name: _verb_of(function) for name, function in PLUGINS.usable()}
+    groups = {**VERBS, **({"Of other packages": plugins} if plugins else {})}
+    width = max(len(name) for verbs in groups.values() for name in verbs)
     lists = [
         "\n".join(
             [f"{title}:", *(f"  {name:{width}}  {verb.summary}" for name, verb in verbs.items())]
         )
-        for title, verbs in VERBS.items()
+        for title, verbs in groups.items()
     ]
     options = "Options:\n  --version   Show the version.\n  -h, --help  Show this text."
     usage = "Usage: ztensor VERB [OPTIONS] ARGUMENTS"
@@ -165,10 +187,15 @@ def _run(words: Sequence[str]) -> int:
     from ztensor.cli.terminal import Terminal
     from ztensor.cli.verb import call
 
-    if (verb := find(first)) is not None:
-        return call(load(first, verb.place), rest)
     terminal = Terminal()
     terminal.hide(words)
+    try:
+        verb = find(first)
+    except UnsupportedError as error:
+        terminal.error(error)
+        return ExitCode.FAILED
+    if verb is not None:
+        return call(load(first, verb.place), rest)
     terminal.note(f"error: {_explain(first)}")
     return ExitCode.USAGE
 

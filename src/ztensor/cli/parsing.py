@@ -113,4 +113,4 @@ def load(name: str, place: str = "") -> Command:
     module: Any = importlib.import_module(module_name or f"ztensor.cli.{name}")
     # Where the name is one of Python's own, the function's has an underscore behind it.
     function = getattr(module, own or f"{name}_", None) or getattr(module, name)
-    return Command(name, function, (*module.OPTIONS, *OUTPUT))
+    return Command(name, function, (*getattr(module, "OPTIONS", ()), *OUTPUT))

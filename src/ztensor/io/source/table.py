@@ -90,8 +90,18 @@ def opened_by(source: Source) -> Any:
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path is a URL that is read, and not a file on disk that is called so."""
-    return is_url(path) and scheme_of(path) in SCHEMES and not os.path.lexists(path)
+    """Return whether a path is a URL that is read, and not a file on disk that is called so.
+
+    Raises:
+        UnsupportedError: the plugin that has its scheme is broken.
+    """
+    if not is_url(path) or os.path.lexists(path):
+        return False
+    try:
+        SCHEMES[scheme_of(path)]
+    except KeyError:
+        return False
+    return True
 
 
 def absolute(path: str) -> str:

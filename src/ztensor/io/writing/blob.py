@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
@@ -11,25 +12,22 @@ from ztensor.io.writing.compressing import (
     ALONE_BYTES,
     Compression,
     Compressor,
+    Frame,
     compressed,
     smaller,
 )
-from ztensor.io.writing.frames import frames_of, require_chunk_rows
-from ztensor.spec.digest import require_writable
-from ztensor.spec.encoding import writable
+from ztensor.io.writing.frames import Frames, frames_of, require_chunk_rows
+from ztensor.spec.digest import Algorithm, require_writable
+from ztensor.spec.encoding import ENCODINGS, writable
 from ztensor.spec.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
 from ztensor.spec.encoding.zstd.listing import FRAME_FIELD, listed_frames
-from ztensor.spec.model.manifest import Component
+from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.rules import Form, align
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.io.source.base import Sink
-    from ztensor.io.writing.compressing import Frame
-    from ztensor.io.writing.frames import Frames
-    from ztensor.spec.digest import Algorithm
-    from ztensor.spec.model.manifest import TensorObject
     from ztensor.threads.pool import Crew
 
     Pieces = Callable[[], Iterable[memoryview]]
@@ -105,8 +103,10 @@ def compression_of(asked: bool | int | str | None) -> Compression | None:  # noq
     """
     if asked is None or asked is False or asked in ("none", "raw") or _is_zero(asked):
         return None
-    if isinstance(asked, str) and asked in writable():
-        return Compression(asked)
+    if isinstance(asked, str):
+        with contextlib.suppress(KeyError):
+            if ENCODINGS[asked].is_written:
+                return Compression(asked)
     if asked is True:
         return Compression("zstd")
     if isinstance(asked, int) and FASTEST_LEVEL <= asked <= STRONGEST_LEVEL:
