@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.arguments import require_kind
@@ -57,6 +58,8 @@ def caps_of(limits: Limits | None) -> Limits:
     return limits
 
 
+_WIDENED = 6  # bytes of memory for one of UTF-8: a character takes two, then all take four
+_TEXT_BYTES = 80  # that a text takes beside its characters
 _BYTES_PER_STEP = 64  # of the floor: a million steps, about a second of Python
 
 
@@ -107,6 +110,22 @@ class Budget:
         self._bytes_left -= nbytes
         if self._bytes_left < 0:
             raise self.exceeded()
+
+    def text(self, data: bytes | bytearray) -> str:
+        """Return bytes as text, whose memory is charged before it is taken.
+
+        Raises:
+            UnicodeDecodeError: they are not UTF-8.
+            LimitError: the file would take more than it may (LIMIT_COST).
+        """
+        before = self._bytes_left
+        self.charge_bytes(_TEXT_BYTES + len(data) * (1 if data.isascii() else _WIDENED))
+        try:
+            text = data.decode()
+        finally:
+            self._bytes_left = before
+        self._bytes_left -= sys.getsizeof(text)
+        return text
 
     @contextlib.contextmanager
     def lent(self, nbytes: int) -> Iterator[None]:

@@ -6,6 +6,7 @@ libraries have them, and what is beside the weights is read. Nothing a file name
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import json
 import os
@@ -216,8 +217,9 @@ def require_plain(reader: Reader, *, pickled: bool) -> None:
 
 def _parsed(data: bytes, name: str) -> dict[str, Any]:
     try:
-        json_charge(data, Budget(DEFAULT_LIMITS, len(data)))
-        values = json.loads(data.decode("utf-8-sig"))
+        budget = Budget(DEFAULT_LIMITS, len(data))
+        json_charge(data, budget)
+        values = json.loads(budget.text(data.removeprefix(codecs.BOM_UTF8)))
     except LimitError as error:
         error.locate(file=name)
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import tracemalloc
 from collections.abc import Callable
 
@@ -19,6 +20,7 @@ from tests.attacks.shapes.containers import (
     v1,
     v1_0,
 )
+from tests.attacks.shapes.containers_2 import SHAPES as SHAPES_2
 from tests.extent import amount
 from ztensor.errors import LimitError, Reason
 from ztensor.limits import Budget, Limits
@@ -200,3 +202,23 @@ def test_a_root_of_more_fields_than_there_are_bytes_is_truncated() -> None:
     long = b"\xbb" + (1 << 40).to_bytes(8, "big") + root_of[1:]
     error = refused(v1(long, data[:start]), Limits())
     assert getattr(error, "reason", None) is Reason.CBOR_TRUNCATED
+
+
+@pytest.mark.parametrize("name", ["plain objects", "plain objects, the last one bad"])
+def test_more_plain_objects_than_the_budget_has_are_refused_unread(name: str) -> None:
+    """Attack: too many for columns were read one by one to the budget's end: 16 MB took 2.4 s."""
+    data = SHAPES_2[name](40_000)
+    refused(data)  # what is loaded once is not the file's
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        error = refused(data)
+    finally:
+        sys.setprofile(None)
+    assert getattr(error, "reason", None) is Reason.LIMIT_COST
+    assert calls < len(ztensor.open(SHAPES_2["plain objects"](40_000)))

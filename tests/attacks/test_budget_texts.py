@@ -110,10 +110,10 @@ def test_an_index_is_read_lean(tmp_path: Path) -> None:
     }
     text = json.dumps({"metadata": {"total_size": 1}, "weight_map": entries}, indent=2)
     limits = Limits(cost_floor=4 << 20)
-    assert index.parse_index(text, limits) == json.loads(text)
+    assert index.parse_index(text.encode(), limits) == json.loads(text)
     tracemalloc.start()
     try:
-        index.parse_index(text, limits)
+        index.parse_index(text.encode(), limits)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

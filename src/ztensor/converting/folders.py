@@ -24,7 +24,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import FileSink, Place, counted, is_remote, path_text, read_bytes, short_repr
-from ztensor.io.shards.index import parse_index, read_index, read_text
+from ztensor.io.shards.index import parse_index, read_data, read_index
 from ztensor.io.shards.naming import SHARD, is_index
 from ztensor.io.source.beneath import Beneath, cache_of
 from ztensor.limits import DEFAULT_LIMITS
@@ -347,7 +347,7 @@ class _Folder:
             path = os.path.join(self._path, step.source)
             with contextlib.closing(self._place(step.source).open(mapped=False)):
                 read_index(path)  # that all it names is beneath it, and is there
-            index = parse_index(read_text(path, DEFAULT_LIMITS))
+            index = parse_index(read_data(path, DEFAULT_LIMITS))
             folder = os.path.dirname(step.source)
             for name, file in index["weight_map"].items():
                 home = os.path.normpath(os.path.join(folder, file))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 CONTENT_BYTES = 16  # of an xxh3-128
+_WIDENED = 6  # bytes of memory for one of a name that is not ASCII, while it is decoded
 _NAME_COST = 120  # bytes of memory that a name and its place take, or a shape
 _INTEGERS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
@@ -116,6 +117,8 @@ class Columns:
         self._budget.charge_bytes(_NAME_COST * count + len(text))
         self._budget.charge_steps(count)
         whole = text.tobytes()
+        if not whole.isascii():
+            self._budget.charge_bytes(_WIDENED * len(whole))
         ends = np.cumsum(lengths).tolist()
         try:
             names = [whole[start:end].decode() for start, end in itertools.pairwise([0, *ends])]

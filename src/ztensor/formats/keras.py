@@ -59,7 +59,7 @@ def project(source: Source, budget: Budget) -> Projection:
     for name in _TEXTS:
         text = entries.get(name)
         if text is not None and text.method == STORED and text.length <= _TEXT_BYTES:
-            attributes[name] = _text(source, text)
+            attributes[name] = _text(source, text, budget)
             given.add(name)
     objects = {
         name: _moved(value, weights.offset) for name, value in found.manifest.objects.items()
@@ -78,10 +78,11 @@ def project(source: Source, budget: Budget) -> Projection:
     return dataclasses.replace(found, manifest=manifest, account=account)
 
 
-def _text(source: Source, entry: Entry) -> str:
+def _text(source: Source, entry: Entry, budget: Budget) -> str:
     _, stored = place(source, entry)
     try:
-        return bytes(stored.read(0, stored.length)).decode()
+        with budget.lent(2 * stored.length):
+            return budget.text(bytes(stored.read(0, stored.length)))
     except UnicodeDecodeError as error:
         raise FormatError(
             "a text in the archive is not UTF-8",

@@ -246,6 +246,7 @@ def tree_adapter(name: str) -> TreeAdapter | None:
     framework = _named(name)
     if framework is None or not framework.trees:
         return None
+    adapter(name)  # its package imports that module; the other way round is a circle
     module: Any = importlib.import_module(framework.trees)
     return module  # type: ignore[no-any-return]
 

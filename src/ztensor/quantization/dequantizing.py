@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.ext import LOGICAL_TYPES, numpy_dtype
-from ztensor.quantization.namespace import NumpyNamespace
+from ztensor.quantization.namespace import Namespace, NumpyNamespace
 from ztensor.quantization.scheme import (
     CODEBOOK,
     INTEGER,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from ztensor.ext import Array, View
-    from ztensor.quantization.namespace import Namespace
 
 REQUIRED = ("packed_weight", "scales", "zeros")
 OPTIONAL = ("g_idx", "codebook", "global_scale")

@@ -12,14 +12,14 @@ from ztensor.ext import element_count, result_dtype
 from ztensor.locks import cached_property
 from ztensor.quantization.dequantizing import dequantize_array, integers_of_view
 from ztensor.quantization.scheme import GroupScheme, require_sizes
-from ztensor.spec.layout.base import Rows, known_count
+from ztensor.spec.layout.base import LazyArray, Rows, known_count
 from ztensor.spec.layout.rows import whole_units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.ext import Array
-    from ztensor.spec.layout.base import Indices, LazyArray
+    from ztensor.spec.layout.base import Indices
 
 
 class GroupRows(Rows):

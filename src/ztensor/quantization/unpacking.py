@@ -9,12 +9,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ztensor.quantization.scheme import ORDERS
+from ztensor.quantization.scheme import ORDERS, GroupScheme
 
 if TYPE_CHECKING:
     from ztensor.ext import Array
     from ztensor.quantization.namespace import Namespace
-    from ztensor.quantization.scheme import GroupScheme
 
 
 def words_of(component: Array) -> Array:

@@ -49,6 +49,14 @@ FORMATS = {
     "dcp": Format(".metadata"),
     "divided": Format("checkpoint.zt"),
 }
+WIDE = "\U0001f600"  # a text that has one takes four bytes for each character
+
+
+def widening(length: int) -> str:
+    """Return a text that is found to be wide at its end: decoding it takes most memory."""
+    return "a" * length + "\u20ac" + WIDE
+
+
 SHAPES: dict[str, dict[str, Callable[[int], Made]]] = {name: {} for name in FORMATS}
 
 

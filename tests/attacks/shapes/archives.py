@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from itertools import count
 
-from tests.attacks.shapes import around, shape
+from tests.attacks.shapes import WIDE, around, shape, widening
 
 
 def npy(header: bytes, data: bytes = b"") -> bytes:
@@ -86,6 +86,14 @@ def _members_of_64_dimensions(length: int) -> bytes:
     return archive({f"{i:x}.npy": one for i in range(most)}, deflated=True)
 
 
+def _members_with_wide_names(length: int) -> bytes:
+    name = WIDE + "a" * 1000
+    return archive({f"{name}{i:x}.npy": EMPTY for i in range(max(length // 2300, 1))})
+
+
+shape("npz")(_members_with_wide_names)
+
+
 # --- Pickles ----------------------------------------------------------------------------------
 
 
@@ -107,6 +115,12 @@ def repeated(length: int, one: bytes) -> bytes:
     return one * max(length // len(one), 1)
 
 
+def counted(text: str) -> bytes:
+    """Return the instruction that pushes a text."""
+    data = text.encode()
+    return b"X" + struct.pack("<I", len(data)) + data
+
+
 PICKLES = {
     "list of empty lists": lambda n: PROTO + b"](" + repeated(n, b"]") + b"e.",
     "list of empty dicts": lambda n: PROTO + b"](" + repeated(n, b"}") + b"e.",
@@ -124,6 +138,11 @@ PICKLES = {
         b"J" + i.to_bytes(4, "little") + b"N" for i in range(max(n // 6, 1))) + b"u.",
     "long numbers": lambda n: PROTO + b"](" + repeated(n, b"\x8a\x08" + b"\x7f" * 8) + b"e.",
     "one long number": lambda n: PROTO + b"\x8b" + struct.pack("<i", n) + b"\x7f" * n + b".",
+    "one long text that widens": lambda n: PROTO + counted(widening(n)) + b".",
+    "one long escaped text": lambda n: b"V" + b"a" * n + b"\\u20ac\\U0001f600\n.",
+    "one long text of Python 2": lambda n: b"S'" + b"a" * n + "\u20ac\U0001f600'\n.".encode(),
+    "long wide texts": lambda n: PROTO + b"](" + repeated(n, counted(WIDE + "a" * 200)) + b"e.",
+    "one long wide key": lambda n: PROTO + b"}" + counted(widening(n)) + b"Ns.",
     "one long decimal": lambda n: b"I" + b"9" * n + b"\n.",
     "ordered dicts": lambda n: (
         PROTO + b"ccollections\nOrderedDict\nq\0](" + repeated(n, b"h\0)R") + b"e."
@@ -235,6 +254,19 @@ def _metadata_of_nothing(length: int) -> bytes:
 
 
 @shape("onnx")
+def _a_long_text_that_widens(length: int) -> bytes:
+    return onnx(b"") + protobuf(14, protobuf(1, b"a") + protobuf(2, widening(length).encode()))
+
+
+@shape("onnx")
+def _initializers_with_wide_names(length: int) -> bytes:
+    name = (WIDE + "a" * 200).encode()
+    count = max(length // 220, 1)
+    made = (protobuf(5, b"\x08\x00\x10\x03" + protobuf(8, name + b"%x" % i)) for i in range(count))
+    return onnx(b"".join(made))
+
+
+@shape("onnx")
 def _deep_graphs(length: int) -> bytes:
     data = b""
     for _ in range(min(length // 8, 2000)):
@@ -309,6 +341,28 @@ def _many_tensors(length: int) -> bytes:
 def _array_of_wide_texts(length: int) -> bytes:
     n = max(length // 20, 1)
     return gguf(gguf_array(8, n, gguf_text("🎈".encode() + b"a" * 8) * n), 1)
+
+
+@shape("gguf")
+def _array_of_a_text_that_widens(length: int) -> bytes:
+    return gguf(gguf_array(8, 1, gguf_text(widening(length).encode())), 1)
+
+
+@shape("gguf")
+def _a_text_that_widens(length: int) -> bytes:
+    text = gguf_text(widening(length).encode())
+    return gguf(gguf_text(b"a") + struct.pack("<I", 8) + text, 1)
+
+
+@shape("gguf")
+def _a_key_that_widens(length: int) -> bytes:
+    return gguf(gguf_text(widening(length).encode()) + b"\0\0\0\0\1", 1)
+
+
+@shape("gguf")
+def _a_name_that_widens(length: int) -> bytes:
+    name = gguf_text(widening(length).encode())
+    return gguf(b"", 0, name + struct.pack("<IIQ", 0, 0, 0), 1)
 
 
 @shape("gguf")

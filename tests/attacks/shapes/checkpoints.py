@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import ztensor.numpy
-from tests.attacks.shapes import Made, shape
+from tests.attacks.shapes import WIDE, Made, shape, widening
 
 _MODULE = b"torch.distributed.checkpoint.metadata"
 _FILES = b"torch.distributed.checkpoint.filesystem"
@@ -95,13 +95,24 @@ def _places_of_nothing(length: int) -> bytes:
     return _metadata(b"", b"".join(map(_place, range(count))))
 
 
-@shape("dcp")
-def _tensors_of_one_list(length: int) -> bytes:
+def _of_one_list(length: int, prefix: bytes) -> bytes:
     shared = _TENSOR + b"](" + b"".join(map(_chunk, range(20))) + b"e\x94ub\x94"
     record = _memo(10 + 20 * 8 + 1)  # behind the names and what 20 chunks leave
-    count = _rows(length, _text(b"%06d" % 0) + record)
-    rest = b"".join(_text(b"%06d" % number) + record for number in range(count))
-    return _metadata(_text(b"w") + shared + rest)
+    names = (
+        _text(prefix + b"%06d" % number)
+        for number in range(_rows(length, _text(prefix + b"%06d" % 0) + record))
+    )
+    return _metadata(_text(b"w") + shared + b"".join(name + record for name in names))
+
+
+@shape("dcp")
+def _tensors_of_one_list(length: int) -> bytes:
+    return _of_one_list(length, b"")
+
+
+@shape("dcp")
+def _tensors_with_wide_names(length: int) -> bytes:
+    return _of_one_list(length, (WIDE + "a" * 200).encode())
 
 
 @shape("dcp")
@@ -117,7 +128,19 @@ def _columns_with_one_that_is_got_again(length: int) -> bytes:
     return _metadata(b"", places + b"u0" + _memo(18) + b"}(")
 
 
-def _root(length: int, *, names: int, compression: bool) -> bytes:
+@shape("dcp")
+def _a_name_that_widens(length: int) -> bytes:
+    return _metadata(_text(widening(length).encode()) + _TENSOR + b"](" + _chunk(0) + b"eub")
+
+
+@shape("dcp")
+def _places_with_wide_names(length: int) -> bytes:
+    name = b"\x8c\xcc" + (WIDE + "a" * 200).encode()
+    places = (_place(number).replace(b"\x8c\x01w", name) for number in range(length // 300 + 1))
+    return _metadata(b"", b"".join(places))
+
+
+def _root(length: int, *, names: int, compression: bool, prefix: bytes = b"") -> bytes:
     """Return a root whose table has about so many bytes as they lie in the file."""
     count = max(1, length // (3 if compression else 16))
     told = {
@@ -128,8 +151,10 @@ def _root(length: int, *, names: int, compression: bool) -> bytes:
     chunk = np.arange(count, dtype=np.uint32)
     tensors = min(names, count)
     columns = {
-        "tensors/names": np.frombuffer(b"".join(b"%08d" % one for one in range(tensors)), np.uint8),
-        "tensors/name_lengths": np.full(tensors, 8, np.uint8),
+        "tensors/names": np.frombuffer(
+            b"".join(prefix + b"%08d" % one for one in range(tensors)), np.uint8
+        ),
+        "tensors/name_lengths": np.full(tensors, len(prefix) + 8, np.uint8),
         "tensors/kind": np.zeros(tensors, np.uint8),
         "tensors/rank": np.ones(tensors, np.uint8),
         "tensors/shape": np.full(tensors, count, np.uint32),
@@ -156,3 +181,9 @@ def _packed_chunks(length: int) -> Made:
 @shape("divided")
 def _many_names(length: int) -> Made:
     return _root(length // 8, names=length // 24, compression=False)
+
+
+@shape("divided")
+def _many_wide_names(length: int) -> Made:
+    prefix = (WIDE + "a" * 200).encode()
+    return _root(length // 16, names=length, compression=False, prefix=prefix)

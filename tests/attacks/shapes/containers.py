@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count, islice, product
 
-from tests.attacks.shapes import around, shape
+from tests.attacks.shapes import WIDE, around, shape, widening
 from ztensor.testing.builder import Raw, head, item, sealed
 
 MAGIC_0_1, MAGIC_1 = b"ZTEN0001", b"ZTEN1000"
@@ -104,7 +104,14 @@ ITEMS: dict[str, Callable[[int], bytes]] = {
     )(b"".join(b"\x19" + i.to_bytes(2, "big") + b"\x00" if i < 65536 else b"\x1a"
                + i.to_bytes(4, "big") + b"\x00" for i in range(1000, 1000 + n // 5))),
     "one long text": lambda n: item("a" * n),
-    "one long wide text": lambda n: item("\U0001f600" + "a" * n),
+    "one long wide text": lambda n: item(WIDE + "a" * n),
+    "one long text that widens": lambda n: item(widening(n)),
+    "a text of chunks that widens": lambda n: (
+        b"\x7f" + item("a" * (n - n // 16)) + item("\u20ac" + WIDE) + b"\xff"
+    ),
+    "a text of a chunk that widens": lambda n: b"\x7f" + item(widening(n - n // 16)) + b"\xff",
+    "long wide texts": lambda n: many(n, item(WIDE + "a" * 200)),
+    "a long wide key": lambda n: b"\xa1" + item(widening(n)) + b"\x00",
     "one long byte string": lambda n: item(b"a" * n),
 }  # fmt: skip
 
@@ -196,6 +203,13 @@ def _version_after_the_objects(length: int) -> bytes:
 @shape("zt columns")
 def _plain_objects(length: int) -> bytes:
     return v1(root(mapped(length, plain(component()))), MAGIC_1 + bytes(56))
+
+
+@shape("zt columns")
+def _wide_names(length: int) -> bytes:
+    name = WIDE + "a" * 230
+    objects = mapped(length, plain(component()), lambda i: item(f"{name}{i:x}"))
+    return v1(root(objects), MAGIC_1 + bytes(56))
 
 
 @shape("zt columns")

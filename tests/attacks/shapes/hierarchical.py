@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from tests.attacks.shapes import shape
+from tests.attacks.shapes import WIDE, shape, widening
 from tests.attacks.shapes.archives import archive
 
 
@@ -52,6 +52,21 @@ def chunks(length: int) -> bytes:
     return made.getvalue()
 
 
+def noted(text: str, count: int) -> bytes:
+    """Return a file with an attribute whose values all are one text of the heap."""
+    import h5py
+    import numpy as np
+
+    made = io.BytesIO()
+    with h5py.File(made, "w") as file:
+        values = np.array([text] + ["b"] * (count - 1), object)
+        file.attrs.create("a", values, dtype=h5py.string_dtype())
+    data = made.getvalue()
+    # Each value is a length, an address and a number in the heap there, 16 bytes.
+    at = data.index(len(text.encode()).to_bytes(4, "little"))
+    return data[:at] + data[at : at + 16] * count + data[at + 16 * count :]
+
+
 @shape("hdf5")
 def _groups(length: int) -> bytes:
     return hdf5(length, "groups")
@@ -85,6 +100,22 @@ def _chunks_of_a_byte(length: int) -> bytes:
 @shape("keras")
 def _weights_of_groups(length: int) -> bytes:
     return archive({"model.weights.h5": hdf5(length, "groups"), "config.json": b"{}"})
+
+
+@shape("hdf5")
+def _an_attribute_that_widens(length: int) -> bytes:
+    return noted(widening(length), 1)
+
+
+@shape("hdf5")
+def _one_wide_attribute_many_times(length: int) -> bytes:
+    return noted(WIDE + "a" * length, 7)
+
+
+@shape("keras")
+def _a_configuration_that_widens(length: int) -> bytes:
+    config = widening(length).encode()
+    return archive({"config.json": config, "model.weights.h5": hdf5(1, "scalars")})
 
 
 @shape("keras")

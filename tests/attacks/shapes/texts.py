@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.attacks.shapes import shape
+from tests.attacks.shapes import WIDE, shape, widening
 
 
 def header(text: str, data: bytes = b"") -> bytes:
@@ -91,12 +91,42 @@ def _metadata(length: int) -> bytes:
 
 @shape("safetensors")
 def _metadata_with_one_wide_character(length: int) -> bytes:
-    return header('{"__metadata__":{"\U0001f600":"",%s}}' % numbered(length, '"%x":""'))
+    return header('{"__metadata__":{"%s":"",%s}}' % (WIDE, numbered(length, '"%x":""')))
 
 
 @shape("safetensors")
 def _one_long_wide_text(length: int) -> bytes:
-    return header('{"__metadata__":{"a":"\U0001f600%s"}}' % ("a" * length))
+    return header('{"__metadata__":{"a":"%s"}}' % (WIDE + "a" * length))
+
+
+@shape("safetensors")
+def _one_long_text_that_widens(length: int) -> bytes:
+    return header('{"__metadata__":{"a":"%s"}}' % widening(length))
+
+
+@shape("safetensors")
+def _one_long_escaped_text_that_widens(length: int) -> bytes:
+    return header(r'{"__metadata__":{"a":"%s\u20ac\ud83d\ude00"}}' % ("a" * length))
+
+
+@shape("safetensors")
+def _one_long_text_of_two_that_widens(length: int) -> bytes:
+    return header(r'{"__metadata__":{"a":"%s"}}' % ("a" * length + r"\n" + WIDE))
+
+
+@shape("safetensors")
+def _one_long_wide_name(length: int) -> bytes:
+    return header('{"%s":{%s}}' % (widening(length), ENTRY))
+
+
+@shape("safetensors")
+def _wide_names(length: int) -> bytes:
+    return header("{%s}" % numbered(length, '"%s%%x":{%s}' % (WIDE + "a" * 400, ENTRY)))
+
+
+@shape("safetensors")
+def _one_wide_name_of_many(length: int) -> bytes:
+    return header('{%s,"%s":{%s}}' % (numbered(length, '"%%x":{%s}' % ENTRY), WIDE, ENTRY))
 
 
 @shape("safetensors")
@@ -147,6 +177,37 @@ def _one_missing_shard(length: int) -> bytes:
 @shape("index")
 def _names_of_nothing(length: int) -> dict[str, bytes]:
     return {"model.safetensors.index.json": _pairs(length, "s"), "s": header("{}")}
+
+
+@shape("index")
+def _one_long_text_that_widens_in_the_index(length: int) -> bytes:
+    return ('{"metadata":{"a":"%s"},"weight_map":{"a":"b"}}' % widening(length)).encode()
+
+
+@shape("index")
+def _one_long_escaped_text_that_widens_in_the_index(length: int) -> bytes:
+    text = r'{"metadata":{"a":"%s\u20ac\ud83d\ude00"},"weight_map":{"a":"b"}}' % ("a" * length)
+    return text.encode()
+
+
+@shape("index")
+def _one_long_wide_name_in_the_index(length: int) -> bytes:
+    return ('{"weight_map":{"%s":"b"}}' % widening(length)).encode()
+
+
+@shape("index")
+def _one_long_wide_file_in_the_index(length: int) -> bytes:
+    return ('{"weight_map":{"a":"%s"}}' % widening(length)).encode()
+
+
+@shape("index")
+def _wide_names_in_the_index(length: int) -> bytes:
+    return ('{"weight_map":{%s}}' % numbered(length, f'"{WIDE}{"a" * 400}%x":"b"')).encode()
+
+
+@shape("index")
+def _one_wide_name_of_many_in_the_index(length: int) -> bytes:
+    return ('{"weight_map":{%s,"%s":"b"}}' % (numbered(length, '"%x":"b"'), WIDE)).encode()
 
 
 @shape("index")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -313,3 +315,17 @@ def test_what_a_caller_trusts_may_cost_more(tmp_path: Path) -> None:
     with pytest.raises(ztensor.LimitError, match="cost"):
         ztensor.load_tree(path)
     assert len(ztensor.load_tree(path, limits=Limits(cost_floor=1 << 30))) == 5_000_000
+
+
+@pytest.mark.parametrize("library", ["torch", "jax.numpy"])
+def test_values_of_a_framework_are_saved_before_its_package_is_imported(
+    library: str, tmp_path: Path
+) -> None:
+    pytest.importorskip(library)
+    text = f"""
+import {library} as library
+import ztensor
+ztensor.save_tree({{"a": library.ones(3)}}, "tree.zt")
+assert ztensor.load_tree("tree.zt")["a"].tolist() == [1, 1, 1]
+"""
+    subprocess.run([sys.executable, "-c", text], check=True, cwd=tmp_path)

@@ -101,9 +101,9 @@ class Texts:
         """Return the number of a text by its bytes, -1 where it is none."""
         found = self._numbers.get(data)
         if found is None:
-            self._budget.charge_bytes(2 * sys.getsizeof(data) + _NUMBER_COST + ROUNDED)
+            self._budget.charge_bytes(sys.getsizeof(data) + _NUMBER_COST + ROUNDED)
             try:
-                self.texts.append(data.decode())
+                self.texts.append(self._budget.text(data))
                 found = len(self.texts) - 1
             except UnicodeDecodeError:
                 found = -1

@@ -195,7 +195,10 @@ def _parsed(text: object, budget: Budget) -> Mapping[str, Any]:
         return {}
     try:
         if isinstance(text, str):
-            json_charge(text.encode(), budget)
+            with budget.lent(4 * len(text)):
+                data = text.encode()
+            budget.charge_bytes(len(data))
+            json_charge(data, budget)
             found = json.loads(text)
             if isinstance(found, dict):
                 return found

@@ -91,18 +91,14 @@ class Cursor:
         self.at += length
         return struct.unpack_from(form, self.data, self.at - length)
 
-    def text(self) -> bytes:
-        """Return the next string."""
+    def name(self, what: str) -> str:
+        """Return the next string, which must be UTF-8."""
         (length,) = self.take("Q")
         self.need(length)
         self.at += length
-        self.budget.charge_bytes(TEXT_COST + 4 * length)  # a character takes four bytes at most
-        return self.data[self.at - length : self.at]
-
-    def name(self, what: str) -> str:
-        """Return the next string, which must be UTF-8."""
-        text = self.text()
-        try:
-            return text.decode()
-        except UnicodeDecodeError as error:
-            raise broken(f"the name of a {what} is not UTF-8", found=describe(text)) from error
+        with self.budget.lent(TEXT_COST + length):
+            text = self.data[self.at - length : self.at]
+            try:
+                return self.budget.text(text)
+            except UnicodeDecodeError as error:
+                raise broken(f"the name of a {what} is not UTF-8", found=describe(text)) from error

@@ -18,7 +18,7 @@ from ztensor.formats.hdf5.window import malformed, unknown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.ext import Array
+    from ztensor.ext import Array, Budget
     from ztensor.formats.hdf5.header import Header
     from ztensor.formats.hdf5.heaps import GlobalHeaps
     from ztensor.formats.hdf5.window import Window
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20  # of a value; longer ones are data, not a note about it
 _MOST_RANK = 32
 _COST = 300  # bytes of memory an attribute takes beside its value
+_PLACE_COST = 16  # likewise, of a text in arrays and lists
 _NUMBER_COST, _BYTE_COST = 32, 8  # a number in a list; Python keeps one object for each small one
 # By name and by the order of their making: an identifier of the heap, flags, order, a hash.
 _RECORDS = {8: (17, slice(0, 8)), 9: (13, slice(0, 8))}
@@ -70,16 +71,17 @@ class Attributes:
             SourceError: they cannot be read.
         """
         budget = self._window.budget
-        found: list[tuple[int, bytes, object]] = []
+        found: list[tuple[int, bytes, str, object]] = []
         for order, body in self._bodies(header):
             name, value = self._read(body)
-            if value is not _NOTHING:
-                budget.charge_bytes(_COST + len(name))
-                found.append((order, name, value))
-            if value is _NOTHING or text_of(name) is None:
+            text = text_of(name, budget)
+            if value is _NOTHING or text is None:
                 self._leave("attribute", name.decode(errors="replace"))
+            else:
+                budget.charge_bytes(_COST + len(name))
+                found.append((order, name, text, value))
         found.sort(key=(lambda one: one[0]) if header.keeps_order else (lambda one: one[1]))
-        return {text: value for _, name, value in found if (text := text_of(name)) is not None}
+        return {text: value for _, _, text, value in found}
 
     def _bodies(self, header: Header) -> Iterator[tuple[int, bytes]]:
         """Yield each attribute's place in order and its message."""
@@ -190,18 +192,20 @@ class Attributes:
         """
         budget = self._window.budget
         budget.charge_steps(1)
-        budget.charge_bytes(64 + len(data))
+        budget.charge_bytes(_PLACE_COST + len(data))
         if kind.kind == Class.STRING:
             if kind.padding == Padding.SPACES:
-                return text_of(data.rstrip(b" "))
+                return text_of(data.rstrip(b" "), budget)
             if kind.padding == Padding.NULLS:
-                return text_of(data.rstrip(b"\0"))
-            return text_of(data.partition(b"\0")[0])
+                return text_of(data.rstrip(b"\0"), budget)
+            return text_of(data.partition(b"\0")[0], budget)
         length, address, number = self._window.record("IOI").unpack(data)
         self.nbytes += length
         if not length or not address or not self._window.is_defined(address):
             return ""
-        return text_of(self._heaps.read(address, number, length).partition(b"\0")[0])
+        stored = self._heaps.read(address, number, length)
+        with budget.lent(length):
+            return text_of(stored.partition(b"\0")[0], budget)
 
 
 class _Nothing:
@@ -229,9 +233,9 @@ def shared_address(window: Window, body: bytes) -> int:
     return address
 
 
-def text_of(raw: bytes) -> str | None:
-    """Return text as it is, or None where it is no UTF-8."""
+def text_of(raw: bytes, budget: Budget | None = None) -> str | None:
+    """Return text as it is, or None where it is no UTF-8; charge a budget what it takes."""
     try:
-        return raw.decode()
+        return raw.decode() if budget is None else budget.text(raw)
     except UnicodeError:
         return None

@@ -171,7 +171,7 @@ class _Walk:
             below = []
             for name, link in self._links_of(path, group):
                 if link.target is not None:
-                    target = text_of(link.target) or ""
+                    target = text_of(link.target, self._budget) or ""
                     if ".." in target.split("/"):  # a name like any other in HDF5, which none has
                         self._left.add("soft link", name)
                         continue
@@ -220,7 +220,7 @@ class _Walk:
             )
         links = []
         for link in links_of(self._window, group):
-            name = text_of(link.name)
+            name = text_of(link.name, self._budget)
             # HDF5 takes a slash for a path, which may lead through a link out of the file.
             if name is None or "/" in name or name in ("", "."):
                 raise FormatError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import (
@@ -117,14 +116,12 @@ class Message:
                 found=str(field.stop - field.start),
             )
         length = field.stop - field.start
-        worst = TEXT_COST + 7 * length  # four for a character, and what it is decoded from
-        self.budget.charge_bytes(worst)
+        self.budget.charge_bytes(PLACE_COST)
         try:
-            text = read_bytes(self.source, field.start, length).decode()
+            with self.budget.lent(length):
+                return self.budget.text(read_bytes(self.source, field.start, length))
         except UnicodeDecodeError as error:
             raise damaged(f"{what} is not UTF-8", field.start, Reason.FIELD_VALUE) from error
-        self.budget.release_bytes(worst - sys.getsizeof(text) - PLACE_COST)
-        return text
 
     def pair(self, field: Field, what: str) -> tuple[str, str]:
         """Return key and value of a `StringStringEntryProto`."""

@@ -37,8 +37,8 @@ from ztensor.io.writing.output import Output
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.options import EditOptions, ObjectOptions, require_options
-from ztensor.spec.container import LATEST, emitter_of
-from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
+from ztensor.spec.container import LATEST, Emitter, emitter_of
+from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container, Frame
 from ztensor.spec.digest import writable
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Manifest, TensorObject, WrittenObjects
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
     from ztensor.accepted import Durable, ElementType, Path, Progress, TensorLike
     from ztensor.io.writing.stream import ObjectSink
-    from ztensor.spec.container import Emitter
-    from ztensor.spec.container.framing import Frame
 
 _LOG = logging.getLogger("ztensor")
 

@@ -18,7 +18,7 @@ from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.recovery import Candidate, State, search
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.source.appending import AppendSink, TrialSink
-from ztensor.io.source.base import read_bytes
+from ztensor.io.source.base import Sink, Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.accepted import Durable
-    from ztensor.io.source.base import Sink, Source
 
     Path = str | os.PathLike[str]
     Progress = Callable[[int, int], None]

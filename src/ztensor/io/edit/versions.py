@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from ztensor.errors import ArgumentValueError, NotRepresentableError
 from ztensor.io.opening import Reader
 from ztensor.io.reading.portable import portable_object, stored_object
-from ztensor.spec.container import LATEST, emitter_of
+from ztensor.spec.container import LATEST, Emitter, emitter_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.spec.container import Emitter
     from ztensor.spec.model.manifest import Manifest, TensorObject
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.io.reading.objects import several
+from ztensor.io.reading.objects import Objects, several
 from ztensor.io.source import caching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.objects import Objects
     from ztensor.io.source.base import Source
 
 # What lies between two ranges and is asked for with them.

@@ -20,10 +20,10 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.io.source.base import PART_BYTES, Range, fill_arriving
+from ztensor.io.source.base import PART_BYTES, Range, Source, fill_arriving
 from ztensor.locks import cached_property
-from ztensor.spec.digest import Digest, parse_digest, parse_strict_digest, require_match
-from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.digest import Digest, Hasher, parse_digest, parse_strict_digest, require_match
+from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.encoding.base import (
     require_decodable,
 )
@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor.io.reading.runs import PartReader, RunCache, RunReader, StreamReader
-    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
-    from ztensor.spec.digest import Hasher
-    from ztensor.spec.encoding import Encoding
     from ztensor.spec.layout.base import Array, Indices
     from ztensor.spec.model.manifest import Component
 

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 
 from ztensor.errors import Problem
 from ztensor.guard import foreign_bytes
-from ztensor.io.source.base import read_bytes
-from ztensor.limits import Budget
+from ztensor.io.source.base import Source, read_bytes
+from ztensor.limits import Budget, Limits
 from ztensor.spec.container import SCHEMAS
-from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, locate
+from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, Frame, locate
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.manifest import CheckedObjects
+from ztensor.spec.model.manifest import CheckedObjects, Manifest
 from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
-from ztensor.spec.model.table import TableObjects
-
-if TYPE_CHECKING:
-    from ztensor.io.source.base import Source
-    from ztensor.limits import Limits
-    from ztensor.spec.container.framing import Frame
-    from ztensor.spec.model.manifest import Manifest
-    from ztensor.spec.model.table import Bools, Ints
-
+from ztensor.spec.model.table import Bools, Ints, TableObjects
 
 # So much of a file's end is read at once: most small manifests are in it. Over a network the source
 # itself brings more than it is asked for.

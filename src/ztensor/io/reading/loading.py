@@ -15,7 +15,7 @@ from ztensor.arguments import require_function
 from ztensor.buffers import aligned
 from ztensor.errors import UnsupportedError
 from ztensor.io.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
-from ztensor.io.reading.file import lengths_of
+from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.source.base import fill_arriving
 from ztensor.spec.model.later import LaterObjects
 from ztensor.threads import run_jobs
@@ -24,7 +24,6 @@ from ztensor.threads.sharing import at_most, thread_count, worth
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.places import Place
 

@@ -14,21 +14,19 @@ from ztensor.errors import (
 )
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching, StoredComponent
-from ztensor.io.source.base import Range
+from ztensor.io.source.base import Range, Source
 from ztensor.io.source.table import opened_by
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.spec.digest import ALGORITHMS, Sum
 from ztensor.spec.digest import digest_of as digest_of_bytes
-from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from ztensor.io.source.base import Source
     from ztensor.io.source.rights import Rights
     from ztensor.spec.container.framing import Frame
-    from ztensor.spec.encoding import Encoding
     from ztensor.spec.model.account import Unrepresented
     from ztensor.spec.model.manifest import Component, Manifest
 

@@ -9,14 +9,13 @@ import numpy as np
 from ztensor.errors import LayoutError, Reason
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import blocks, checked_bools, typed_array, whole_elements
-from ztensor.spec.model.rules import FORM_1
+from ztensor.spec.model.rules import FORM_1, Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor.io.reading.file import FileObjects
     from ztensor.spec.model.manifest import TensorObject
-    from ztensor.spec.model.rules import Form
 
 
 def portable_object(file: FileObjects, name: str, form: Form = FORM_1) -> TensorObject:

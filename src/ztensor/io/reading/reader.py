@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from ztensor.aliases import ReaderAliases
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.interactive import Hinted, Keyed, Shown
-from ztensor.io.reading.objects import several
+from ztensor.io.reading.objects import Objects, several
 from ztensor.showing import counted
 from ztensor.spec.model.table import TableObjects
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ztensor.accepted import Index, TorchTensor
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.reading.file import FileObjects, Location
-    from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.slices import TensorSlice
     from ztensor.io.tensor import Tensor
     from ztensor.spec.layout.base import Array

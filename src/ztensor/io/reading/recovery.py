@@ -26,7 +26,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.listing import parse_frame
-from ztensor.io.source.base import read_bytes
+from ztensor.io.source.base import Source, read_bytes
 from ztensor.limits import Budget, Limits, caps_of
 from ztensor.showing import counted
 from ztensor.spec.container.framing import (
@@ -44,7 +44,6 @@ from ztensor.spec.container.framing import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.io.source.base import Source
     from ztensor.spec.model.manifest import Manifest
 
 _WINDOW = 8 << 20

@@ -25,7 +25,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.listing import find_manifest
-from ztensor.io.source.base import Range
+from ztensor.io.source.base import Range, Source
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.table import open_url
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.verify import VerifyReport
-    from ztensor.io.source.base import Source
     from ztensor.limits import Limits
     from ztensor.spec.model.manifest import Shard
 

@@ -27,7 +27,7 @@ from ztensor.io.reading.selection import select, select_rows
 from ztensor.io.reading.stored_array import StoredArray, gives_view
 from ztensor.locks import cached_property
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.base import View
+from ztensor.spec.layout.base import Array, View
 from ztensor.spec.layout.elements import as_type, result_dtype
 from ztensor.spec.layout.rows import row_count
 from ztensor.spec.layout.sparse_once import require_entries_once
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.places import Place
     from ztensor.io.tensor import Tensor
-    from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import TensorObject
 
 

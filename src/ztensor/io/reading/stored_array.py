@@ -20,7 +20,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.runs import WHOLE_BYTES, RunReader, StreamReader
-from ztensor.io.reading.selection import PIECE_BYTES, gathered, plan, select
+from ztensor.io.reading.selection import PIECE_BYTES, Piece, gathered, plan, select
 from ztensor.io.source.at_once import AtOnce
 from ztensor.spec.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.spec.model.dtype import element_count
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.component import Parts
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.selection import Piece
     from ztensor.spec.layout.base import Array, Indices
     from ztensor.spec.model.manifest import Component, TensorObject
 

@@ -28,7 +28,7 @@ from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
 from ztensor.io.reading.bulk import right_names
 from ztensor.io.reading.component import digest_of, require_declared
-from ztensor.io.reading.file import lengths_of
+from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.sums import Sums, is_unheld
 from ztensor.io.reading.walking import ComponentWalk, require_listed
@@ -45,7 +45,6 @@ from ztensor.threads.sharing import WINDOWS, worth
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from ztensor.io.reading.file import FileObjects
     from ztensor.spec.layout.base import Watch
     from ztensor.spec.model.manifest import Component, TensorObject
 

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError, describe
+from ztensor.errors import (
+    FormatError,
+    LayoutError,
+    Reason,
+    UnsupportedError,
+    ZTensorError,
+    describe,
+)
 from ztensor.io.reading.component import digest_of
 from ztensor.spec.digest import Hasher, require_match
 from ztensor.spec.encoding import ENCODINGS
@@ -15,7 +22,6 @@ from ztensor.spec.layout.elements import require_known, storage_dtype, typed_arr
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.errors import ZTensorError
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.overlaps import Overlaps
     from ztensor.spec.layout.base import Watch

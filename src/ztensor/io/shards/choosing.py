@@ -13,7 +13,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.formats import is_read_suffix
-from ztensor.io.shards.folders import OTHERS, SAFETENSORS
+from ztensor.io.shards.folders import OTHERS, SAFETENSORS, Folder
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.table import source_of
@@ -23,7 +23,6 @@ from ztensor.spec.container.framing import MAGIC_1, MAGIC_2
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.io.shards.folders import Folder
     from ztensor.io.source.beneath import Beneath
     from ztensor.io.source.reference import Remote
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +145,8 @@ def set_instead(source: Any) -> Remote | None:
         return None
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
         return None
-    index, folder = dataclasses.replace(remote, url=index_path(remote.url)), folder_of(remote)
+    index = Remote(index_path(remote.url), remote.storage, remote.cache)
+    folder = folder_of(remote)
     with contextlib.suppress(SourceError):
         if store.is_there(index):
             return index

@@ -59,11 +59,11 @@ class RemoteShardSet:
         self._replaces_file = replaces_file
         self._is_new = is_new
         self.durable: Durable = durable
-        text = _index_text(remote)
-        self._old = {} if text is None else _shards_of(remote, text)
+        index = _index_of(remote)
+        self._old = {} if index is None else _shards_of(remote, index)
         self._made = Made()
         self.paths = shard_paths(remote.url, count)
-        if text is not None:
+        if index is not None:
             extension = os.path.splitext(self.paths[0])[1]
             suffix = f".{secrets.token_hex(4)}{extension}"
             self.paths = [path.removesuffix(extension) + suffix for path in self.paths]
@@ -97,15 +97,16 @@ class RemoteShardSet:
             name: files[number] for number, names in enumerate(shards) for name in sorted(names)
         }
         text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2) + "\n"
+        data = text.encode("ascii")
         try:
             index = index_beside(self._remote)
             sink = store_of(index.url).sink(index, is_new=self._is_new)
-            sink.write(text.encode("ascii"))
+            sink.write(data)
             sink.commit()
         except BaseException:
             # Where nobody knows whether it is in place the shards stay: it may name them.
             with contextlib.suppress(ZTensorError):
-                if _index_text(self._remote) != text:
+                if _index_of(self._remote) != data:
                     self.abort()
             raise
         try:
@@ -134,10 +135,10 @@ def index_beside(remote: Remote) -> Remote:
 
 def shards_in_store(remote: Remote) -> list[Remote]:
     """Return the index and the shards of an earlier save of an object, as the index names them."""
-    text = _index_text(remote)
-    if text is None:
+    index = _index_of(remote)
+    if index is None:
         return []
-    return [index_beside(remote), *map(remote.beside, _shards_of(remote, text))]
+    return [index_beside(remote), *map(remote.beside, _shards_of(remote, index))]
 
 
 def remove_shards_in_store(remote: Remote) -> None:
@@ -146,24 +147,24 @@ def remove_shards_in_store(remote: Remote) -> None:
     Raises:
         SourceError: one could not be removed.
     """
-    text = _index_text(remote)
-    if text is not None:
+    index = _index_of(remote)
+    if index is not None:
         remove_index(index_beside(remote))
-        for file, names in _shards_of(remote, text).items():
+        for file, names in _shards_of(remote, index).items():
             remove_shard(remote.beside(file), names)
 
 
-def _index_text(remote: Remote) -> str | None:
-    """Return what the index of an object's shards says, None where there is none."""
+def _index_of(remote: Remote) -> bytes | bytearray | None:
+    """Return the index of an object's shards, None where there is none."""
     try:
         source = source_of(index_beside(remote), mapped=False)
     except SourceNotFoundError:
         return None
     with contextlib.closing(source):
         size = min(source.size, DEFAULT_LIMITS.index_bytes)
-        return bytes(read_bytes(source, 0, size)).decode("utf-8", "replace")
+        return read_bytes(source, 0, size)
 
 
-def _shards_of(remote: Remote, text: str) -> dict[str, list[str]]:
+def _shards_of(remote: Remote, index: bytes | bytearray) -> dict[str, list[str]]:
     """Return the shards an index names that are called as those of an object are."""
-    return shards_named(text, os.path.splitext(remote.url.rpartition("/")[2])[0])
+    return shards_named(index, os.path.splitext(remote.url.rpartition("/")[2])[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import json
@@ -19,7 +20,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.source.base import read_bytes
+from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.beneath import Beneath, parts_of
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import absolute_path
@@ -31,14 +32,14 @@ from ztensor.spec.wire.json import charge as json_charge
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor.io.source.base import Source
     from ztensor.io.source.directory import RemoteFiles
     from ztensor.io.source.reference import Remote
 
 
-_MAP = re.compile(r'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')
-_TEXT = r'[ \t\r\n]*"([^"\\\x00-\x1f]*)"[ \t\r\n]*'
-_PAIR = re.compile(f"{_TEXT}:{_TEXT}([,}}])")
+_MAP = re.compile(rb'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')
+_TEXT = rb'[ \t\r\n]*"([^"\\\x00-\x1f]*)"[ \t\r\n]*'
+_PAIR = re.compile(_TEXT + b":" + _TEXT + b"([,}])")
+_MOST_NAME = 1 << 15  # characters: no system has a longer path
 _PAIR_BYTES = 240  # of memory at most that a pair of the map takes beside its name
 
 
@@ -96,7 +97,7 @@ def read_index(path: str, limits: Limits = DEFAULT_LIMITS) -> FileSet:
     """
     path = absolute_path(path)
     try:
-        index = parse_index(read_text(path, limits), limits)
+        index = parse_index(read_data(path, limits), limits)
     except ZTensorError as error:
         error.locate(file=path)
         raise
@@ -175,7 +176,7 @@ def read_remote_index(remote: Remote, limits: Limits = DEFAULT_LIMITS) -> FileSe
     """
     source = open_url(remote)
     try:
-        index = parse_index(_text_of(source, limits), limits)
+        index = parse_index(_data_of(source, limits), limits)
         weight_map = index["weight_map"]
         places = {name: _beside(remote, name) for name in sorted(set(weight_map.values()))}
     except ZTensorError as error:
@@ -204,19 +205,18 @@ def _beside(remote: Remote, name: str) -> Remote:
         raise _leads_out(remote.name, name) from None
 
 
-def read_text(path: str, limits: Limits) -> str:
-    """Return what an index says, as text.
+def read_data(path: str, limits: Limits) -> bytes | bytearray:
+    """Return the bytes of an index.
 
     Raises:
-        FormatError: it is not UTF-8.
         LimitError: it is longer than the caps allow.
         SourceError: it cannot be read.
     """
     with contextlib.closing(FileSource(path, mapped=False)) as source:
-        return _text_of(source, limits)
+        return _data_of(source, limits)
 
 
-def _text_of(source: Source, limits: Limits) -> str:
+def _data_of(source: Source, limits: Limits) -> bytes | bytearray:
     if source.size > limits.index_bytes:
         raise LimitError(
             "the index is longer than Limits.index_bytes",
@@ -224,35 +224,34 @@ def _text_of(source: Source, limits: Limits) -> str:
             expected=f"at most {limits.index_bytes} bytes",
             found=str(source.size),
         )
-    data = read_bytes(source, 0, source.size)
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise broken_index("the index is not UTF-8", found=str(error)) from error
+    return read_bytes(source, 0, source.size)
 
 
-def parse_index(text: str, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
+def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
     """Return an index whose `weight_map` has a file's name for every object.
 
     Args:
-        text: the index.
+        data: the index.
         limits: safety caps.
 
     Raises:
-        FormatError: it is not JSON, has a name twice, or is of another shape.
+        FormatError: it is not JSON in UTF-8, has a name twice, or is of another shape.
         LimitError: it is nested too deeply, or would take far more memory than its length.
     """
-    budget = Budget(limits, len(text))
-    budget.charge_bytes(2 * len(text))
+    budget = Budget(limits, len(data))
+    budget.charge_bytes(2 * len(data))
+    if data.startswith(codecs.BOM_UTF8):
+        data = data[len(codecs.BOM_UTF8) :]
     try:
-        index = _regular(text, budget)
+        index = _regular(data, budget)
         if index is None:
-            json_charge(text.encode(errors="surrogatepass"), budget)
-            index = json.loads(text, object_pairs_hook=_unique)
+            index = _parsed(data, budget)
     except RecursionError as error:
         raise LimitError("the index is nested too deeply", reason=Reason.LIMIT_DEPTH) from error
     except (FormatError, LimitError):
         raise
+    except UnicodeDecodeError as error:
+        raise broken_index("the index is not UTF-8", found=str(error)) from error
     except ValueError as error:  # also of a number with thousands of digits
         raise broken_index("the index is not JSON", found=describe(str(error), 120)) from error
     if not isinstance(index, dict) or not isinstance(index.get("weight_map"), dict):
@@ -266,7 +265,7 @@ def parse_index(text: str, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
             "the metadata of the index are no object", found=describe(index["metadata"])
         )
     for name, file in index["weight_map"].items():
-        if not isinstance(file, str):
+        if not isinstance(file, str) or len(file) > _MOST_NAME:
             raise broken_index(
                 "the index gives no file for an object",
                 expected="a file's name",
@@ -275,36 +274,42 @@ def parse_index(text: str, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
     return index
 
 
-def _regular(text: str, budget: Budget) -> Any:
+def _parsed(data: bytes | bytearray, budget: Budget) -> Any:
+    json_charge(data, budget)
+    return json.loads(budget.text(data), object_pairs_hook=_unique)
+
+
+def _regular(data: bytes | bytearray, budget: Budget) -> Any:
     """Return an index as writers write it, None for any other.
 
     Its map is the most of it, and is read pair by pair: a file's name is one text then, however
     many objects are in the file. What is around the map is read as any JSON.
     """
-    found = _MAP.search(text)
-    if found is None or text.count('"weight_map"') != 1:
+    found = _MAP.search(data)
+    if found is None or data.count(b'"weight_map"') != 1:
         return None
-    stop = text.find("}", found.end())
-    around = f"{text[: found.end()]}{text[stop:]}"
-    if stop < 0 or "\\" in around:
+    start, stop = found.end(), data.find(b"}", found.end())
+    if stop < 0 or data.find(b"\\", 0, start) >= 0 or data.find(b"\\", stop) >= 0:
         return None
     before = budget.bytes_left
-    json_charge(around.encode(errors="surrogatepass"), budget)
-    budget.charge_bytes(stop - found.end() + _PAIR_BYTES * text.count(":", found.end(), stop))
+    budget.charge_bytes(stop - start + _PAIR_BYTES * data.count(b":", start, stop))
     weight_map: dict[str, str] = {}
-    files: dict[str, str] = {}
-    at, count = found.end(), 0
-    while (pair := _PAIR.match(text, at)) is not None:
+    files: dict[bytes, str] = {}
+    at, count = start, 0
+    while (pair := _PAIR.match(data, at)) is not None:
         name, file, mark = pair.groups()
-        weight_map[name] = files.setdefault(file, file)
+        if (path := files.get(file)) is None:
+            path = files[file] = budget.text(file)
+        weight_map[name.decode() if name.isascii() else budget.text(name)] = path
         count += 1
         at = pair.end()
-        if mark == "}":
+        if mark == b"}":
             break
     if at != stop + 1 or len(weight_map) < count:
         budget.release_to(before)
         return None
-    index = json.loads(around, object_pairs_hook=_unique)
+    budget.charge_bytes(2 * (len(data) - (stop - start)))
+    index = _parsed(data[:start] + data[stop:], budget)
     if not isinstance(index, dict) or index.get("weight_map") != {}:
         budget.release_to(before)
         return None

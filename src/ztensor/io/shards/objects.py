@@ -21,7 +21,7 @@ from ztensor.io.attributes import kinds_of, merged_attributes
 from ztensor.io.contents import open_file
 from ztensor.io.reading.opened import not_found
 from ztensor.io.shards.finding import find_set
-from ztensor.io.shards.index import broken_index, some_of, state_of
+from ztensor.io.shards.index import FileSet, broken_index, some_of, state_of
 from ztensor.limits import caps_of
 from ztensor.locks import Lock
 from ztensor.showing import counted
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.verify import VerifyReport
-    from ztensor.io.shards.index import FileSet
     from ztensor.io.source.rights import Rights
     from ztensor.options import FileOptions
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
 
-def shards_named(text: str, stem: str) -> dict[str, list[str]]:
+def shards_named(data: bytes | bytearray, stem: str) -> dict[str, list[str]]:
     """Return the files that an index names and that are called as shards of a model are.
 
     Args:
-        text: the index.
+        data: the index.
         stem: what the model is called.
 
     Returns:
@@ -33,7 +33,7 @@ def shards_named(text: str, stem: str) -> dict[str, list[str]]:
     """
     shards: dict[str, list[str]] = {}
     with contextlib.suppress(ZTensorError):
-        for name, file in parse_index(text)["weight_map"].items():
+        for name, file in parse_index(data)["weight_map"].items():
             match = SHARD.fullmatch(file) or WAITING.fullmatch(file)
             if match and match["stem"] == stem:
                 shards.setdefault(file, []).append(name)
@@ -71,7 +71,7 @@ def _is_index(given: BinaryIO | Remote) -> bool:
         contextlib.closing(source_of(given, mapped=False)) as source,
     ):
         size = min(source.size, DEFAULT_LIMITS.index_bytes)
-        parse_index(bytes(read_bytes(source, 0, size)).decode("utf-8", "replace"))
+        parse_index(read_bytes(source, 0, size))
         return True
     return False
 

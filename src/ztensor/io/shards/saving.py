@@ -14,7 +14,7 @@ import numpy as np
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.io.formats import written_as
 from ztensor.io.shards.in_store import RemoteShardSet, remove_shards_in_store
-from ztensor.io.shards.index import read_text, state_of
+from ztensor.io.shards.index import read_data, state_of
 from ztensor.io.shards.naming import (
     WAITING,
     index_path,
@@ -29,7 +29,7 @@ from ztensor.io.source.beneath import names_in
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.removal import Made, remove_file, stamp_of
-from ztensor.io.source.rights import narrowest_of
+from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.table import remote_of
 from ztensor.io.source.targets import Nowhere
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from ztensor.accepted import Durable
     from ztensor.io.shards.naming import Progress
-    from ztensor.io.source.rights import Rights
 
 
 class ShardSet:
@@ -184,10 +183,10 @@ def _old_shards(path: str) -> dict[str, list[str]]:
     """Return the shards of an earlier save, as its index names them, and the names in each."""
     folder, name = os.path.split(path)
     try:
-        text = read_text(index_path(path), DEFAULT_LIMITS)
+        data = read_data(index_path(path), DEFAULT_LIMITS)
     except (ZTensorError, OSError):
         return {}  # none, or none that can be told
-    shards = shards_named(text, os.path.splitext(name)[0])
+    shards = shards_named(data, os.path.splitext(name)[0])
     return {os.path.join(folder, file): names for file, names in shards.items()}
 
 

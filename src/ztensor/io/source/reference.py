@@ -8,7 +8,6 @@ Signatures in a query stay in the URL and are cut wherever it is shown.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -25,11 +24,11 @@ from ztensor.io.source.paths import is_url, path_text
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.accepted import Path
+    from ztensor.accepted import Path, Storage
 
 
 # What may leave the process in a pickle: options that are no secret, without a service's prefix.
-_SHOWN_OPTIONS = re.compile(
+_SHOWN_OPTIONS = (
     r"(default_)?region|endpoint(_url)?|bucket(_name)?|container_name|(storage_)?account_name|"
     r"virtual_hosted_style_request|skip_signature|unsigned_payload|request_payer|s3_express|"
     r"use_emulator|use_fabric_endpoint|base_url|authority_host|client_id|tenant_id|"
@@ -40,7 +39,6 @@ _HIDDEN_CLIENT_OPTIONS = frozenset(["default_headers", "proxy_url"])
 PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class Remote(os.PathLike[str]):
     """A URL together with what opens its store: it is taken wherever a path is.
 
@@ -61,28 +59,44 @@ class Remote(os.PathLike[str]):
         ArgumentTypeError: `storage` is no dict and no store, or `cache` is no path.
     """
 
-    url: str
-    storage: Any = dataclasses.field(default=None, repr=False)
-    cache: Path | None = None
+    __slots__ = ("cache", "storage", "url")
 
-    def __post_init__(self) -> None:
-        """Check what was given; the cache's folder means the same after a change of folder."""
-        if self.storage is not None and not is_options(self.storage) and not is_store(self.storage):
+    url: str
+    storage: Any
+    cache: Path | None
+
+    def __init__(
+        self, url: Path, storage: Storage | None = None, cache: Path | None = None
+    ) -> None:
+        if storage is not None and not is_options(storage) and not is_store(storage):
             raise ArgumentTypeError(
                 "storage= is a dict of options, or a store of obstore",
-                found=describe(type(self.storage).__name__),
+                found=describe(type(storage).__name__),
             )
-        url = path_text(self.url) if isinstance(self.url, (str, os.PathLike)) else ""
-        if not is_url(url):
+        text = path_text(url) if isinstance(url, (str, os.PathLike)) else ""
+        if not is_url(text):
             does = "storage= says how the store of a URL is opened"
-            if self.storage is None:
+            if storage is None:
                 does = "cache= keeps what is read of a URL"
             raise ArgumentValueError(
-                f"{does}, and this is none", found=describe(url or type(self.url).__name__, 200)
+                f"{does}, and this is none", found=describe(text or type(url).__name__, 200)
             )
-        object.__setattr__(self, "url", url)
-        if self.cache:
-            object.__setattr__(self, "cache", os.path.abspath(path_text(self.cache)))
+        self.url = text
+        self.storage = storage
+        # The folder means the same after a change of folder.
+        self.cache = os.path.abspath(path_text(cache)) if cache else cache
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether another one has the same URL, storage and cache."""
+        if not isinstance(other, Remote):
+            return NotImplemented
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[object, ...]:
+        return self.url, self.storage, self.cache
 
     def __fspath__(self) -> str:
         """Return the URL."""
@@ -167,11 +181,8 @@ def with_storage(path: Any, storage: Any, cache: Any = None) -> Any:
         return [with_storage(one, storage, cache) for one in path]
     if not isinstance(path, Remote):
         return Remote(path, storage, cache)
-    return dataclasses.replace(
-        path,
-        storage=path.storage if storage is None else storage,
-        cache=path.cache if cache is None else cache,
-    )
+    storage = path.storage if storage is None else storage
+    return Remote(path.url, storage, path.cache if cache is None else cache)
 
 
 def is_options(storage: Any) -> bool:
@@ -192,7 +203,7 @@ def is_store(storage: Any) -> bool:
 def _shown(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are no secret."""
     shown = {
-        k: v for k, v in options.items() if _SHOWN_OPTIONS.fullmatch(PREFIX.sub("", k.lower()))
+        k: v for k, v in options.items() if re.fullmatch(_SHOWN_OPTIONS, PREFIX.sub("", k.lower()))
     }
     if isinstance(shown.get("client_options"), dict):
         client = shown["client_options"].items()

@@ -25,7 +25,7 @@ from ztensor.io.protocols import DLPackExporter, to_buffer
 from ztensor.io.tensor.arrays import as_array, packed_elements, shape_of, viewed_as
 from ztensor.io.tensor.constructors import Constructors
 from ztensor.spec.layout import LAYOUTS, View
-from ztensor.spec.layout.base import Quantized
+from ztensor.spec.layout.base import Array, Quantized
 from ztensor.spec.layout.elements import as_type, numpy_dtype, spell
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.spec.model.shape import Shape
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
         TorchDevice,
         TorchTensor,
     )
-    from ztensor.spec.layout.base import Array
 
 
 class Tensor(Constructors, DLPackExporter, Shown):

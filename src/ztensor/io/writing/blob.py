@@ -12,25 +12,22 @@ from ztensor.io.writing.compressing import (
     ALONE_BYTES,
     Compression,
     Compressor,
+    Frame,
     compressed,
     smaller,
 )
-from ztensor.io.writing.frames import frames_of, require_chunk_rows
-from ztensor.spec.digest import require_writable
+from ztensor.io.writing.frames import Frames, frames_of, require_chunk_rows
+from ztensor.spec.digest import Algorithm, require_writable
 from ztensor.spec.encoding import ENCODINGS, writable
 from ztensor.spec.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
 from ztensor.spec.encoding.zstd.listing import FRAME_FIELD, listed_frames
-from ztensor.spec.model.manifest import Component
+from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.rules import Form, align
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.io.source.base import Sink
-    from ztensor.io.writing.compressing import Frame
-    from ztensor.io.writing.frames import Frames
-    from ztensor.spec.digest import Algorithm
-    from ztensor.spec.model.manifest import TensorObject
     from ztensor.threads.pool import Crew
 
     Pieces = Callable[[], Iterable[memoryview]]

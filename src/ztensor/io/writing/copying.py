@@ -12,7 +12,7 @@ from ztensor.io.source.sink import FileSink
 from ztensor.io.writing.blob import Blob, BlobOptions, as_of, write_component
 from ztensor.io.writing.compressing import Compression
 from ztensor.io.writing.overlaps import Overlaps
-from ztensor.spec.digest import digest_of, parse_digest, require_match
+from ztensor.spec.digest import Algorithm, Digest, digest_of, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import known_length
 from ztensor.spec.layout.elements import BLOCK_BYTES
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.source.base import Sink, Source
-    from ztensor.spec.digest import Algorithm, Digest
     from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.threads.pool import Crew
 

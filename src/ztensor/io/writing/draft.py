@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
-from ztensor.spec.model.manifest import Manifest, WrittenObjects
+from ztensor.spec.model.manifest import Manifest, Shard, WrittenObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor.spec.container import Emitter
-    from ztensor.spec.model.manifest import Shard
 
 
 class Draft:

@@ -16,22 +16,20 @@ from ztensor.errors import (
 from ztensor.io.frameworks import adapter_of
 from ztensor.io.tensor import Tensor
 from ztensor.io.writing.blob import Blob, BlobOptions, FrameBlob, write_component
-from ztensor.io.writing.compressing import Compressor
+from ztensor.io.writing.compressing import Compression, Compressor
 from ztensor.io.writing.frames import frames_of
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import blocks, require_written_bools
 from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
-from ztensor.spec.model.manifest import TensorObject
+from ztensor.spec.model.manifest import Component, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.accepted import TensorLike
     from ztensor.io.source.base import Sink
-    from ztensor.io.writing.compressing import Compression
     from ztensor.io.writing.output import Output
     from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import Component
     from ztensor.threads.pool import Crew
 
 # What comes in pieces is held up to here, as only its end tells whether compressing it saves.

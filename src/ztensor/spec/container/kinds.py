@@ -28,6 +28,7 @@ from ztensor.spec.wire import cbor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ztensor.limits import Budget
     from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.spec.model.table import Bools, Ints, Uints
     from ztensor.spec.wire.record import Form
@@ -109,11 +110,15 @@ def read_kinds(
         form: how plain objects of the version are written.
         read_object: `(name, start) -> (object or None, end)`, the general reader.
         blobs_end: where in the file no blob goes on.
+
+    Raises:
+        LimitError: so many objects cost too much.
     """
     budget, length = decoder.budget, len(decoder.data)
     before = budget.bytes_left
+    # Not in the guard below: the general reader charges a plain object more, and takes longer.
+    budget.charge_bytes(length + count * _ROW_COST)
     try:
-        budget.charge_bytes(length + count * _ROW_COST)
         found = _Reading(decoder, form, count, read_object, level).read(pos, blobs_end)
     except (_OtherwiseError, ManifestError, LimitError):
         budget.release_to(before)
@@ -331,7 +336,7 @@ class _Reading:
         is_name &= begins + 1 + is_long + lengths == starts
         gaps = np.flatnonzero(~is_name)
         lengths[gaps] = 0
-        names = _texts(self._data, starts - lengths, starts)
+        names = _texts(self._data, starts - lengths, starts, self._decoder.budget)
         order: list[str] = []
         others: dict[str, TensorObject] = {}
         done, end = 0, pos
@@ -372,7 +377,7 @@ class _Reading:
         return end
 
 
-def _texts(data: bytes, starts: Ints, stops: Ints) -> list[str]:
+def _texts(data: bytes, starts: Ints, stops: Ints, budget: Budget) -> list[str]:
     """Return the texts between these places, which are in order."""
     texts: list[str] = []
     for first in range(0, len(starts), _NAMES):
@@ -382,7 +387,8 @@ def _texts(data: bytes, starts: Ints, stops: Ints) -> list[str]:
         window = data[base : int(ends[-1])].decode("latin-1")
         places = zip((begins - base).tolist(), (ends - base).tolist(), strict=True)
         block = [window[begin:end] for begin, end in places]
-        if not "".join(block).isascii():
+        if not (whole := "".join(block)).isascii():
+            budget.charge_bytes(4 * len(whole))
             try:
                 block = [text.encode("latin-1").decode() for text in block]
             except UnicodeDecodeError as error:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.buffers import too_large
-from ztensor.errors import LayoutError, LimitError, Reason, describe
+from ztensor.errors import LayoutError, LimitError, Problem, Reason, describe
 from ztensor.spec.layout.base import Array, Layout, View, check_components, check_length
 from ztensor.spec.model.dtype import decoded_size, element_count
 
 if TYPE_CHECKING:
-    from ztensor.errors import Problem
     from ztensor.spec.model.manifest import TensorObject
 
 SECTION = "1.2 section 2, Computing data size"

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ztensor.registry import Registry
-from ztensor.spec.layout.base import Array, Quantized, View, check_components
+from ztensor.spec.layout.base import Array, Quantized, Rows, View, check_components
 from ztensor.spec.layout.sparse import require_roles
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from ztensor.errors import Problem
-    from ztensor.spec.layout.base import Part, Rows
+    from ztensor.spec.layout.base import Part
     from ztensor.spec.model.manifest import TensorObject
 
 SECTION = "1.2 section 3, quantized_group"

@@ -8,14 +8,13 @@ import numpy as np
 
 from ztensor.buffers import too_large, zeros_array
 from ztensor.errors import LayoutError, Problem, Reason, describe
-from ztensor.spec.layout.base import Array, component_problem, width_of
+from ztensor.spec.layout.base import Array, View, component_problem, width_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
-    from ztensor.spec.layout.base import View
     from ztensor.spec.model.manifest import Component, TensorObject
 
 _BLOCK = 1 << 20

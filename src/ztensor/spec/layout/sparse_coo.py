@@ -17,8 +17,10 @@ from ztensor.locks import cached_property
 from ztensor.spec.layout.base import (
     Array,
     Layout,
+    LazyArray,
     Rows,
     View,
+    Watch,
     check_components,
     component_problem,
     known_count,
@@ -36,7 +38,7 @@ from ztensor.spec.layout.sparse import (
 )
 
 if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Indices, LazyArray, Part, Watch
+    from ztensor.spec.layout.base import Indices, Part
     from ztensor.spec.model.manifest import TensorObject
 
 SECTION = "1.2 section 3, sparse_coo"

@@ -18,8 +18,10 @@ from ztensor.locks import cached_property
 from ztensor.spec.layout.base import (
     Array,
     Layout,
+    LazyArray,
     Rows,
     View,
+    Watch,
     check_components,
     check_length,
     known_count,
@@ -39,7 +41,7 @@ from ztensor.spec.layout.sparse import (
 )
 
 if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Indices, LazyArray, Part, Watch
+    from ztensor.spec.layout.base import Indices, Part
     from ztensor.spec.model.manifest import TensorObject
 
 SECTION = "1.2 section 3, sparse_csr"

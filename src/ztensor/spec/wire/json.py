@@ -19,7 +19,7 @@ _SHORT = 64  # a text that holds too little of others' JSON to be looked into
 _WIDE = 4  # bytes of every character of a text that has one beyond ASCII
 
 
-def charge(data: bytes, budget: Budget) -> None:
+def charge(data: bytes | bytearray, budget: Budget) -> None:
     """Charge what `json.loads` makes of `data`, whatever it holds.
 
     The characters are counted in the whole, and if that is too much without those inside texts:
@@ -29,15 +29,17 @@ def charge(data: bytes, budget: Budget) -> None:
         LimitError: it would take more than the budget has (LIMIT_COST).
     """
     width = 1 if data.isascii() and b"\\u" not in data else _WIDE
-    cost = len(data) * width + _structure(data)
+    if b"\\" in data:
+        width *= 2  # a text with an escape is put together, and is in memory twice where it grows
+    cost = len(data) * width + _structure(data, 0, len(data))
     if cost > budget.bytes_left:
         budget.charge_steps(len(data))
         for match in _TEXT.finditer(data):
             start, stop = match.span()
             if stop - start > _SHORT:
-                cost -= _structure(data[start + 1 : stop - 1])
+                cost -= _structure(data, start + 1, stop - 1)
     budget.charge_bytes(cost)
 
 
-def _structure(data: bytes) -> int:
-    return sum(data.count(character) * cost for character, cost in _COSTS.items())
+def _structure(data: bytes | bytearray, start: int, stop: int) -> int:
+    return sum(data.count(character, start, stop) * cost for character, cost in _COSTS.items())

@@ -136,7 +136,7 @@ class Cursor:
     def __init__(self, data: bytes | memoryview, budget: Budget, stored: int) -> None:
         columns = charged(data, budget, stored)
         try:
-            text = columns["text"].decode()
+            text = budget.text(columns["text"])
         except UnicodeDecodeError as error:
             raise malformed("its texts are not UTF-8") from error
         texts: list[str] = _cut(text, _integers(columns, "text_lengths", "<u4"), "text")
@@ -199,7 +199,7 @@ def with_leaves_renamed(
     """
     leaves = Cursor(data, budget, stored).leaves
     columns = _columns(data, budget)
-    texts = _cut(columns["text"].decode(), _integers(columns, "text_lengths", "<u4"), "text")
+    texts = _cut(budget.text(columns["text"]), _integers(columns, "text_lengths", "<u4"), "text")
     words = {text: number for number, text in enumerate(texts)}
     renamed = [words.setdefault(names.get(leaf, leaf), len(words)) for leaf in leaves]
     columns["leaves"] = np.array(renamed, "<u4").tobytes()

@@ -28,7 +28,7 @@ MAP = {"a": "1.zt", "b": "2.zt", "c": "1.zt"}
     ],
 )
 def test_an_index_in_any_form(text: str) -> None:
-    found = parse_index(text)
+    found = parse_index(text.encode())
     assert found["weight_map"] == MAP
     assert found["metadata"] == {"total_size": 7}
     assert list(found["weight_map"]) == list(MAP)
@@ -46,7 +46,7 @@ def test_an_index_in_any_form(text: str) -> None:
 )
 def test_the_name_that_comes_twice_is_told(text: str, name: str) -> None:
     with pytest.raises(FormatError) as caught:
-        parse_index(text)
+        parse_index(text.encode())
     assert caught.value.reason is Reason.DUPLICATE_NAME
     assert str(caught.value.found).strip("'\"") == name
 
@@ -69,15 +69,15 @@ def test_the_name_that_comes_twice_is_told(text: str, name: str) -> None:
 )
 def test_what_is_no_index(text: str) -> None:
     with pytest.raises(FormatError) as caught:
-        parse_index(text)
+        parse_index(text.encode())
     assert caught.value.reason is Reason.SHARD_INDEX
 
 
 def test_an_index_is_charged(tmp_path: Path) -> None:
     text = json.dumps({"weight_map": {f"{number}": "1.zt" for number in range(1000)}})
-    assert len(parse_index(text)["weight_map"]) == 1000
+    assert len(parse_index(text.encode())["weight_map"]) == 1000
     with pytest.raises(LimitError) as caught:
-        parse_index(text, Limits(cost_floor=0, cost_factor=2))
+        parse_index(text.encode(), Limits(cost_floor=0, cost_factor=2))
     assert caught.value.reason is Reason.LIMIT_COST
     path = tmp_path / "m.zt.index.json"
     path.write_text(text)

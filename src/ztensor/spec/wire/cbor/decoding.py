@@ -53,6 +53,8 @@ _WORDS = 512  # short texts that one manifest shares; its own words are among th
 # a number; a pair of a map with one; what tells a key that is not text from others; a text or byte
 # string beside its bytes; and, while it is written, each byte of a key that is an array or a map.
 _CONTAINER, _ITEM, _PAIR, _KEY, _STRING, _KEY_BYTE = 96, 64, 160, 200, 80, 100
+# Of a byte of a text that is not ASCII; and while it is decoded, first to narrower characters.
+_WIDE, _WIDENED = 4, 6
 
 
 def decode(
@@ -248,8 +250,9 @@ class Decoder:
         if raw.isascii():
             text = raw.decode()
         else:
-            self._charge(3 * len(raw))
+            self._charge((_WIDENED - 1) * len(raw))
             text = self._decoded(raw, begin, end)
+            self._left += (_WIDENED - _WIDE) * len(raw)
         self._left += end - begin  # the bytes are gone, or one of few words
         if len(raw) < 24 and len(self._words) < _WORDS:
             self._words[raw] = text
@@ -277,10 +280,12 @@ class Decoder:
                 raise self.truncated()
             self._charge(2 * length)
             chunk = data[begin:pos]
-            if kind == TEXT:
+            if kind == TEXT and not chunk.isascii():
+                self._charge(_WIDENED * length)
                 self._decoded(chunk, begin, pos)
+                self._left += _WIDENED * length
             whole += chunk
-        self._charge(_STRING + len(whole) * (1 if kind == BYTES or whole.isascii() else 4))
+        self._charge(_STRING + len(whole) * (1 if kind == BYTES or whole.isascii() else _WIDENED))
         return (bytes(whole) if kind == BYTES else whole.decode()), pos + 1
 
     def _array(self, pos: int, level: int) -> tuple[list[object], int]:

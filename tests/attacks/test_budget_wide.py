@@ -1,0 +1,46 @@
+"""Texts of a file in which few characters take more than a byte: all then take two or four."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import ztensor
+from tests.attacks.peaks import peak_of
+from tests.attacks.shapes import FORMATS, load
+from ztensor.limits import Limits
+
+LENGTH = 128 << 10
+# What is held once: buffers of files that are read in pages, tables of words, steps of columns.
+ONCE = 144 << 10
+WIDE = [
+    (kind, name)
+    for kind, shapes in load().items()
+    for name in shapes
+    if "wide" in name and "numbers" not in name
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), WIDE, ids=map(" ".join, WIDE))
+def test_a_wide_text_stays_in_the_budget(kind: str, name: str, tmp_path: Path) -> None:
+    """Attack: one wide character makes a text four bytes for each of the file, six for a moment."""
+    if kind in ("hdf5", "keras"):
+        pytest.importorskip("h5py")
+    made = load()[kind][name](LENGTH)
+    files = made if isinstance(made, dict) else {FORMATS[kind].file: made}
+    for file, data in files.items():
+        (tmp_path / file).write_bytes(data)
+    path, length = tmp_path / next(iter(files)), sum(map(len, files.values()))
+
+    def listed(limits: Limits) -> None:
+        with ztensor.open(path, limits=limits) as reader:
+            for one in reader:
+                reader.metadata(one)
+
+    peak_of(lambda: listed(Limits()))  # what is loaded once is not the file's
+    # The budget ends at each of the steps in which such a text is read.
+    for quarters in range(0, 48, 3):
+        limits = Limits(cost_floor=quarters * length // 4)
+        peak, _ = peak_of(lambda limits=limits: listed(limits))  # type: ignore[misc]
+        assert peak <= limits.cost_floor + limits.cost_factor * length + ONCE
