@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from ztensor.threads.sharing import thread_count
 
 _HOMES = {
+    "ztensor.accepted": "Durable",
     "ztensor.arguments": "require_choice",
     "ztensor.buffers": "empty_array new_bytes",
     "ztensor.errors": "Problem Reason",
