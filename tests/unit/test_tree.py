@@ -84,3 +84,50 @@ def test_no_imports_run_in_a_circle() -> None:
     for name, check in CHECKS_OF_THEMSELVES:
         graph[name].remove(check)  # raises KeyError if it is not needed any more
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which says where
+
+
+# --- Who may import whom --------------------------------------------------------------------------
+
+# What is at the top is the core's, unless it is a line of this: a framework or a package of a wing.
+WINGS = frozenset([
+    "accelerate", "cli", "conformance", "converting", "dask", "diffusers", "distributed", "divided",
+    "edit", "fleet", "flax", "formats", "insight", "jax", "keras", "lightning", "model_folder",
+    "peft", "quantization", "remote", "scipy", "torch", "trainer", "training", "transformers", "v2",
+])  # fmt: skip
+# The public door and its list of public names, and the interface and the command's entry.
+DOORS = frozenset(["__init__.py", "__main__.py", "ext.py"])
+
+
+def _home(name: str) -> str:
+    parts = name.split(".")
+    return parts[1] if parts[0] == "ztensor" and len(parts) > 1 else ""
+
+
+def _every_import(path: Path) -> set[str]:
+    """Return what a file imports, for types, too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            if node.module == "ztensor":
+                found.update(f"ztensor.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+    return found
+
+
+def _core() -> list[Path]:
+    paths = [path for path in SOURCE.rglob("*.py") if _home(_name(path)) not in WINGS]
+    return [path for path in paths if path.parent != SOURCE or path.name not in DOORS]
+
+
+def test_the_core_imports_no_wing_not_even_for_types() -> None:
+    paths = [path for path in _core() if "testing" not in path.parts]
+    assert len(paths) > 100
+    found = {
+        f"{_name(path)} imports {name}"
+        for path in paths
+        for name in _every_import(path)
+        if _home(name) in WINGS
+    }
+    assert found == set()

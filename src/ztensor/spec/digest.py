@@ -306,7 +306,7 @@ def xxh3(data: bytes) -> int:
 
 
 def xxh3_128(pieces: Iterable[bytes | memoryview]) -> bytes:
-    """Return the XXH3-128 of bytes in pieces: 16 bytes, which tell equal ones from others.
+    """Return the XXH3-128 of bytes that come in blocks: 16 bytes, equal for equal bytes.
 
     Raises:
         MissingDependencyError: the library is not installed.

@@ -2,8 +2,8 @@
 
 Read `framing.py` first: it locates the manifest from head bytes, tail bytes and file size. Then
 `v1/`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which therefore
-share a room; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1,
-which is only read; and `v2/`, that of 2.x. Schemas do not import one another. `walk.py` reads a map
+share a package; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1,
+which is only read; and `v2/`, the schema of 2.x. Schemas import no other. `walk.py` reads a map
 of objects one by one, and `kinds.py` many of them side by side, for every version that has one;
 `entries.py` writes it. `SCHEMAS` and `EMITTERS` are the tables; a new version is one file and a
 line in each.

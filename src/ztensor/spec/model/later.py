@@ -19,12 +19,12 @@ class LaterObjects(Mapping[str, TensorObject]):
 
     Args:
         names: all of them, each once, in the order of the file.
-        make: describes one. What it raises of ours is told the object's name, and the next who
-            asks for the object gets it again.
+        make: describes one. What it raises of ours is told the object's name, and each later caller
+            gets it again.
         where: about where the bytes of one begin in the file, those that say what it is included;
             by default they lie in the order of the names.
         extents: where all of that lies, as `extents_of` takes it: offsets, lengths, and whether
-            each is encoded; by default nobody knows.
+            each is encoded; by default that is unknown.
 
     Attributes:
         where: as given.

@@ -1,7 +1,7 @@
 """The version-neutral manifest: component, object, file.
 
 Where versions differ in meaning, the model has a field (byte order, what a digest covers, what a
-true byte is), so that nothing behind the container room asks for the version.
+true byte is), so that nothing behind the container package asks for the version.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The rules every version shares, and the one error that carries all problems of a manifest.
 
-Each returns problems as values; who asks decides whether they are raised. Sections are quoted
+Each returns problems as values; the caller decides whether to raise them. Sections are quoted
 from 1.2; 0.1 section 3.2 and 1.1 part I and IV say the same.
 """
 

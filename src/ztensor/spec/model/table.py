@@ -183,7 +183,7 @@ class TableObjects(CheckedObjects):
 
     def __getitem__(self, name: str) -> TensorObject:
         last = self._last
-        if last is not None and last[0] == name:  # who goes through objects asks for each in turn
+        if last is not None and last[0] == name:  # a loop over objects asks for each in turn
             return last[1]
         row = self._row_of().get(name)
         if row is None:

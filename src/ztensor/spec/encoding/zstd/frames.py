@@ -100,7 +100,7 @@ _HEAD_BYTES = 16  # magic, descriptor, content size of 8 bytes, and the header o
 def are_small_frames(
     memory: memoryview, starts: Ints, lengths: Ints, sizes: Ints, most_window: int
 ) -> Bools:
-    """Return of which pieces of memory all bytes are one frame of one block that fits a size.
+    """Return a mask of the buffers that are exactly one single-block frame that fits a size.
 
     So is what `walk_frames` finds nothing wrong with, in the forms that writers give little data:
     one segment that says its length, or a window, of at most so many bytes, and no length.

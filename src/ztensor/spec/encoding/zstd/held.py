@@ -1,4 +1,4 @@
-"""Stored bytes in memory as one piece, where that costs little."""
+"""Stored bytes in memory as one buffer, where that costs little."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HELD_BYTES = 1 << 20  # stored bytes that are read once and kept, even where tha
 
 
 class Held:
-    """Stored bytes that are in memory as one piece: those from `start` on."""
+    """Stored bytes that are in memory as one buffer: the bytes from `start` on."""
 
     __slots__ = ("length", "start", "view")
 
@@ -38,7 +38,7 @@ def hold(stored: Stored, start: int, stop: int, most: int | None = None) -> Stor
         return stored
     if stop - start > (HELD_BYTES if most is None else most):
         # Pieces of one object, as far apart as can be: the source gives views and copies nothing.
-        # Not single bytes: those are shared objects in CPython, whoever reads them.
+        # Not single bytes: those are shared objects in CPython.
         first, last = stored.read(start, 16), stored.read(stop - 16, 16)
         if first.obj is not last.obj:
             return stored

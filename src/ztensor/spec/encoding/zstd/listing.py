@@ -1,4 +1,4 @@
-"""The field `frames` of a component: where its frames lie, so that nobody has to look for them.
+"""The field `frames` of a component: where its frames are, so that no reader has to look for them.
 
 Readers ignore fields they do not know. Over a network the walk from header to header would cost
 a request for each frame, and a few numbers in the manifest save it. The field is
