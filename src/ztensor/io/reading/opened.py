@@ -89,8 +89,8 @@ class OpenedFile:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return the path, where there is one, and those of its shards."""
-        return tuple(one.path for one in self.source.sources if one.path is not None)
+        """Return the path, where there is one, and those of its shards; a folder has no bytes."""
+        return tuple(one.path for one in self.source.sources if one.path is not None and one.size)
 
     @property
     def names(self) -> Collection[str]:
