@@ -423,11 +423,7 @@ def indexes() -> tuple[bytes, ...]:
 
 
 def indexed(data: bytes) -> bool:
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return False  # refused before it is parsed; `opened_set` sees it
-    parse_index(text, LIMITS)
+    parse_index(data, LIMITS)
     return True
 
 

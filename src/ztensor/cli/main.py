@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ztensor.cli.exits import ExitCode
 from ztensor.errors import UnsupportedError, near_names
 from ztensor.installation import mixture
-from ztensor.io.formats import read_suffixes
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
@@ -92,13 +91,12 @@ _GONE = {
     "migrate": "`ztensor convert FILE --in-place --version VERSION`",
 }
 
-_SUFFIXES = read_suffixes()
-HELP = f"""\
+HELP = """\
 Look into any model file, check it, compare it, convert it; change .zt files.
 
-Files may be {", ".join(_SUFFIXES[:-1])} and {_SUFFIXES[-1]}, \
-or a model in several such files. The contents decide the format, not the name, and nothing in a \
-file is ever executed. An object is one named tensor.
+Files may be .zt, .safetensors, .keras, .npz, .npy, .distcp, .pt, .pth, .bin, .ckpt, .gguf, .h5, \
+.hdf5 and .onnx, or a model in several such files. The contents decide the format, not the name, \
+and nothing in a file is ever executed. An object is one named tensor.
 
 Examples:
   $ ztensor ls tiny.safetensors

@@ -17,7 +17,8 @@ import pytest
 import ztensor
 from tests.extent import sample
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.main import VERBS
+from ztensor.cli.main import HELP, VERBS
+from ztensor.io.formats import read_suffixes
 from ztensor.numpy import load_file
 from ztensor.testing.builder_2 import footer
 
@@ -95,6 +96,11 @@ print(*sys.modules)
     needed = {f"ztensor.cli.{name}" for name in ("main", "exits", "parsing", "options")}
     found = [name for name in modules if f"{name}.".startswith(tuple(heavy))]
     assert set(found) <= {"ztensor.cli", *needed}
+
+
+def test_the_help_names_every_suffix_that_is_read() -> None:
+    named = re.findall(r"\.\w+", HELP.partition("Files may be")[2].partition(" or a model")[0])
+    assert named == read_suffixes()
 
 
 @pytest.mark.slow
