@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ztensor.errors import SourceError, SourceNotFoundError, ZTensorError
+from ztensor.io.shards.index import index_bytes
 from ztensor.io.shards.naming import INDEX_SUFFIX, shard_paths
 from ztensor.io.shards.owning import remove_index, remove_shard, shards_named
 from ztensor.io.source.base import read_bytes
@@ -90,14 +90,10 @@ class RemoteShardSet:
                 place, and what it replaces could not be removed.
         """
         files = [path.rpartition("/")[2] for path in self.paths]
-        metadata: dict[str, Any] = {"total_size": total_size}
-        if digests:
-            metadata["digests"] = dict(zip(files, digests, strict=True))
         weight_map = {
             name: files[number] for number, names in enumerate(shards) for name in sorted(names)
         }
-        text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2) + "\n"
-        data = text.encode("ascii")
+        data = index_bytes(weight_map, files, total_size, digests or None)
         try:
             index = index_beside(self._remote)
             sink = store_of(index.url).sink(index, is_new=self._is_new)

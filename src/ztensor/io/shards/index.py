@@ -375,3 +375,24 @@ def state_of(path: str | None) -> tuple[int, ...] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def index_bytes(
+    weight_map: Mapping[str, str],
+    files: Sequence[str],
+    total_size: int,
+    digests: Sequence[str] | None,
+) -> bytes:
+    """Return the index of a new set.
+
+    Args:
+        weight_map: names of objects to names of files, in the order of the index.
+        files: the names of all files.
+        total_size: bytes of all tensors.
+        digests: of each file, where they are wanted.
+    """
+    metadata: dict[str, Any] = {"total_size": total_size}
+    if digests is not None:
+        metadata["digests"] = dict(zip(files, digests, strict=True))
+    text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2) + "\n"
+    return text.encode("ascii")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import numpy as np
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.io.formats import written_as
 from ztensor.io.shards.in_store import RemoteShardSet, remove_shards_in_store
-from ztensor.io.shards.index import read_data, state_of
+from ztensor.io.shards.index import index_bytes, read_data, state_of
 from ztensor.io.shards.naming import (
     WAITING,
     index_path,
@@ -116,16 +115,13 @@ class ShardSet:
 
         def write(paths: Sequence[str]) -> None:
             files = [os.path.basename(path) for path in paths]
-            metadata: dict[str, Any] = {"total_size": total_size}
-            if digests is not None:
-                metadata["digests"] = dict(zip(files, digests, strict=True))
             weight_map = {name: files[number] for name, number in sorted(numbers.items())}
-            text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2) + "\n"
+            data = index_bytes(weight_map, files, total_size, digests)
             sink = FileSink(self._index, durable=self.durable, is_derived=True, like=self._like)
             for rights in self._sources:
                 sink.narrow(rights)
             try:
-                sink.write(text.encode("ascii"))
+                sink.write(data)
                 if self.durable is True:  # no index before the names it trusts
                     sink.flush_folder("the names of the shards could not be flushed")
                 sink.commit()
