@@ -132,8 +132,10 @@ class Registry(MutableMapping[_Key, _Value]):
         for name in self:
             try:
                 yield name, self[name]
-            except ModuleNotFoundError:
-                continue
+            except ModuleNotFoundError as error:
+                line = self._values[name]
+                if not (isinstance(line, str) and error.name and line.startswith(error.name)):
+                    raise
         others: list[Any] = self.installed() if plugins else []
         for name in others:
             if (value := self.get(name)) is not None:

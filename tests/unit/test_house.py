@@ -35,7 +35,7 @@ FILES = {
     "src/ztensor/page/page.css": "a {}\n",
     "tests/test_x.py": (
         "from ztensor import open\n"
-        "import ztensor.io.opening as opening\n"
+        "from ztensor.io import opening\n"
         "def test(monkeypatch):\n"
         "    monkeypatch.setattr(opening, 'open', None)\n"
     ),

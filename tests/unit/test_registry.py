@@ -254,3 +254,18 @@ def test_files_of_every_format_are_read_and_converted_without_metadata(tmp_path:
     assert len({path.suffix for path in paths}) >= 8
     command = [sys.executable, "-W", "ignore", "-c", SILENT, *map(str, paths)]
     subprocess.run(command, check=True, cwd=tmp_path)
+
+
+def test_a_line_whose_package_is_absent_is_left_out() -> None:
+    table: Registry[str, object] = Registry({"here": "math:pi", "gone": "no_such_package.x:y"})
+    assert [name for name, _ in table.usable()] == ["here"]
+
+
+def test_a_line_that_lacks_something_else_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lacking_line.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    table: Registry[str, object] = Registry({"lacks": "lacking_line:y"})
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        list(table.usable())
