@@ -1,14 +1,13 @@
 """Many files at once: verified, hashed, converted, their values looked at, by any executor."""
 
-from ztensor.insight.fleet import (
+from ztensor.insight.fleet.processes import Processes
+from ztensor.insight.fleet.verbs import (
     FileHash,
-    Processes,
     convert_files,
     hash_files,
     stats_files,
     verify_files,
 )
-from ztensor.insight.fleet import __dir__ as __dir__
 
 __all__ = [
     "FileHash",
@@ -18,3 +17,8 @@ __all__ = [
     "stats_files",
     "verify_files",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return __all__

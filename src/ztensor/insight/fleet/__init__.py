@@ -1,4 +1,4 @@
-"""Many files at once: verified, hashed, converted, their values looked at, by any executor.
+"""Functions over many files, by any executor; `ztensor.fleet` has their public names.
 
 An executor is what `concurrent.futures` calls one: a pool of threads or processes, Dask's
 `Client.get_executor()`, `mpi4py.futures.MPIPoolExecutor`, loky's. What it is sent is a function of
@@ -13,26 +13,3 @@ Read `verbs.py` (the functions, and what is sent to a worker), `running.py` (few
 with one result), `naming.py` (where new files go), and `processes.py` (worker processes that go on
 where one dies).
 """
-
-from ztensor.insight.fleet.processes import Processes
-from ztensor.insight.fleet.verbs import (
-    FileHash,
-    convert_files,
-    hash_files,
-    stats_files,
-    verify_files,
-)
-
-__all__ = [
-    "FileHash",
-    "Processes",
-    "convert_files",
-    "hash_files",
-    "stats_files",
-    "verify_files",
-]
-
-
-def __dir__() -> list[str]:
-    """Return the public names."""
-    return __all__
