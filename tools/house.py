@@ -77,7 +77,7 @@ HOME = {
 PUBLIC = re.compile(
     r"ztensor(\.(ext|errors|limits|typing|options|numpy|torch|jax|flax|scipy|dask|transformers"
     r"|diffusers|peft|edit|divided|distributed|fleet|lightning|accelerate|trainer|keras|v2|testing"
-    r"|conformance|delta|aio|io|insight|converting|training))?"
+    r"|conformance|delta|aio))?"
 )
 MODULE_NAME = re.compile(r"ztensor\.[a-z_0-9.]+(:\w+|\.[A-Z]\w+)?")
 PATCH = re.compile(r"monkeypatch\.\w+\(|mock\.patch")
