@@ -345,11 +345,9 @@ def _whatever(
         return _file_or_set(path, **how)
     except _NOTHING as error:
         is_missing = isinstance(error, SourceNotFoundError)
-        for name, opener in OPENERS.usable():
-            if name not in OPENERS.lines:
-                found = opener(path, is_missing=is_missing, **how)
-                if found is not None:
-                    return found
+        found = _by_opener(path, is_ours=False, is_missing=is_missing, **how)
+        if found is not None:
+            return found
         for name in OPENERS.installed():  # all that are left are broken
             try:
                 OPENERS[name]
@@ -404,15 +402,21 @@ def _leads_to_several(given: Any) -> bool:
 
 
 def _by_opener(
-    given: Any, *, is_missing: bool = False, **how: Unpack[FileOptions]
+    given: Any, *, is_ours: bool = True, is_missing: bool = False, **how: Unpack[FileOptions]
 ) -> Objects | None:
-    """Return what the first opener of ours gives that knows a place; None where none does."""
-    for name, opener in OPENERS.usable(plugins=False):
-        if name not in OPENERS.lines:
-            continue
-        found = opener(given, is_missing=is_missing, **how)
-        if found is not None:
-            return found
+    """Return what the first opener gives that knows a place; None where none does.
+
+    Args:
+        given: what the caller passed.
+        is_ours: whether openers of ours are asked, or those of plugins.
+        is_missing: whether there is no such file.
+        how: see `FileOptions`.
+    """
+    for name, opener in OPENERS.usable(plugins=not is_ours):
+        if (name in OPENERS.lines) is is_ours:
+            found = opener(given, is_missing=is_missing, **how)
+            if found is not None:
+                return found
     return None
 
 
