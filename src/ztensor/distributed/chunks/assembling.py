@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from ztensor.distributed.chunks.boxes import Overlap
     from ztensor.distributed.chunks.table import Chunk, ChunkTable
     from ztensor.ext import Array, Stored
-    from ztensor.io.reading.component import Parts, StoredComponent
+    from ztensor.io.reading.component import StoredComponent
+    from ztensor.io.reading.runs import Parts
     from ztensor.io.source.joined import JoinedSource
     from ztensor.limits import Limits
 

@@ -339,7 +339,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
             SourceError: the bytes could not be read.
             ClosedError: the reader is closed.
         """
-        from ztensor.io.reading.several_slices import slices  # as `get_slice`
+        from ztensor.io.reading.slices import slices  # as `get_slice`
 
         self.objects.require_open()
         return slices(self.objects, wanted)
