@@ -1,33 +1,18 @@
-"""Path, bytes or file object to Reader."""
+"""What users open files with: `open`, and the readers it gives."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ztensor.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    NotZTensorError,
-    SourceNotFoundError,
-    SourceNotRegularError,
-    UnsupportedError,
-    describe,
-)
-from ztensor.io.contents import open_file
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.io.contents import objects_of, set_of
 from ztensor.io.frameworks import read_values
 from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.shards.naming import is_set
-from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote, path_of_file_url, with_storage
-from ztensor.io.source.table import is_remote
 from ztensor.options import OpenOptions, require_options
-from ztensor.registry import Registry
 from ztensor.showing import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
     from ztensor.accepted import (
@@ -36,29 +21,13 @@ if TYPE_CHECKING:
         JaxDevice,
         JaxSharding,
         Openable,
-        Path,
         Progress,
-        Storage,
         TorchDevice,
         TorchTensor,
     )
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.shards.objects import ShardedObjects
-    from ztensor.options import FileOptions
-
-
-# What opens several files that are one thing, by the name of the file that leads to the others.
-# Asked for that file, for folders, and for a URL at which there is no object; plugins are asked for
-# whatever else is no file that can be read. One takes what the caller passed, `is_missing`, which
-# says that there is no such file, and `FileOptions`; it returns None for what it does not know.
-OPENERS: Registry[str, Callable[..., Objects | None]] = Registry(
-    {"checkpoint.zt": "ztensor.distributed.opened:open_given"},
-    group="ztensor.openers",
-    kind=Callable,
-)
-# For a file of no known format, for no file, and for a folder with no model or with several.
-_NOTHING = NotZTensorError, SourceNotFoundError, SourceNotRegularError, ArgumentValueError
 
 
 class Reader(ObjectReader):
@@ -83,7 +52,7 @@ class Reader(ObjectReader):
 
     def __init__(self, path: Openable, **options: Unpack[OpenOptions]) -> None:
         require_options("Reader", options, OpenOptions)
-        super().__init__(_one_file(path, **options))
+        super().__init__(objects_of(path, is_one=True, **options))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by path, or by value for bytes, so that workers open the file themselves.
@@ -233,7 +202,7 @@ class ShardedReader(Reader):
 
     def __init__(self, source: Openable, **options: Unpack[OpenOptions]) -> None:
         require_options("ShardedReader", options, OpenOptions)
-        ObjectReader.__init__(self, _several_files(source, **options))
+        ObjectReader.__init__(self, set_of(source, **options))
 
     @property
     def files(self) -> list[str]:
@@ -326,111 +295,11 @@ def open(  # the name released libraries and users know
 
     `mode` can only be `"r"`, for those who write it out; `ztensor.Writer` writes files.
     """
-    require_options("open", options, OpenOptions)
+    if options:
+        require_options("open", options, OpenOptions)
     if mode not in ("r", "rb"):
         _refuse_mode(mode)
-    return reader_over(_whatever(path, **options))
-
-
-def _whatever(
-    path: Any,
-    *,
-    storage: Storage | None = None,
-    cache: Path | None = None,
-    **how: Unpack[FileOptions],
-) -> Objects:
-    """Return the objects of a file, a set of files, or of what an opener knows; see `open`."""
-    path = with_storage(path, storage, cache)
-    try:
-        return _file_or_set(path, **how)
-    except _NOTHING as error:
-        is_missing = isinstance(error, SourceNotFoundError)
-        found = _by_opener(path, is_ours=False, is_missing=is_missing, **how)
-        if found is not None:
-            return found
-        for name in OPENERS.installed():  # all that are left are broken
-            try:
-                OPENERS[name]
-            except UnsupportedError as broken:
-                error.hint = "; ".join(filter(None, (error.hint, broken.message)))
-        raise
-
-
-def _file_or_set(path: Any, **how: Unpack[FileOptions]) -> Objects:
-    found = _by_opener(path, **how) if _leads_to_several(path) else None
-    if found is not None:
-        return found
-    if is_set(path):
-        return _several_files(path, **how)
-    try:
-        return open_file(path, **how)
-    except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
-        from ztensor.io.shards.finding import set_instead
-
-        if isinstance(path, Remote) or is_remote(path_text(path)):
-            found = _by_opener(path, is_missing=True, **how)
-            if found is not None:
-                return found
-        several = set_instead(path)
-        if several is None:
-            raise
-    return _several_files(several, **how)
-
-
-def _one_file(
-    path: Any,
-    *,
-    storage: Storage | None = None,
-    cache: Path | None = None,
-    **how: Unpack[FileOptions],
-) -> Objects:
-    """Return the objects of a file, or of what an opener knows; see `Reader`."""
-    path = with_storage(path, storage, cache)
-    found = _by_opener(path, **how) if _leads_to_several(path) else None
-    return open_file(path, **how) if found is None else found
-
-
-def _leads_to_several(given: Any) -> bool:
-    """Return whether openers are asked before a file: for a folder, or what is called as theirs."""
-    if not isinstance(given, (str, os.PathLike)):
-        return False
-    path = path_text(given)
-    if not isinstance(given, Remote) and path.lower().startswith("file://"):
-        path = path_of_file_url(path)
-    names = {os.path.basename(path), path.partition("?")[0].rpartition("/")[2]}
-    return not names.isdisjoint(("", *OPENERS.lines)) or os.path.isdir(path)
-
-
-def _by_opener(
-    given: Any, *, is_ours: bool = True, is_missing: bool = False, **how: Unpack[FileOptions]
-) -> Objects | None:
-    """Return what the first opener gives that knows a place; None where none does.
-
-    Args:
-        given: what the caller passed.
-        is_ours: whether openers of ours are asked, or those of plugins.
-        is_missing: whether there is no such file.
-        how: see `FileOptions`.
-    """
-    for name, opener in OPENERS.usable(plugins=not is_ours):
-        if (name in OPENERS.lines) is is_ours:
-            found = opener(given, is_missing=is_missing, **how)
-            if found is not None:
-                return found
-    return None
-
-
-def _several_files(
-    source: Any,
-    *,
-    storage: Storage | None = None,
-    cache: Path | None = None,
-    **how: Unpack[FileOptions],
-) -> ShardedObjects:
-    """Return the objects of a set of files; see `ShardedReader`."""
-    from ztensor.io.shards.objects import ShardedObjects
-
-    return ShardedObjects(with_storage(source, storage, cache), **how)
+    return reader_over(objects_of(path, **options))
 
 
 def _refuse_mode(mode: object) -> None:
