@@ -50,7 +50,7 @@ def grids(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
         exec(text, vars(module))  # noqa: S102  # the files somebody else has
-    frameworks.register("grids", ("grids",), "grids_adapter")
+    frameworks.FRAMEWORKS["grids"] = frameworks.Framework(("grids",), "grids_adapter", ("grids",))
     yield sys.modules["grids"]
     del frameworks.FRAMEWORKS["grids"]
 
