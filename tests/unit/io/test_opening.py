@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 DATA = save({"w": np.arange(3)})
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_opens_the_same_way(version: str) -> None:
     with ztensor.open(build(version)) as reader:

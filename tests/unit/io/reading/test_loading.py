@@ -150,6 +150,7 @@ def test_a_large_tensor_is_read_in_pieces(length: int, checksum: str | None) -> 
         data[place.offset + spot] ^= 1
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("copy", [False, True])
 def test_what_cannot_be_read_does_not_hide_the_way_to_the_others(
     tmp_path: Path, *, copy: bool
