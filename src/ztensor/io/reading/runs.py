@@ -17,8 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
-from ztensor.io.source.at_once import AtOnce
-from ztensor.io.source.base import Range
+from ztensor.io.source.base import AtOnce, Range
 from ztensor.limits import Limits
 from ztensor.locks import Lock
 from ztensor.spec.encoding.base import Encoding, Runs, Stored

@@ -29,7 +29,7 @@ from ztensor.io.protocols import DLPackExporter, require_buffer_type, to_buffer
 from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.selection import select, select_rows
 from ztensor.io.reading.stored_array import StoredArray, gives_view
-from ztensor.io.source.at_once import AtOnce
+from ztensor.io.source.base import AtOnce
 from ztensor.locks import cached_property
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.base import Array, View
