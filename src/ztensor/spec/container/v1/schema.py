@@ -30,6 +30,7 @@ from ztensor.spec.wire.record import (
     SHAPE,
     TEXT,
     UINT,
+    Form,
     Record,
     read_fields,
 )

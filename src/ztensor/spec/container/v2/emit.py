@@ -120,14 +120,13 @@ class Emitter:
             }
         if manifest.attributes is not None:
             root["attributes"] = dict(manifest.attributes)
-        fields: dict[str, bytes | list[bytes]] = {}
-        for key, value in root.items():
-            fields[key] = encoded = cbor.encode(value)
+        fields = {key: cbor.encode(value) for key, value in root.items()}
+        for encoded in fields.values():
             _read_back(encoded, levels=1)
         names = sorted(manifest.objects, key=cbor.key_order)
-        fields["objects"] = [*self._objects.emit(manifest.objects, names)]
+        fields["objects"] = b"".join(self._objects.emit(manifest.objects, names))
         in_order = sorted(fields, key=cbor.key_order)
-        data = b"".join(cbor.map_parts((key, fields[key]) for key in in_order))
+        data = cbor.map_of((key, fields[key]) for key in in_order)
         if len(data) > MANIFEST_2_MOST:
             raise NotRepresentableError(
                 "the manifest is longer than 2.x allows; divide the objects over several files",
