@@ -9,6 +9,6 @@ as 1.2 does. `selection.py`, `runs.py`, `stored_array.py` and `slices.py` read p
 in that order from an index to arrays. `names.py` chooses objects by patterns. `verify.py` finds
 every problem, `walking.py` those of one component, `sums.py` knows what has no digest of its own,
 `overlaps.py` sees to it that bytes several objects share are gone through once, `recovery.py` finds
-the last good state of a torn file, `shards.py` joins the files of 2.x. `caching.py` asks the system
-for bytes ahead of reads. What a user passes to `open` is not known here.
+the last good state of a torn file, `shards.py` joins the files of 2.x. What a user passes to `open`
+is not known here.
 """

@@ -1,4 +1,4 @@
-"""Objects into memory that is not ours: arrays of the caller, and what a framework copies."""
+"""Objects into memory of the caller."""
 
 from __future__ import annotations
 
@@ -57,21 +57,3 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
             stored.fill(target.reshape(-1).view(np.uint8).data)
         else:
             target[...] = file.array(name, copy=True)
-
-
-def require_copied(file: FileObjects, name: str) -> None:
-    """Check the digests of an object of which views were read, and whose bytes are copied then.
-
-    Nothing is checked twice: what was decoded, or was read into new memory, was checked meanwhile,
-    and so are views where `verify` is True. Where it is False nothing is checked.
-
-    Raises:
-        DigestMismatchError: a digest does not match.
-        SourceError: the bytes could not be read.
-    """
-    if file.verify is not None or file.source.view() is None:
-        return
-    for role, component in file.object(name).components.items():
-        if component.encoding == "raw":
-            with file.located(name, role):
-                file.stored(component).check(once=True)

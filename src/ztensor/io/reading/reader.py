@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from ztensor.aliases import ReaderAliases
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.interactive import Hinted, Keyed, Shown
-from ztensor.io.reading.objects import Objects, several
+from ztensor.io.reading.objects import Objects, advise, several
 from ztensor.showing import counted
 from ztensor.spec.model.table import TableObjects
 
@@ -121,9 +121,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
             ClosedError: the reader is closed.
             ZTensorError: what opening a file of a set raises.
         """
-        from ztensor.io.reading.caching import prefetch
-
-        return prefetch(self.objects, names)
+        return advise(self.objects, names, is_needed=True)
 
     def evict(self, names: str | Iterable[str] | None = None) -> int:
         """Tell the system that objects need not stay in its page cache.
@@ -142,9 +140,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
             ClosedError: the reader is closed.
             ZTensorError: what opening a file of a set raises.
         """
-        from ztensor.io.reading.caching import evict
-
-        return evict(self.objects, names)
+        return advise(self.objects, names, is_needed=False)
 
     # --- The mapping ------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import DigestMismatchError
 from ztensor.io.reading.component import digest_of as digest_in
+from ztensor.io.reading.overlaps import SharedRuns
 from ztensor.io.reading.portable import portable_chunks, portable_object, stored_object
 from ztensor.io.source.sink import FileSink
 from ztensor.io.writing.blob import Blob, BlobOptions, as_of, write_component
 from ztensor.io.writing.compressing import Compression
-from ztensor.io.writing.overlaps import Overlaps
 from ztensor.spec.digest import Algorithm, Digest, digest_of, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import known_length
@@ -56,7 +56,7 @@ class Copier:
             tuple[Source, int, int],
             tuple[int, dict[tuple[Digest | None, str], str | None]],
         ] = {}
-        self._overlaps: dict[Source, Overlaps] = {}
+        self._overlaps: dict[Source, SharedRuns] = {}
         self._narrowed: set[FileObjects] = set()
         self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
         self.chunks: Chunks = functools.partial(portable_chunks, form=options.form)
@@ -76,7 +76,7 @@ class Copier:
                 (component.offset, component.length)
                 for component in home.object(name).components.values()
             )
-        self._overlaps.update({source: Overlaps(found) for source, found in blobs.items()})
+        self._overlaps.update({source: SharedRuns(found) for source, found in blobs.items()})
 
     def narrow(self, file: FileObjects) -> None:
         """Grant nobody more of a new file than of the one whose bytes it gets."""
