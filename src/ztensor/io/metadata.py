@@ -10,14 +10,14 @@ from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.interactive import Keyed, Shown
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import STORAGE_TYPES, decoded_size
-from ztensor.spec.model.shape import Shape
+from ztensor.spec.model.manifest import Shape
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor.spec.model.manifest import Component, TensorObject
-    from ztensor.spec.model.table import Table
+    from ztensor.spec.model.objects import Table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from ztensor.errors import ArgumentTypeError, describe
 from ztensor.interactive import Hinted, Keyed, Shown
 from ztensor.io.reading.objects import Objects, several
 from ztensor.showing import counted
-from ztensor.spec.model.table import TableObjects
+from ztensor.spec.model.objects import TableObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -17,7 +17,7 @@ from ztensor.spec.container.framing import FOOTER_2_BYTES, PAGE_2
 if TYPE_CHECKING:
     from ztensor.limits import Budget
     from ztensor.spec.model.manifest import Shard
-    from ztensor.spec.model.table import Ints, Uints
+    from ztensor.spec.model.objects import Ints, Uints
 
 SECTION = "2.1 section 2.4"
 

@@ -24,8 +24,8 @@ from ztensor.spec.container.v2.places import PLACE_COST, Places
 from ztensor.spec.container.walk import LEAST_OBJECTS, read_map, read_objects
 from ztensor.spec.digest import check_digest, xxh3
 from ztensor.spec.model.manifest import Manifest, Shard
+from ztensor.spec.model.objects import TableObjects
 from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
-from ztensor.spec.model.table import TableObjects
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import Form, kind_of, read_fields
 
