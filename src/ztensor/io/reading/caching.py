@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.io.reading.objects import Objects, several
 from ztensor.io.source import caching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.objects import Objects
     from ztensor.io.source.base import Source
 
 # What lies between two ranges and is asked for with them.
@@ -35,7 +35,7 @@ def _each(
     objects.require_open()
     if names is None:
         return sum(change(file.source, 0, file.source.size) for file in objects.parts())
-    names = [names] if isinstance(names, str) else several(names, objects.name)
+    names = [names] if isinstance(names, str) else names
     ranges: dict[FileObjects, list[tuple[int, int]]] = {}
     for name in names:
         file = objects.part(name)
