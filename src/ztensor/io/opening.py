@@ -23,8 +23,8 @@ from ztensor.io.contents import open_file
 from ztensor.io.frameworks import read_values
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote, path_of_file_url, with_storage
-from ztensor.io.source.table import is_remote
+from ztensor.io.source.stores import is_remote
+from ztensor.io.source.urls import Remote, path_of_file_url, with_storage
 from ztensor.options import OpenOptions, require_options
 from ztensor.registry import Registry
 from ztensor.showing import counted

@@ -130,6 +130,7 @@ def test_plain_values_are_nobodys(value: object) -> None:
     assert frameworks.adapter_of(value) is None
 
 
+@pytest.mark.wing
 def test_sparse_matrices_of_scipy_are_values_too(tmp_path: Path) -> None:
     sparse = pytest.importorskip("scipy.sparse")
     matrix = sparse.csr_array(np.eye(3, dtype=np.float32))
