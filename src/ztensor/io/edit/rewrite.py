@@ -17,7 +17,7 @@ from ztensor.io.edit.editor import kept_alignment, require_manifest
 from ztensor.io.edit.versions import version_of
 from ztensor.io.opening import Reader
 from ztensor.io.opening import open as open_files
-from ztensor.io.source.appending import AppendSink
+from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.stores import is_remote
 from ztensor.io.source.targets import Nowhere, require_free
@@ -67,7 +67,7 @@ def compact(
             it is.
     """
     name = path_text(path)
-    locked = AppendSink(name, lock=lock, timeout=timeout)  # keeps other writers out
+    locked = LockedFile(name, lock=lock, timeout=timeout)  # keeps other writers out
     with (
         contextlib.closing(locked),
         _own(name) as reader,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.model.table import Bools
+    from ztensor.spec.model.objects import Bools
 
     Named = tuple[str, Place]
     Ints = np.ndarray[Any, np.dtype[np.int64]]

@@ -21,7 +21,7 @@ from ztensor.limits import Limits
 from ztensor.locks import Lock, cached_property
 from ztensor.spec.digest import Digest, parse_digest, parse_strict_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
-from ztensor.spec.encoding.base import Runs, require_decodable
+from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
 from ztensor.spec.layout.elements import is_native
 from ztensor.spec.model.manifest import Component
 
@@ -366,10 +366,11 @@ class StoredComponent:
         else:
             require_decodable(expected, shared.limits)
         require_declared(self.component, expected)
-        encoding.require_length(stored, expected, shared.limits)
         runs = None
         if expected >= _LEAST_SHARED_BYTES and not shared.source.prefers_long_reads:
             runs = encoding.find_runs(stored, expected, shared.limits)
+        else:
+            encoding.require_length(stored, expected, shared.limits)
         buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
         check = self._check(is_needed=not covers_stored)
         if runs is not None and len(runs.decoded) > 2:
@@ -494,11 +495,13 @@ class StoredComponent:
             place = component.encoding, key, needed
         runs = None
         if shared.source.prefers_long_reads:
-            alone = Range(shared.source.exact(), component.offset, component.length)
-            extra, listed = component.extra or {}, encoding.listed_runs
-            runs = cache.table(place, lambda: listed(alone, extra, needed, limits))
+            listed, length = (component.extra or {}).get(FRAME_FIELD), component.length
+            if listed is not None and component.encoding == "zstd":
+                require_decodable(needed, limits)
+                runs = cache.table(place, lambda: runs_of_field(listed, length, needed))
             # Without a table runs are looked for from the first to the last: all is read.
-            stored = stored if runs is None else alone
+            if runs is not None or encoding.has_table:
+                stored = Range(shared.source.exact(), component.offset, length)
         if runs is None:
             find = encoding.find_runs
             runs = cache.table(place, lambda: find(stored, needed, limits))

@@ -21,7 +21,7 @@ from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.places import Place
 from ztensor.io.source.base import fill_arriving
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import at_most, thread_count, worth
 

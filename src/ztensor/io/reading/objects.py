@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ztensor.errors import ArgumentTypeError, describe
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -161,47 +159,3 @@ class Objects(Protocol):
     def close(self) -> None:
         """Give the files back; arrays that are views of them stay valid. May be called again."""
         ...
-
-
-def several(names: Iterable[str], file: str) -> Iterable[str]:
-    """Return the names a caller asks for.
-
-    Raises:
-        ArgumentTypeError: it is nothing that has names in it.
-    """
-    if not hasattr(names, "__iter__"):
-        raise ArgumentTypeError("expected a name, or several", file=file, found=describe(names, 40))
-    return names
-
-
-def advise(objects: Objects, names: str | Iterable[str] | None, *, is_needed: bool) -> int:
-    """Tell the system that it will be asked for objects, or that they need not stay in its cache.
-
-    Args:
-        objects: what they are among.
-        names: of which objects; None for all bytes of the files.
-        is_needed: as `Source.advise` takes it, which says what is returned.
-    """
-    objects.require_open()
-    if names is None:
-        sources = [file.source for file in objects.parts()]
-        return sum(source.advise(0, source.size, is_needed=is_needed) for source in sources)
-    names = [names] if isinstance(names, str) else several(names, objects.name)
-    places = {
-        (file.source, component.offset, component.length)
-        for name in names
-        for file in [objects.part(name)]
-        for component in file.object(name).components.values()
-    }
-    return sum(source.advise(at, length, is_needed=is_needed) for source, at, length in places)
-
-
-def order_of_bytes(objects: Objects, names: Iterable[str]) -> list[str] | None:
-    """Return names in the order of their bytes, where a network brings these; else None."""
-    parts = {name: objects.part(name) for name in names}
-    if not any(file.source.prefers_long_reads for file in parts.values()):
-        return None
-    by_file: dict[FileObjects, list[str]] = {}
-    for name, file in parts.items():
-        by_file.setdefault(file, []).append(name)
-    return [name for file, some in by_file.items() for name in file.in_file_order(some)]

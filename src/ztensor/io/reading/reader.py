@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from ztensor.aliases import ReaderAliases
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.interactive import Hinted, Keyed, Shown
-from ztensor.io.reading.objects import Objects, advise, several
 from ztensor.showing import counted
-from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from ztensor.accepted import Index, TorchTensor
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.reading.file import FileObjects, Location
+    from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.slices import TensorSlice
     from ztensor.io.tensor import Tensor
     from ztensor.spec.layout.base import Array
@@ -121,7 +120,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
             ClosedError: the reader is closed.
             ZTensorError: what opening a file of a set raises.
         """
-        return advise(self.objects, names, is_needed=True)
+        return _advise(self.objects, names, is_needed=True)
 
     def evict(self, names: str | Iterable[str] | None = None) -> int:
         """Tell the system that objects need not stay in its page cache.
@@ -140,7 +139,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
             ClosedError: the reader is closed.
             ZTensorError: what opening a file of a set raises.
         """
-        return advise(self.objects, names, is_needed=False)
+        return _advise(self.objects, names, is_needed=False)
 
     # --- The mapping ------------------------------------------------------------------------
 
@@ -196,7 +195,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
         from ztensor.io.collecting import no_collection
 
         with no_collection():
-            return [_described(part(one), one) for one in several(name, self.name)]
+            return [_described(part(one), one) for one in name]
 
     @overload
     def read(self, name: str, *, copy: bool = False) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -220,7 +219,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
         if isinstance(name, str):
             return self.objects.part(name).tensor(name, copy=copy)
         part = self.objects.part
-        return {one: part(one).tensor(one, copy=copy) for one in several(name, self.name)}
+        return {one: part(one).tensor(one, copy=copy) for one in name}
 
     @overload
     def read_numpy(self, name: str, *, copy: bool = False) -> Array: ...  # type: ignore[overload-overlap]
@@ -251,7 +250,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
         if isinstance(name, str):
             return self.objects.part(name).array(name, copy=copy)
         part = self.objects.part
-        return {one: part(one).array(one, copy=copy) for one in several(name, self.name)}
+        return {one: part(one).array(one, copy=copy) for one in name}
 
     @overload
     def read_into(self, name: str, dst: Array | TorchTensor) -> None: ...
@@ -376,12 +375,28 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
         return ("ztensor.Reader", self.objects.identity())
 
 
-def _described(file: FileObjects, name: str) -> TensorMetadata:
-    from ztensor.io.metadata import describe_object, describe_row  # as `get_slice`
+def _advise(objects: Objects, names: str | Iterable[str] | None, *, is_needed: bool) -> int:
+    """Tell the system that it will be asked for objects, or that they need not stay in its cache.
 
-    objects = file.manifest.objects
-    row = objects.row(name) if isinstance(objects, TableObjects) else None
-    if row is None or not isinstance(objects, TableObjects):
-        return describe_object(name, file.object(name))
-    file.require_open()
-    return describe_row(name, objects.table, row)
+    Args:
+        objects: what they are among.
+        names: of which objects; None for all bytes of the files.
+        is_needed: as `Source.advise` takes it, which says what is returned.
+    """
+    objects.require_open()
+    if names is None:
+        sources = [file.source for file in objects.parts()]
+        return sum(source.advise(0, source.size, is_needed=is_needed) for source in sources)
+    places = {
+        (file.source, component.offset, component.length)
+        for name in ([names] if isinstance(names, str) else names)
+        for file in [objects.part(name)]
+        for component in file.object(name).components.values()
+    }
+    return sum(source.advise(at, length, is_needed=is_needed) for source, at, length in places)
+
+
+def _described(file: FileObjects, name: str) -> TensorMetadata:
+    from ztensor.io.metadata import describe_object  # as `get_slice`
+
+    return describe_object(name, file.object(name))
