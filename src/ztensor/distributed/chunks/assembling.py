@@ -41,7 +41,7 @@ from ztensor.ext import (
     typed_array,
 )
 from ztensor.io.reading.component import Fetching
-from ztensor.io.reading.stored_array import Elements, fill
+from ztensor.io.reading.stored_array import fill
 from ztensor.io.source.base import AtOnce
 from ztensor.spec.encoding.base import require_decodable
 from ztensor.spec.layout.elements import is_native, stored_form
@@ -426,7 +426,6 @@ class _Part:
 
     def _read_part(self, reading: Parts, at_once: AtOnce) -> None:
         """Read some of the decoded bytes."""
-        elements = Elements.of(self._stored.component)
         for place in _blocks(self._target):
             part = self._target[place]
             is_run = part.flags.c_contiguous
@@ -437,7 +436,7 @@ class _Part:
                     self._common.source, place, fillvalue=slice(None)
                 )
             ]
-            fill(reading, elements, self._chunk.sizes, wanted, block, at_once)
+            fill(reading, self._stored.component, self._chunk.sizes, wanted, block, at_once)
             if not is_run:
                 at_once.later(functools.partial(np.copyto, part, block))
 

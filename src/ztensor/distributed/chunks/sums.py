@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ztensor.ext import element_count
-from ztensor.io.reading.component import digest_of
 from ztensor.spec.digest import require_match
 
 if TYPE_CHECKING:
@@ -64,12 +63,12 @@ class Sums:
                 self._running[chunk.row] = running._replace(left=left)
                 return
             self._running.pop(chunk.row, None)
-            digest = digest_of(stored.component)
+            digest = stored.digest
             if digest is not None:
                 require_match(digest, running.hasher.hexdigest())
 
     def _begin(self, stored: StoredComponent, chunk: Chunk) -> _Running | None:
-        digest = digest_of(stored.component)
+        digest = stored.digest
         if digest is None or digest.known is None:
             return None
         if stored.component.encoding != "raw" and stored.check(once=True):

@@ -4,7 +4,7 @@ Read `listing.py` (the checked manifest), `objects.py` (what one file and a set 
 common), `opened.py` and `file.py` (one file, and the
 objects in it), `component.py` (one component; the order of all checks), `places.py` (where
 plain tensors are), `bulk.py` (many of them at once), then `loading.py` (every object at once) and
-`reader.py` (what users call). `filling.py` fills memory of the caller, `portable.py` has objects
+`reader.py` (what users call). `portable.py` has objects
 as 1.2 does. `selection.py`, `runs.py`, `stored_array.py` and `slices.py` read parts of an object,
 in that order from an index to arrays. `names.py` chooses objects by patterns. `verify.py` finds
 every problem, `walking.py` those of one component, `sums.py` knows what has no digest of its own,

@@ -26,7 +26,7 @@ from ztensor.spec.layout.elements import is_native
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.runs import Parts, RunCache
+    from ztensor.io.reading.runs import Parts, Recent
     from ztensor.spec.layout.base import Array, Indices
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
@@ -69,11 +69,11 @@ class Fetching:
         return found is not None and found is ENCODINGS.own(encoding)
 
     @cached_property
-    def runs(self) -> RunCache:
+    def runs(self) -> Recent:
         """Return what slices found out about compressed components."""
-        from ztensor.io.reading.runs import RunCache
+        from ztensor.io.reading.runs import Recent
 
-        return RunCache()
+        return Recent()
 
     def close(self) -> None:
         """Forget what was kept."""
@@ -211,6 +211,11 @@ class StoredComponent:
 
     # --- Is it right? -----------------------------------------------------------------------
 
+    @property
+    def digest(self) -> Digest | None:
+        """Return its digest, or None where it has none."""
+        return digest_of(self.component)
+
     def check(self, *, once: bool, stored: Range | None = None) -> bool:
         """Check the digest, where there is one that can be computed, over the stored bytes.
 
@@ -226,7 +231,7 @@ class StoredComponent:
             DigestMismatchError: it does not match.
             SourceError: the bytes could not be read.
         """
-        component, digest = self.component, digest_of(self.component)
+        component, digest = self.component, self.digest
         if digest is None or digest.known is None:
             return True
         if component.digest_covers_decoded and component.encoding != "raw":
@@ -259,7 +264,7 @@ class StoredComponent:
 
     def _check(self, *, is_needed: bool = True) -> Check:
         is_checked = is_needed and self._shared.verify is not False
-        return Check(digest_of(self.component) if is_checked else None)
+        return Check(self.digest if is_checked else None)
 
     def has_sum(self) -> bool:
         """Return whether decoding all of it compares a checksum that its format has."""

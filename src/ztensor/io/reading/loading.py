@@ -1,4 +1,4 @@
-"""All objects of a file at once: views, or owned arrays filled by several threads.
+"""All objects of a file at once, as views or in new memory; one into memory of the caller.
 
 Plain tensors are laid over the map, or read together with their neighbours; everything else is
 read one by one by `file.py`. Owned reads follow measurements: large tensors in arrays of their own
@@ -13,14 +13,18 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from ztensor.arguments import require_function
 from ztensor.buffers import aligned
-from ztensor.errors import UnsupportedError
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError, describe
+from ztensor.io.frameworks import adapter_of
 from ztensor.io.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.places import Place
 from ztensor.io.source.base import fill_arriving
+from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.model.objects import LaterObjects
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import at_most, thread_count, worth
@@ -205,3 +209,51 @@ def _fill(
     with file.located(name, None if name is None else "data"):
         file.source.read_into(offset, memory)
     done()
+
+
+# --- Memory of the caller -------------------------------------------------------------------
+
+
+def fill(file: FileObjects, name: str, target: Any) -> None:
+    """Fill an array of the caller with a dense object; see `Reader.read_into`.
+
+    Args:
+        file: an open file.
+        name: an object of it.
+        target: a writable array, or what a framework has in its place.
+
+    Raises:
+        ArgumentValueError: it has another shape, or is read-only.
+        ArgumentTypeError: it has another element type, or is no array.
+        ObjectNotFoundError: no object of that name.
+        FormatError: the stored bytes are damaged.
+    """
+    tensor_object = file.require_dense(name)
+    with file.located(name, "data"):
+        framework: Any = adapter_of(target)
+        if hasattr(framework, "fill"):
+            framework.fill(file, name, target)
+            return
+        if not isinstance(target, np.ndarray):
+            raise ArgumentTypeError(
+                "read_into fills an array", expected="numpy.ndarray", found=describe(target, 40)
+            )
+        target = np.asarray(target)  # a matrix, for one, cannot be filled flat
+        component = tensor_object.components["data"]
+        dtype = result_dtype(component)
+        fits = target.dtype.newbyteorder("=") == dtype
+        if target.shape != tensor_object.shape or not fits:
+            kind = ArgumentValueError if fits else ArgumentTypeError
+            raise kind(
+                "the array does not fit the object",
+                expected=f"shape {describe(tensor_object.shape)} of {dtype.name}",
+                found=f"shape {target.shape} of {target.dtype.name}",
+            )
+        if not target.flags.writeable:
+            raise ArgumentValueError("the array is read-only")
+        stored = file.stored(component)
+        is_plain = target.flags.c_contiguous and target.dtype.isnative and target.size > 0
+        if is_plain and stored.is_in_place(target.nbytes):
+            stored.fill(target.reshape(-1).view(np.uint8).data)
+        else:
+            target[...] = file.array(name, copy=True)

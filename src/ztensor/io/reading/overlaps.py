@@ -136,12 +136,10 @@ class Overlaps:
         if not self.is_repeated(file, component):
             return work()
         place = file, component.offset, component.length
+        own: concurrent.futures.Future[object] = concurrent.futures.Future()
         with self._lock:
-            future = self._found.get((place, key))
-            is_first = future is None
-            if future is None:
-                future = self._found[place, key] = concurrent.futures.Future()
-        if is_first:
+            future = self._found.setdefault((place, key), own)
+        if future is own:
             try:
                 future.set_result(work())
             except BaseException as raised:
@@ -159,7 +157,7 @@ class Overlaps:
         chunks: Iterator[memoryview],
         purpose: str,
     ) -> Iterator[memoryview]:
-        """Return pieces of a component, as long as the budget lasts where others share its bytes.
+        """Yield pieces of a component, as long as the budget lasts where others share its bytes.
 
         Args:
             file: the file of the component.
@@ -171,7 +169,10 @@ class Overlaps:
             LimitError: it does not last (LIMIT_COST).
         """
         charge = self.charger(file, component, purpose)
-        return chunks if charge is None else _charged(chunks, charge)
+        for chunk in chunks:
+            if charge is not None:
+                charge(chunk.nbytes)
+            yield chunk
 
     def charger(
         self, file: FileObjects, component: Component, purpose: str
@@ -205,9 +206,3 @@ class Overlaps:
                 "allows more"
             )
             raise error
-
-
-def _charged(chunks: Iterator[memoryview], charge: Callable[[int], None]) -> Iterator[memoryview]:
-    for chunk in chunks:
-        charge(chunk.nbytes)
-        yield chunk

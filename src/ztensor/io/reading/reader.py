@@ -281,7 +281,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
                 file=self.name,
                 found=describe(name, 40),
             )
-        from ztensor.io.reading.filling import fill
+        from ztensor.io.reading.loading import fill
 
         for one, target in targets.items():
             fill(self.objects.part(one), one, target)

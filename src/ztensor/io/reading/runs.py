@@ -8,11 +8,13 @@ they are full once the `AtOnce` has ended.
 
 from __future__ import annotations
 
+import abc
 import bisect
 import collections
 import functools
+from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -24,66 +26,61 @@ from ztensor.spec.encoding.base import Encoding, Runs, Stored
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import thread_count
 
-_T = TypeVar("_T")
 Pieces = list[tuple[int, memoryview]]  # where each begins, and what is filled
 
-_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
-_DECODED_BYTES = 4 << 20  # some frames of rows
+_KEPT_BYTES = 20 << 20  # `Runs` of 64 GiB of tensors in frames of 64 KiB, and frames of some rows
 _WORTH_BYTES = 2 << 20  # decoded: a millisecond or two of work; starting threads takes 0.2
 _BATCH_BYTES = 512 << 10  # decoded by a thread at a time
 _AT_ONCE_BYTES = 32 << 20  # stored, that are asked for together where requests are dear
 
 
-class Recent(Generic[_T]):
+class Recent:
     """Values that were used last, so many bytes of them and one at least; safe to share.
 
-    Args:
-        most: bytes.
+    A file keeps the `Runs` of components there, and the runs it decoded.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._lock = Lock()
-        self._kept: collections.OrderedDict[Hashable, tuple[_T, int]] = collections.OrderedDict()
+        self._kept: collections.OrderedDict[Hashable, tuple[Any, int]] = collections.OrderedDict()
         self._nbytes = 0
 
-    def get(self, key: Hashable) -> _T | None:
-        """Return a value that was kept."""
+    def get(self, key: Hashable) -> Any:
+        """Return a value that was kept, or None."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            if key not in self._kept:
                 return None
             self._kept.move_to_end(key)
-            return found[0]
+            return self._kept[key][0]
 
-    def keep(self, key: Hashable, value: _T, nbytes: int) -> None:
+    def keep(self, key: Hashable, value: Any, nbytes: int) -> None:
         """Keep a value, and drop those that were not asked for longest."""
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = value, nbytes
                 self._nbytes += nbytes
-            while self._nbytes > self._most and len(self._kept) > 1:
+            while self._nbytes > _KEPT_BYTES and len(self._kept) > 1:
                 self._nbytes -= self._kept.popitem(last=False)[1][1]
-
-
-class RunCache:
-    """The runs of components, and the runs that were decoded last, by component and number."""
-
-    def __init__(self) -> None:
-        self._tables: Recent[Runs] = Recent(_TABLE_BYTES)
-        self.decoded: Recent[np.ndarray[Any, Any]] = Recent(_DECODED_BYTES)
 
     def table(self, key: Hashable, find: Callable[[], Runs | None]) -> Runs | None:
         """Return the runs of a component, which `find` finds the first time."""
-        runs = self._tables.get(key) or find()
+        runs: Runs | None = self.get(key) or find()
         if runs is not None:
-            self._tables.keep(key, runs, 2 * len(runs.decoded) * runs.decoded.itemsize)
+            self.keep(key, runs, 2 * len(runs.decoded) * runs.decoded.itemsize)
         return runs
 
 
-class Parts(Protocol):
-    """Reads parts of the decoded bytes of one component."""
+class Parts(abc.ABC):
+    """Reads parts of the decoded bytes of one component.
 
+    Attributes:
+        decoded: where each run begins in the decoded bytes, and last where they end; None where
+            there are no runs.
+    """
+
+    decoded: array[int] | None = None
+
+    @abc.abstractmethod
     def read(self, parts: Pieces, at_once: AtOnce) -> None:
         """Ask for decoded bytes: they are there once `at_once` has ended.
 
@@ -92,10 +89,9 @@ class Parts(Protocol):
             LimitError: a safety cap is exceeded; likewise.
             SourceError: they could not be read; likewise.
         """
-        ...
 
 
-class RawParts:
+class RawParts(Parts):
     """Parts of a component that is stored as it is.
 
     Args:
@@ -126,7 +122,7 @@ class _Fetched:
         return self._stored.read(offset, length)
 
 
-class RunReader:
+class RunReader(Parts):
     """Parts of a component of which only the runs are decoded that they are in.
 
     Args:
@@ -136,10 +132,9 @@ class RunReader:
         limits: the caps in force.
         cache: the file's.
         key: identifies the component in the cache.
-
-    Attributes:
-        decoded: where each run begins in the decoded bytes, and last where they end.
     """
+
+    decoded: array[int]
 
     def __init__(
         self,
@@ -147,7 +142,7 @@ class RunReader:
         stored: Range,
         runs: Runs,
         limits: Limits,
-        cache: RunCache,
+        cache: Recent,
         key: Hashable,
     ) -> None:
         self.decoded = runs.decoded
@@ -195,7 +190,7 @@ class RunReader:
         for run in runs:
             if run in self._asked:
                 asked[run] = self._asked[run]
-            elif self._cache.decoded.get((self._key, run)) is None:
+            elif self._cache.get((self._key, run)) is None:
                 start = self._starts[run]
                 asked[run] = new_bytes(self._starts[run + 1] - start)
                 at_once.add(self._stored.offset + start, asked[run])
@@ -221,7 +216,7 @@ class RunReader:
         start, stop = self._starts[number], self._starts[number + 1]
         stored: Stored = self._stored if asked is None else _Fetched(self._stored, start, asked)
         key, length = (self._key, number), self.decoded[number + 1] - self.decoded[number]
-        run = self._cache.decoded.get(key)
+        run: np.ndarray[Any, Any] | None = self._cache.get(key)
         if run is None and len(pieces) == 1 and len(pieces[0][1]) == length:
             # Where it belongs, and it is not kept.
             self._encoding.decode_run(stored, start, stop, pieces[0][1], self._limits)
@@ -229,12 +224,12 @@ class RunReader:
         if run is None:
             run = empty_array((length,), np.dtype(np.uint8))
             self._encoding.decode_run(stored, start, stop, run.data, self._limits)
-            self._cache.decoded.keep(key, run, run.nbytes)
+            self._cache.keep(key, run, run.nbytes)
         for first, target in pieces:
             target[:] = run.data[first : first + len(target)]
 
 
-class StreamReader:
+class StreamReader(Parts):
     """Parts of a component that is only decoded from its start, in rising order.
 
     Args:

@@ -94,7 +94,7 @@ class Elements(NamedTuple):
 
 def fill(
     reading: Parts,
-    elements: Elements,
+    component: Component,
     shape: tuple[int, ...],
     wanted: Sequence[Indices],
     target: Array,
@@ -104,10 +104,10 @@ def fill(
 
     Args:
         reading: reads any of the component's decoded bytes.
-        elements: what these are.
+        component: what these are.
         shape: the shape they are seen in.
         wanted: the indices along each axis, rising; none of them empty.
-        target: contiguous, of the elements' type.
+        target: contiguous, of the component's element type.
         at_once: what reads the file.
 
     Raises:
@@ -115,7 +115,7 @@ def fill(
         LimitError: a safety cap is exceeded, or memory is.
         SourceError: the bytes could not be read.
     """
-    flat = target.reshape(-1)
+    elements, flat = Elements.of(component), target.reshape(-1)
     parts: Pieces = []
     puts: list[Callable[[], None]] = []
     nbytes = 0
@@ -292,8 +292,8 @@ class StoredArray:
     def _asked(self, key: Any, at_once: AtOnce) -> Callable[[], Any]:
         """Ask for the bytes that an index needs, and return what makes the part of them."""
         selection = select(key, self.shape)
-        if selection.is_whole:  # it alone can be held to its digest
-            return self._asked_whole(key, at_once)
+        if selection.is_whole and not self._is_asked_whole():  # it alone can be held to its digest
+            return self._part_of_whole(key, is_kept=False)
         block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
         part = functools.partial(block.__getitem__, selection.key)
         if block.size and self._decoded is None and self._stored.read_box(selection.wanted, block):
@@ -302,21 +302,18 @@ class StoredArray:
         if reading is None:
             return self._part_of_whole(key, is_kept=True)
         if block.size:
-            fill(reading, self._elements, self.shape, selection.wanted, block, at_once)
+            fill(reading, self._component, self.shape, selection.wanted, block, at_once)
             if isinstance(reading, StreamReader):
                 reading.finish()
+            if selection.is_whole:
+                memory = block.reshape(-1).view(np.uint8).data
+                at_once.later(functools.partial(self._stored.require_filled, memory))
         return part
 
-    def _asked_whole(self, key: Any, at_once: AtOnce) -> Callable[[], Any]:
-        place = self._file.places().of(self._name) if self._role == "data" else None
+    def _is_asked_whole(self) -> bool:
+        """Return whether the whole may be asked for with others, and checked when it is there."""
         nbytes = element_count(self.shape) * self.dtype.itemsize
-        if place is None or place.length != nbytes or not self._file.source.prefers_long_reads:
-            return self._part_of_whole(key, is_kept=False)
-        array = empty_array(self.shape, self.dtype)
-        memory = array.reshape(-1).view(np.uint8).data
-        at_once.add(place.offset, memory)
-        at_once.later(functools.partial(self._stored.require_filled, memory))
-        return functools.partial(array.__getitem__, key)
+        return self._file.source.prefers_long_reads and self._stored.is_in_place(nbytes)
 
     def _part_of_whole(self, key: Any, *, is_kept: bool) -> Callable[[], Any]:
         """Return what gives a part of the whole, which is read and checked now."""
