@@ -158,7 +158,7 @@ class ShardedObjects:
             format = FORMATS.get(self.format)
             if format is not None and format.merges_attributes:
                 return format.loaded().attributes_of_whole(every)
-        return merged_attributes(every)[0]
+        return merged_attributes(every)
 
     @property
     def unrepresented(self) -> tuple[Unrepresented, ...]:
