@@ -15,7 +15,7 @@ from ztensor.converting.target import How
 from ztensor.ext import Place, path_text
 from ztensor.io.shards.earlier import earlier_files, place_of_whole, remove_set
 from ztensor.io.shards.naming import parse_size, shard_paths
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_free
 from ztensor.options import ConvertOptions, require_options
 from ztensor.spec.container import require_version

@@ -19,7 +19,6 @@ from ztensor.errors import (
 from ztensor.ext import View, typed_array
 from ztensor.io.protocols import CPU, to_dlpack
 from ztensor.io.reading.component import digest_of
-from ztensor.io.source.caching import evict, prefetch
 from ztensor.spec.container.v2.layouts import theirs
 from ztensor.spec.container.v2.object import words_of
 from ztensor.spec.layout.dense import Dense
@@ -238,7 +237,7 @@ class Tensor:
     def prefetch(self) -> None:
         """Ask the system to read the part's pages soon; a hint, which may do nothing."""
         component = self._component
-        prefetch(self._file.source, component.offset, component.length)
+        self._file.source.advise(component.offset, component.length, is_needed=True)
 
     def evict(self) -> None:
         """Let the system drop the part's pages from its cache; a hint, too.
@@ -249,7 +248,7 @@ class Tensor:
         if not self.caps.evict:
             raise self._refused("the part's pages are not its own")
         component = self._component
-        evict(self._file.source, component.offset, component.length)
+        self._file.source.advise(component.offset, component.length, is_needed=False)
 
     def __dlpack__(
         self,

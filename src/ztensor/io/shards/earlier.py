@@ -18,11 +18,12 @@ from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, WAITING
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote
 from ztensor.io.source.removal import remove_file, remove_object
 from ztensor.io.source.rights import narrowest_of
 from ztensor.io.source.sink import Place
-from ztensor.io.source.table import remote_of, source_of
+from ztensor.io.source.stores import remote_of
+from ztensor.io.source.table import source_of
+from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ztensor.io.source.paths import absolute_path
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
 
 Folder: TypeAlias = Union["LocalFolder", "RemoteFolder"]
 

@@ -22,8 +22,8 @@ from ztensor.errors import (
 )
 from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.beneath import Beneath, parts_of
-from ztensor.io.source.reference import Remote
 from ztensor.io.source.table import source_of
+from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.showing import counted
 from ztensor.spec.wire.json import charge as json_charge

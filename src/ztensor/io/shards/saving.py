@@ -26,12 +26,12 @@ from ztensor.io.shards.earlier import (
 )
 from ztensor.io.shards.naming import parse_size, plan_shards, shard_paths, shifted
 from ztensor.io.source.paths import is_path, path_text
-from ztensor.io.source.reference import Remote
 from ztensor.io.source.removal import Made, remove_file, remove_object, stamp_of
 from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import Nowhere
+from ztensor.io.source.urls import Remote
 from ztensor.io.writing.saving import save_all
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.io.source.gathering import WRITE_BYTES
 from ztensor.io.source.sink import FileSink
+from ztensor.io.source.stream import WRITE_BYTES
 from ztensor.io.writing.compressing import (
     ALONE_BYTES,
     Compression,

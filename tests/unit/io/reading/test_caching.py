@@ -69,6 +69,7 @@ FILES: dict[str, Callable[[Path], Path]] = {
 }  # fmt: skip
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("made", FILES.values(), ids=list(FILES))
 def test_the_bytes_of_objects_are_asked_for(
     made: Callable[[Path], Path], tmp_path: Path, calls: list[Call]

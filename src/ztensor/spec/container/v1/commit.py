@@ -81,12 +81,9 @@ def _is_nearly_ours(data: bytes) -> bool:
     return False
 
 
-def with_commit(
-    fields: list[tuple[str, bytes | list[bytes]]], manifest_offset: int, prev: int
-) -> bytes:
+def with_commit(fields: list[tuple[str, bytes]], manifest_offset: int, prev: int) -> bytes:
     """Return the manifest with its commit record, the size field and the footer magic."""
-    parts = cbor.map_parts([*fields, ("commit", b"")])
-    length = sum(map(len, parts))
+    start = cbor.map_of([*fields, ("commit", b"")])
     # The length depends on `end`, whose head depends on the length: it only ever grows, so a few
     # rounds settle it.
     zeroed = cbor.encode_text(_CHECK.spell("0" * _CHECK.digits))
@@ -95,11 +92,10 @@ def with_commit(
         commit = cbor.map_of(
             (("prev", cbor.encode_uint(prev)), ("end", cbor.encode_uint(end)), ("digest", zeroed))
         )
-        reached = manifest_offset + length + len(commit) + TAIL_BYTES
+        reached = manifest_offset + len(start) + len(commit) + TAIL_BYTES
         if reached == end:
             break
         end = reached
-    digits = digest_of(_CHECK, (*parts, commit))[-_CHECK.digits :].encode("ascii")
-    size = (length + len(commit)).to_bytes(8, "little")
-    # Joined once: a manifest may have many megabytes, and new memory costs more than the copy.
-    return b"".join((*parts, commit[: -_CHECK.digits], digits, size, MAGIC_1))
+    digits = digest_of(_CHECK, (start, commit))[-_CHECK.digits :].encode("ascii")
+    size = (len(start) + len(commit)).to_bytes(8, "little")
+    return b"".join((start, commit[: -_CHECK.digits], digits, size, MAGIC_1))

@@ -64,13 +64,11 @@ class Emitter12:
             manifest_offset: where the result will lie in the file.
             prev: length of the file before this commit, 0 for a new one.
         """
-        fields: list[tuple[str, bytes | list[bytes]]] = [
-            ("version", cbor.encode_text(manifest.version))
-        ]
+        fields = [("version", cbor.encode_text(manifest.version))]
         if manifest.attributes is not None:
             fields.append(("attributes", _encode_attributes(manifest.attributes, levels=1)))
         names = sorted(manifest.objects)  # by code points, which is by UTF-8 bytes
-        fields.append(("objects", [*self._objects.emit(manifest.objects, names)]))
+        fields.append(("objects", b"".join(self._objects.emit(manifest.objects, names))))
         fields.extend(_unknown(manifest.extra))
         return with_commit(fields, manifest_offset, prev)
 

@@ -133,12 +133,12 @@ class Emitter:
         if manifest.attributes is not None:
             root["attributes"] = _with_names(manifest.attributes)
         names = sorted(manifest.objects, key=cbor.key_order)
-        fields: dict[str, bytes | list[bytes]] = {
+        fields = {
             **{key: _encode(value, levels=1) for key, value in root.items()},
-            "objects": [*self._objects.emit(manifest.objects, names)],
+            "objects": b"".join(self._objects.emit(manifest.objects, names)),
         }
         in_order = sorted(fields, key=cbor.key_order)
-        data = b"".join(cbor.map_parts((key, fields[key]) for key in in_order))
+        data = cbor.map_of((key, fields[key]) for key in in_order)
         if len(data) > MANIFEST_2_MOST:
             raise NotRepresentableError(
                 "the manifest is longer than 2.x allows; divide the objects over several files",
