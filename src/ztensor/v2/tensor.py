@@ -10,7 +10,6 @@ import numpy as np
 from ztensor.errors import (
     ArgumentTypeError,
     BufferExportError,
-    NotRepresentableError,
     ObjectNotFoundError,
     Reason,
     UsageError,
@@ -19,8 +18,7 @@ from ztensor.errors import (
 from ztensor.ext import View, typed_array
 from ztensor.io.protocols import CPU, to_dlpack
 from ztensor.io.reading.component import digest_of
-from ztensor.spec.container.v2.layouts import theirs
-from ztensor.spec.container.v2.object import words_of
+from ztensor.spec.container.v2.words import theirs, words_of
 from ztensor.spec.layout.dense import Dense
 from ztensor.spec.layout.elements import HOST_ORDER
 from ztensor.v2.raising import releasing
@@ -152,10 +150,7 @@ class Tensor:
     @property
     def layout(self) -> str:
         """Return the layout as 2.x calls it, such as `"dense"` or `"zt.sparse_csr/1"`."""
-        try:
-            return theirs(self._object.format, self._object.attributes)[0]
-        except NotRepresentableError:  # of 1.x, with attributes that 2.x has other uses for
-            return self._object.format
+        return theirs(self._object.format, self._object.attributes)[0]
 
     @property
     def nbytes(self) -> int:

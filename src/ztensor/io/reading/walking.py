@@ -17,6 +17,7 @@ from ztensor.errors import (
 from ztensor.io.reading.component import digest_of
 from ztensor.spec.digest import Hasher, require_match
 from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding.base import FRAME_FIELD, runs_of_field
 from ztensor.spec.layout.elements import require_known, storage_dtype, typed_array, whole_elements
 
 if TYPE_CHECKING:
@@ -179,8 +180,6 @@ def require_listed(file: FileObjects, component: Component, expected: int | None
     encoding = file.encodings.get(component.encoding)
     if component.encoding != "zstd" or expected is None:
         return
-    from ztensor.spec.encoding.zstd.listing import FRAME_FIELD, runs_of_field
-
     listed = (component.extra or {}).get(FRAME_FIELD)
     if listed is None or encoding is None:
         return

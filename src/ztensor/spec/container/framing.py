@@ -42,14 +42,14 @@ MAGIC_2 = bytes.fromhex("895A54320D0A1A0A")
 
 HEAD_BYTES = 8
 TAIL_BYTES = 16  # of 1.x, the longest but for 2.x
-FOOTER_2_BYTES = 40
+FOOTER_2 = struct.Struct("<QQQII8s")
+FOOTER_2_BYTES = FOOTER_2.size
 LOOK_BYTES = FOOTER_2_BYTES  # so much of a file's end tells where its manifest is, in any version
 
 PAGE_2 = 4096  # in 2.x everything begins at a multiple of it
 MANIFEST_2_MOST = 1 << 30
 
 _SIZE = struct.Struct("<Q")
-_FOOTER_2 = struct.Struct("<QQQII8s")
 _SECTION_0_1 = "0.1 section 3.3.2"
 _SECTION_1 = "1.2 section 5"
 _SECTION_2 = "2.1 section 2.3"
@@ -167,7 +167,7 @@ def _locate_1(tail: bytes, file_size: int, limits: Limits) -> Frame:
 
 def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
     _require_size(file_size, HEAD_BYTES + FOOTER_2_BYTES, "2.1 section 2.1")
-    footer = _FOOTER_2.unpack_from(tail, len(tail) - FOOTER_2_BYTES)
+    footer = FOOTER_2.unpack_from(tail, len(tail) - FOOTER_2_BYTES)
     offset, length, digest, version, _, magic = footer
     if magic != MAGIC_2:
         raise footer_missing(magic, MAGIC_2, _SECTION_2)
