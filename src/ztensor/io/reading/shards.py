@@ -7,14 +7,11 @@ those that a part lies in are opened.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import (
     ContainerError,
-    MissingDependencyError,
-    Problem,
     Reason,
     SourceNotFoundError,
     UnsupportedError,
@@ -22,7 +19,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.listing import find_manifest
-from ztensor.io.source.base import Range, Source
+from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.table import open_url
@@ -30,10 +27,8 @@ from ztensor.spec.container.framing import Container
 from ztensor.spec.digest import parse_strict_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.verify import VerifyReport
     from ztensor.limits import Limits
     from ztensor.spec.model.manifest import Shard
 
@@ -123,48 +118,3 @@ def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:
 
 def _unfit(message: str, **details: str) -> ContainerError:
     return ContainerError(message, reason=Reason.SHARD_FILE, section=SECTION, **details)
-
-
-def with_shards(
-    report: VerifyReport,
-    file: FileObjects,
-    progress: Callable[[int, int], None] | None = None,
-) -> VerifyReport:
-    """Return a report with what the digests of whole shards say, each read once more.
-
-    Args:
-        report: what the objects' own digests said.
-        file: whose shards they are; only those that were opened are looked at.
-        progress: called with the bytes read so far and the bytes to read in all.
-    """
-    problems, unsupported = list(report.problems), list(report.unsupported)
-    needed = [shard for shard in file.manifest.shards.values() if shard.start is not None]
-    total, done = sum(shard.size for shard in needed), 0
-    for shard in needed:
-        digest = parse_strict_digest(shard.digest)
-        path = ("shards", shard.name)
-        if digest.known is None:
-            message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
-            unsupported.append(Problem(Reason.UNKNOWN_ENCODING, message, path, SECTION))
-            continue
-        try:
-            hasher = digest.known.hasher()
-        except MissingDependencyError as error:
-            reason = error.reason or Reason.UNKNOWN_ENCODING
-            unsupported.append(Problem(reason, error.message, path, SECTION))
-            continue
-        for piece in Range(file.source, shard.start or 0, shard.size).pieces():
-            hasher.update(piece)
-            done += piece.nbytes
-            if progress is not None:
-                progress(done, total)
-        found = hasher.hexdigest().lower()
-        if found != digest.expected:
-            message = f"expected {digest.expected}, found {found}"
-            problems.append(Problem(Reason.DIGEST_MISMATCH, message, path, SECTION))
-    return dataclasses.replace(
-        report,
-        problems=tuple(problems),
-        unsupported=tuple(unsupported),
-        nbytes=report.nbytes + done,
-    )
