@@ -9,7 +9,7 @@ from ztensor.io.contents import only_ours_change
 from ztensor.io.edit.editor import kept_alignment, require_manifest
 from ztensor.io.edit.versions import version_of
 from ztensor.io.opening import Reader
-from ztensor.io.source.appending import AppendSink
+from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.writer import Writer
@@ -54,7 +54,7 @@ def compact(
             it is.
     """
     name = path_text(path)
-    locked = AppendSink(name, lock=lock, timeout=timeout)  # keeps other writers out
+    locked = LockedFile(name, lock=lock, timeout=timeout)  # keeps other writers out
     with contextlib.closing(locked), Reader(name) as reader:
         if reader.format != "zt":
             raise only_ours_change(name, reader.format)
