@@ -24,7 +24,7 @@ import numpy as np
 from ztensor.errors import LimitError, ManifestError
 from ztensor.spec.model.dtype import decoded_size
 from ztensor.spec.model.manifest import Component, TensorObject
-from ztensor.spec.model.table import Bools, Ints, Table, TableObjects, Uints
+from ztensor.spec.model.objects import Bools, Ints, Table, TableObjects, Uints
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import Form
 
