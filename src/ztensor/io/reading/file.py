@@ -26,7 +26,7 @@ from ztensor.io.reading.places import Places
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
