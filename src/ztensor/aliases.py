@@ -52,13 +52,13 @@ class WriterAliases:
         self: _Writes, name: str, data: npt.ArrayLike, **options: Unpack[ObjectOptions]
     ) -> None:
         """Write a dense object from an array: `write`."""
-        self.write(name, data, **options)
+        _write(self, "write_numpy", name, data, options)
 
     def write_torch(
         self: _Writes, name: str, data: TorchTensor, **options: Unpack[ObjectOptions]
     ) -> None:
         """Write a torch tensor: `write`."""
-        self.write(name, data, **options)
+        _write(self, "write_torch", name, data, options)
 
     def add(
         self: _Writes,
@@ -71,3 +71,12 @@ class WriterAliases:
     ) -> None:
         """Write a dense object from an array: `write`."""
         self.write(name, data, compress=compress, checksum=checksum, chunk_rows=chunk_rows)
+
+
+def _write(
+    writer: _Writes, function: str, name: str, data: TensorLike, options: ObjectOptions
+) -> None:
+    from ztensor.options import ObjectOptions, require_options  # not for those who read
+
+    require_options(function, options, ObjectOptions)
+    writer.write(name, data, **options)
