@@ -14,10 +14,9 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from ztensor.errors import ZTensorError
-from ztensor.ext import Range, thread_count
+from ztensor.ext import Pool, Range, thread_count
 from ztensor.io.reading.portable import portable_chunks
 from ztensor.spec.layout import known_length
-from ztensor.threads.pool import Crew
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,7 +58,7 @@ class Ahead:
     def __init__(
         self, components: Iterable[Key], threads: int | None = None, *, form: Form | None = None
     ) -> None:
-        self._crew = Crew(thread_count(threads))
+        self._crew = Pool(thread_count(threads))
         self._form = form
         keys = components if self._crew.count > 1 else ()
         self._left = iter([key for key in keys if _is_worth_it(*key)])
