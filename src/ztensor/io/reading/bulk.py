@@ -11,25 +11,21 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
 from ztensor.buffers import new_bytes
+from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.places import Place
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.encoding import Encoding
+from ztensor.spec.model.objects import Bools
 from ztensor.threads import run_jobs
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.model.objects import Bools
-
-    Named = tuple[str, Place]
-    Ints = np.ndarray[Any, np.dtype[np.int64]]
-    Job = Callable[[], None]
+Named = tuple[str, Place]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Job = Callable[[], None]
 
 # Dead bytes between two tensors that are cheaper to read than to jump over.
 _GAP_BYTES = 64 << 10
@@ -149,7 +145,7 @@ def _is_right(text: str, memory: memoryview) -> bool:
 
 
 @functools.cache
-def _whole(algorithm: str) -> Callable[[Buffer], str] | None:
+def _whole(algorithm: str) -> Callable[[memoryview], str] | None:
     known = ALGORITHMS.get(algorithm)
     return None if known is None else known.whole()
 

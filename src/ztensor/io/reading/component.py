@@ -22,12 +22,13 @@ from ztensor.locks import Lock, cached_property
 from ztensor.spec.digest import Digest, parse_digest, parse_strict_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
+from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import is_native
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from ztensor.io.reading.runs import Parts, Recent
-    from ztensor.spec.layout.base import Array, Indices
+    from ztensor.spec.layout.base import Indices
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
 # those aligned that are multiples of 8, so no flag would tell.
@@ -367,7 +368,7 @@ class StoredComponent:
             stored.keep()  # few bytes are read at once
         covers_stored = shared.verify is False or self.check(once=False, stored=stored)
         if expected is None:
-            expected = self._count(stored)  # decoded once to count, and only then allocated
+            expected = self.decoded_length(stored)  # decoded once to count, and only then allocated
         else:
             require_decodable(expected, shared.limits)
         require_declared(self.component, expected)
@@ -408,7 +409,7 @@ class StoredComponent:
 
         run_jobs((functools.partial(work, number) for number in range(len(jobs))), thread_count())
 
-    def decoded_length(self) -> int:
+    def decoded_length(self, stored: Range | None = None) -> int:
         """Return how many bytes it decodes to, by decoding it.
 
         Raises:
@@ -416,13 +417,12 @@ class StoredComponent:
             UnsupportedError: the encoding is unknown.
             LimitError: a safety cap is exceeded.
         """
-        return self._count(self.stored())
-
-    def _count(self, stored: Range) -> int:
         from ztensor.threads.sharing import WINDOWS
 
         with WINDOWS.whole():
-            chunks = self.encoding().decode_chunks(stored, None, self._shared.limits)
+            chunks = self.encoding().decode_chunks(
+                stored or self.stored(), None, self._shared.limits
+            )
             return sum(chunk.nbytes for chunk in chunks)
 
     def pieces(self, expected: int | None) -> Iterator[memoryview]:

@@ -26,6 +26,7 @@ from ztensor.errors import (
 )
 from ztensor.interactive import Shown
 from ztensor.io.protocols import DLPackExporter, require_buffer_type, to_buffer
+from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.selection import select, select_rows
 from ztensor.io.reading.stored_array import StoredArray, gives_view
@@ -41,10 +42,9 @@ from ztensor.spec.model.manifest import TensorObject
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.file import FileObjects
     from ztensor.io.tensor import Tensor
 
-    Put = Callable[[Any], None]
+Put = Callable[[Any], None]
 
 _MOST_FILES = 8  # that are read from side by side
 

@@ -20,6 +20,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.runs import Parts, Pieces, StreamReader
 from ztensor.io.reading.selection import PIECE_BYTES, Piece, gathered, plan, select
 from ztensor.io.source.base import AtOnce
@@ -29,7 +30,6 @@ from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.file import FileObjects
     from ztensor.spec.layout.base import Indices
 
 _MOST_PIECES = 1 << 12  # that are read together

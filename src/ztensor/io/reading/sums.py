@@ -5,17 +5,14 @@ from __future__ import annotations
 import bisect
 import operator
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ztensor.errors import ZTensorError
 from ztensor.guard import foreign_bytes
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.objects import Objects
 from ztensor.spec.digest import Sum
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
-
-if TYPE_CHECKING:
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.objects import Objects
 
 _offset = operator.attrgetter("offset")
 
