@@ -346,7 +346,7 @@ class FileObjects(OpenedFile):
             )
             tensor.require_valid()
             if tensor_object.entries_once:
-                from ztensor.spec.layout.sparse_once import require_entries_once
+                from ztensor.spec.layout.sparse import require_entries_once
 
                 require_entries_once(tensor_object.format, View(tensor.shape, arrays, {}))
         return tensor
