@@ -242,7 +242,7 @@ class ShardedReader(Reader):
     @property
     def files(self) -> list[str]:
         """Return the paths of the files, in order."""
-        return list(self.objects.set.files)
+        return list(self.objects.set.places)
 
     @property
     def index_metadata(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class ShardedReader(Reader):
         return (
             f"<ztensor.io.ShardedReader {describe(objects.name)}, "
             f"{counted(len(objects.names), 'object')} in "
-            f"{counted(len(objects.set.files), 'file')}{state}>"
+            f"{counted(len(objects.set.places), 'file')}{state}>"
         )
 
     def reader_of(self, name: str) -> Reader:

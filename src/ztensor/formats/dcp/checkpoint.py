@@ -26,7 +26,7 @@ from ztensor.formats.dcp.values import LaterAttributes
 from ztensor.formats.pt.encodings import Gathered
 from ztensor.io.source.joined import join_behind
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

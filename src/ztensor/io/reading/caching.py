@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.io.reading.objects import Objects, several
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.objects import Objects
 
 # What lies between two ranges and is asked for with them.
 _GAP_BYTES = 64 << 10
@@ -31,7 +30,7 @@ def _each(objects: Objects, names: str | Iterable[str] | None, *, is_needed: boo
         return sum(
             file.source.advise(0, file.source.size, is_needed=is_needed) for file in objects.parts()
         )
-    names = [names] if isinstance(names, str) else several(names, objects.name)
+    names = [names] if isinstance(names, str) else names
     ranges: dict[FileObjects, list[tuple[int, int]]] = {}
     for name in names:
         file = objects.part(name)

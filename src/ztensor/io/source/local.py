@@ -338,7 +338,7 @@ class FileSource(OpenFile, Source):
     def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
         """Tell the system which bytes it will be asked for, or need not keep."""
         name = "POSIX_FADV_WILLNEED" if is_needed else "POSIX_FADV_DONTNEED"
-        advice: Any = getattr(os, name, None)
+        advice: Any = getattr(os, name, None) if hasattr(os, "posix_fadvise") else None
         descriptor, end, told = self.in_use(), min(offset + length, self.size), 0
         try:
             for start in range(offset, end if advice is not None else 0, _ADVICE_BYTES):

@@ -113,9 +113,8 @@ class Output:
         self._require_open()
         self._require_no_stream()
         try:
-            end = self._sink.barrier()
-            self._sink.write(self.draft.emit(end, self._previous_length))
-            self._sink.commit()
+            end = self._sink.end_blobs()
+            self._sink.commit(self.draft.emit(end, self._previous_length))
         except BaseException:
             self.abort()
             raise

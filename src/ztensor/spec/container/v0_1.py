@@ -158,40 +158,30 @@ class Emitter:
         component = tensor_object.components.get("data")
         if tensor_object.format != "dense" or len(tensor_object.components) != 1 or not component:
             roles = ", ".join(map(describe, tensor_object.components))
-            raise NotRepresentableError(
-                "version 0.1.0 holds dense tensors of one component only; write version 1.2.0",
-                expected="format 'dense' with the component 'data'",
-                found=f"format {describe(tensor_object.format)} with {roles}",
-                section=SECTION,
+            raise _refused(
+                "holds dense tensors of one component only; write version 1.2.0",
+                f"format {describe(tensor_object.format)} with {roles}",
+                "4",
             )
         storage = component.storage
-        if storage is None or component.type is not None:
-            raise NotRepresentableError(
-                "the storage type is unknown; exclude the object"
-                if storage is None
-                else "version 0.1.0 has no logical types; write version 1.2.0, or pass the "
-                f"{storage.long_name} elements",
-                expected=f"one of {', '.join(BY_LONG_NAME)}",
-                found=describe(component.type or component.dtype),
-                section="0.1 section 5.1",
-            )
+        if storage is None:
+            message = "has no such storage type; exclude the object to write the others"
+            raise _refused(message, describe(component.dtype), "5.1")
+        if component.type is not None:
+            elements = f"{storage.long_name} elements"
+            message = f"has no logical types; write version 1.2.0, or pass the {elements}"
+            raise _refused(message, describe(component.type), "5.1")
         taken = ENTRY.fields.keys() & (tensor_object.attributes or ())
         if taken:
-            raise NotRepresentableError(
-                "version 0.1.0 keeps attributes beside its own fields; these names are taken",
-                found=", ".join(map(describe, sorted(taken))),
-                section="0.1 section 4, Custom Fields",
-            )
+            message = "keeps attributes beside its own fields; these names are taken"
+            raise _refused(message, ", ".join(sorted(taken)), "4, Custom Fields")
         self._emit_entry("", tensor_object)
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where the file's own attributes cannot be said, which 0.1.0 has no place for."""
         if attributes:
-            raise NotRepresentableError(
-                "version 0.1.0 has no attributes of the whole file; write version 1.2.0",
-                found=", ".join(map(describe, list(attributes)[:5])),
-                section="0.1 section 3.3",
-            )
+            message = "has no attributes of the whole file; write version 1.2.0"
+            raise _refused(message, ", ".join(map(describe, list(attributes)[:5])), "3.3")
 
     def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
         """Return index and size field, ready to follow the last blob.
@@ -213,24 +203,29 @@ class Emitter:
     def _emit_entry(self, name: str, tensor_object: TensorObject) -> bytes:
         component = tensor_object.components["data"]
         storage = STORAGE_TYPES[component.dtype]
-        fields: dict[str, object] = {
-            "name": name,
-            "offset": component.offset,
-            "size": component.length,
-            "dtype": storage.long_name,
-            "layout": "dense",  # optional by the text; the released library asks for it
-            "shape": tensor_object.shape,
-            "encoding": component.encoding,
-        }
+        fields = [
+            ("name", cbor.encode_text(name)),
+            ("offset", cbor.encode_uint(component.offset)),
+            ("size", cbor.encode_uint(component.length)),
+            ("dtype", cbor.encode_text(storage.long_name)),
+            ("layout", cbor.encode_text("dense")),  # the released 0.1 library asks for it
+            ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
+            ("encoding", cbor.encode_text(component.encoding)),
+        ]
         if component.encoding == "raw" and storage.width > 1:
-            fields["data_endianness"] = component.byte_order
+            fields.append(("data_endianness", cbor.encode_text(component.byte_order)))
         if component.digest is not None:
-            fields["checksum"] = component.digest
+            fields.append(("checksum", cbor.encode_text(component.digest)))
         custom = tensor_object.attributes or {}
         for key in custom:
             if not isinstance(key, str):
                 raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
-        encoded = [(key, cbor.encode(value)) for key, value in fields.items()]
         # Encoded as deep as they will be, so that what is written can be read again.
-        encoded += [(key, cbor.encode([[custom[key]]])[2:]) for key in sorted(custom)]
-        return cbor.map_of(encoded)
+        fields += [(key, cbor.encode([[custom[key]]])[2:]) for key in sorted(custom)]
+        return cbor.map_of(fields)
+
+
+def _refused(message: str, found: str, section: str) -> NotRepresentableError:
+    return NotRepresentableError(
+        f"version 0.1.0 {message}", found=found, section=f"0.1 section {section}"
+    )

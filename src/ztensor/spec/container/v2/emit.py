@@ -124,7 +124,7 @@ class Emitter:
         for encoded in fields.values():
             _read_back(encoded, levels=1)
         names = sorted(manifest.objects, key=cbor.key_order)
-        fields["objects"] = b"".join(self._objects.emit(manifest.objects, names))
+        fields["objects"] = self._objects.emit(manifest.objects, names)
         in_order = sorted(fields, key=cbor.key_order)
         data = cbor.map_of((key, fields[key]) for key in in_order)
         if len(data) > MANIFEST_2_MOST:
