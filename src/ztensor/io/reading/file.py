@@ -132,6 +132,7 @@ class FileObjects(OpenedFile):
         part = self._with(objects=objects)
         part._places = None
         if encodings is not None:
+            part.encodings = encodings
             part.fetching = Fetching(self.source, encodings, self.limits, verify=self.verify)
         return part
 
