@@ -28,7 +28,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test test-slow lint house test-pythons test-minimum budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test test-slow lint house core-alone test-pythons test-minimum budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,10 @@ lint: $(VENV)/dev.stamp ## check style, types and who imports whom
 # Needs nothing but Python. After a change of the figures: python tools/house.py --write
 house: ## print the size of the code beside the committed figures; fail where one rose
 	$(PYTHON) tools/house.py
+
+# The core may need nothing of the rest: `-m wing` marks tests of it that do.
+core-alone: $(VENV)/dev.stamp ## run the tests of the core in an empty folder, with no other package of ours beside it
+	$(BIN)/python tools/core_alone.py $(if $(strip $(WORKERS)),-n $(WORKERS)) $(PYTEST_ARGS)
 
 test-pythons: ## run the framework-free suite on every CPython found (PYTHONS="python3.12 ...": on those)
 	$(PYTHON) tests/pythons.py $(PYTHONS)

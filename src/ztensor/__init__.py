@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.opening import Reader, open
     from ztensor.io.reading.slices import TensorSlice
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
     from ztensor.io.tensor import Tensor
     from ztensor.io.writing.writer import Writer
     from ztensor.iterating import iterate
@@ -91,7 +91,7 @@ _HOMES = {
     "ztensor.io.metadata": "TensorMetadata",
     "ztensor.io.opening": "Reader open",
     "ztensor.io.reading.slices": "TensorSlice",
-    "ztensor.io.source.reference": "Remote",
+    "ztensor.io.source.urls": "Remote",
     "ztensor.io.tensor": "Tensor",
     "ztensor.io.writing.writer": "Writer",
     "ztensor.iterating": "iterate",

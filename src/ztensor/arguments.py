@@ -20,11 +20,13 @@ def require_choice(name: str, value: object, choices: Collection[object]) -> Non
         ArgumentValueError: verify must be None, True or False, not 'yes'.
     """
     # 1 == True, and is not what was asked for.
-    if not any(type(value) is type(one) and value == one for one in choices):
-        *most, last = map(repr, choices)
-        raise ArgumentValueError(
-            f"{name} must be {', '.join(most)} or {last}, not {describe(value, 40)}"
-        )
+    for one in choices:
+        if type(value) is type(one) and value == one:
+            return
+    *most, last = map(repr, choices)
+    raise ArgumentValueError(
+        f"{name} must be {', '.join(most)} or {last}, not {describe(value, 40)}"
+    )
 
 
 def require_kind(name: str, value: object, kind: type, kind_name: str) -> None:

@@ -79,12 +79,14 @@ def test_0_1_reads_them_as_true(tmp_path: Path) -> None:
         assert reader.verify().problems == ()
 
 
+@pytest.mark.wing
 def test_1_x_converts_to_1_x_as_it_is(path: Path, tmp_path: Path) -> None:
     report = ztensor.convert(path, tmp_path / "copy.zt", check=True)
     assert report.is_lossless
     assert np.array_equal(load_file(tmp_path / "copy.zt")["b"].view(np.uint8), BYTES)
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("name", ["copy.zt", "b.npy", "b.npz", "b.safetensors", "b.h5"])
 @pytest.mark.parametrize("of", ["b", "s"])
 def test_no_other_format_gets_them(path: Path, tmp_path: Path, name: str, of: str) -> None:
@@ -114,6 +116,7 @@ SOURCES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("name", SOURCES)
 def test_other_formats_are_read_as_1_x_is(tmp_path: Path, name: str) -> None:
     SOURCES[name](tmp_path / name)
@@ -155,6 +158,7 @@ def test_2_x_is_never_written_with_them(tmp_path: Path, way: str) -> None:
     assert not (tmp_path / "new.zt").exists()
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("version", ["0.1", "1.2", "2.1"])
 def test_usual_bools_go_everywhere(tmp_path: Path, version: str) -> None:
     usual = np.array([[True, False], [False, True]])

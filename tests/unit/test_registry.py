@@ -24,17 +24,20 @@ assert "{module}" in sys.modules
 """
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("table", [SCHEMAS, EMITTERS, ENCODINGS, LAYOUTS])
 def test_each_line_of_a_table_names_something(table: Registry[object, object]) -> None:
     assert len(table) == len(list(table)) > 0
     assert all(not isinstance(value, str) for value in table.values())
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("table", [ENCODINGS, LAYOUTS])
 def test_things_are_called_as_their_line(table: Registry[str, object]) -> None:
     assert [getattr(value, "name", None) for value in table.values()] == list(table)
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(
     ("package", "table", "name", "module"),
     [
@@ -50,6 +53,7 @@ def test_a_name_that_nobody_uses_loads_nothing(
     subprocess.run([sys.executable, "-c", text], check=True)
 
 
+@pytest.mark.wing
 def test_a_family_is_loaded_for_its_names_alone() -> None:
     table: Registry[str, object] = Registry(
         {"pi": "math:pi"}, families={"gguf.": "ztensor.quantization.gguf_blocks:GGUF_LAYOUTS"}
@@ -201,13 +205,14 @@ def test_metadata_of_no_form_hides_plugins_and_nothing_else(
     assert "cannot be listed" in caplog.text
 
 
+@pytest.mark.wing
 def test_a_name_of_ours_reads_no_metadata() -> None:
     text = """
 import sys
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import LOGICAL_TYPES
-from ztensor.io.source.schemes import SCHEMES
+from ztensor.io.source.stores import SCHEMES
 for table in ENCODINGS, LAYOUTS, LOGICAL_TYPES, SCHEMES:
     assert all(name in table for name in table)
     assert all(table.get(name) is not None for name in table)

@@ -16,7 +16,7 @@ from ztensor.ext import Place, path_text
 from ztensor.io.shards.in_store import shards_in_store
 from ztensor.io.shards.naming import parse_size, shard_paths
 from ztensor.io.shards.saving import place_of_whole, remove_shards, shards_there
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_free
 from ztensor.options import ConvertOptions, require_options
 from ztensor.spec.container import require_version

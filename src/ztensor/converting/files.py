@@ -19,7 +19,7 @@ from ztensor.io.reading.sums import unchecked_names
 from ztensor.io.shards.in_store import RemoteShardSet
 from ztensor.io.shards.naming import index_path, shard_paths, shifted
 from ztensor.io.shards.saving import ShardSet, sha256_of
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -9,7 +9,6 @@ from ztensor.converting.report import Loss
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.ext import counted
-from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
 from ztensor.spec.model.account import UNREAD
 from ztensor.spec.model.manifest import CheckedObjects
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized
 
     from ztensor.ext import Unrepresented
+
+_FRAME_FIELD = "frames"  # of a component, where its frames are: a copy has frames of its own
 
 
 def unrepresented(reader: Reader) -> list[Unrepresented]:
@@ -53,7 +54,7 @@ def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
             fields = list(value.extra or ())
             for role, component in value.components.items():
                 # Where frames lie is told anew of those that are written.
-                own = (key for key in component.extra or () if key != FRAME_FIELD)
+                own = (key for key in component.extra or () if key != _FRAME_FIELD)
                 fields += [f"{role}.{key}" for key in own]
             if fields and name in reader:
                 yield Loss(name, f"left out: fields {', '.join(map(describe, fields))}")

@@ -19,7 +19,7 @@ from ztensor.io.contents import only_ours_change
 from ztensor.io.edit.versions import version_of
 from ztensor.io.formats import require_ours
 from ztensor.io.source.appending import AppendSink
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_changed_in_place, require_free
 from ztensor.options import RewriteOptions, require_options
 from ztensor.spec.container import require_version

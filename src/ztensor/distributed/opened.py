@@ -29,8 +29,8 @@ from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.opened import not_found
 from ztensor.io.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.reference import path_of_file_url
 from ztensor.io.source.rights import rights_of
+from ztensor.io.source.urls import path_of_file_url
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.remote.failures import changed

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.ext import Durable, FileObjects
-    from ztensor.io.source.descriptor import Descriptor
+    from ztensor.io.source.local import Descriptor
     from ztensor.typing import Path, Storage, TensorLike
 
     Array = np.ndarray[Any, Any]

@@ -55,9 +55,9 @@ from ztensor.errors import (
 from ztensor.ext import ALGORITHMS, foreign_bytes, open_file
 from ztensor.io.attributes import AttributeKind
 from ztensor.io.contents import only_ours_change
-from ztensor.io.frameworks import tree_adapter
 from ztensor.limits import Budget
 from ztensor.locks import cached_property
+from ztensor.training.tree.adapters import tree_adapter
 from ztensor.training.tree.decode import decode
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import MAKERS, Made

@@ -28,8 +28,8 @@ from ztensor.io.reading.listing import component_extents, read_manifest
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote
 from ztensor.io.source.table import source_of
+from ztensor.io.source.urls import Remote
 from ztensor.limits import Limits, caps_of
 from ztensor.spec.container.framing import (
     FOOTER_2_BYTES,
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 _HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
 _TRIES = 20  # to read what is being written; 0.1 s in all
 _RETRY_SECONDS = 0.005
+# What a `Projection` says of how its objects are read.
+_OF_PROJECTIONS = ("format", "encodings", "account", "sums", "faults")
 
 
 def open_file(
@@ -63,40 +65,64 @@ def open_file(
     require_choice("verify", verify, (None, True, False))
     caps = caps_of(limits)
     for left in reversed(range(_TRIES)):
-        opened = _source_of(path, mapped=mmap)
-        if opened.prefers_long_reads:  # also what a format keeps and reads later goes through it
-            opened = _ahead(opened)
+        source = _source_of(path, mapped=mmap)
+        how: dict[str, Any] = {}
         try:
-            frame, manifest, how = _contents(opened, caps)
-            if frame is not None and frame.container is Container.V2:
-                _expect_commits(opened, frame)
+            frame, manifest, how = _contents(source, caps)
             # The last write of a commit may have come between opening the file and reading what it
             # says: what was opened is its new state, but looks like one changed since.
-            if not left or not (isinstance(opened, FileSource) and opened.is_touched()):
+            if not left or not (isinstance(source, FileSource) and source.is_touched()):
                 break
         except FormatError as error:
             # A commit being written right now is a torn end for a moment.
-            if not left or not _is_being_written(opened):
-                frame, manifest = _recovered(opened, error, caps, recover=recover)
-                how = {}
+            if not left or not _is_being_written(source):
+                frame, manifest = _recovered(source, error, caps, recover=recover)
                 break
         except SourceError as error:
             # A change that was given up, or took less room than it had made, was cut off between
             # looking at the file and reading it.
-            is_cut = error.reason is Reason.SOURCE_CHANGED and isinstance(opened, FileSource)
+            is_cut = error.reason is Reason.SOURCE_CHANGED and isinstance(source, FileSource)
             if not left or not is_cut:
-                opened.close()
+                source.close()
                 raise
         except BaseException:
-            opened.close()
+            source.close()
             raise
-        opened.close()
+        source.close()
         time.sleep(_RETRY_SECONDS)
     reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
-    source = _joined(how.pop("source", opened), manifest, caps)
+    source = how.pop("source", source)
+    if manifest.shards or source.prefers_long_reads:
+        source = _joined(source, manifest, caps)
     return FileObjects(
         source, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
     )
+
+
+def _source_of(path: Any, *, mapped: bool) -> Source:
+    """Return the source of what a caller passed, or the folder where that is read as one file."""
+    try:
+        source = source_of(path, mapped=mapped)
+    except SourceNotRegularError:
+        from ztensor.io.formats import opened_in  # a file of ours needs none of it
+
+        folder = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
+        if opened_in(folder) is None:
+            raise
+        from ztensor.io.source.folders import FolderSource
+
+        return FolderSource(folder)
+    return _ahead(source) if source.prefers_long_reads else source
+
+
+def _ahead(source: Source) -> AheadSource:
+    """Return a source that brings what is read next, where each request is dear.
+
+    What a format keeps and reads later goes through it, too.
+    """
+    from ztensor.io.source.ahead import AheadSource
+
+    return source if isinstance(source, AheadSource) else AheadSource(source)
 
 
 def _joined(source: Source, manifest: Manifest, limits: Limits) -> Source:
@@ -105,50 +131,16 @@ def _joined(source: Source, manifest: Manifest, limits: Limits) -> Source:
         from ztensor.io.reading.shards import join_shards  # few files have any
 
         source = join_shards(source.exact(), manifest.shards, limits)
-    if not source.prefers_long_reads:
-        return source
-    from ztensor.io.source.pieces import extents_of
+    if source.prefers_long_reads:
+        from ztensor.io.source.ahead import extents_of
 
-    ahead = _ahead(source)
-    objects = manifest.objects
-    if isinstance(objects, LaterObjects):
-        ahead.expect(lambda: extents_of(*objects.extents()), is_patient=True)
-    else:
-        ahead.expect(lambda: extents_of(*component_extents(manifest)))
-    return ahead
-
-
-def _source_of(path: Any, *, mapped: bool) -> Source:
-    """Return the source of what a caller passed, or the folder where that is read as one file."""
-    try:
-        return source_of(path, mapped=mapped)
-    except SourceNotRegularError:
-        from ztensor.io.formats import opened_in  # a file of ours needs none of it
-
-        folder = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
-        if opened_in(folder) is None:
-            raise
-        from ztensor.io.source.directory import FolderSource
-
-        return FolderSource(folder)
-
-
-def _ahead(source: Source) -> AheadSource:
-    """Return a source that brings what is read next, where each request is dear."""
-    from ztensor.io.source.ahead import AheadSource
-
-    return source if isinstance(source, AheadSource) else AheadSource(source)
-
-
-def _expect_commits(source: Source, frame: Frame) -> None:
-    """Say what a commit under this reader does: in 2.x it writes over the copy of a footer."""
-    if isinstance(source, FileSource):
-        end = frame.manifest_offset + frame.manifest_length
-        source.expect_commits(FOOTER_2_BYTES, _is_footer, end)
-
-
-def _is_footer(end: bytes) -> bool:
-    return end.endswith(MAGIC_2)
+        source = ahead = _ahead(source)
+        objects = manifest.objects
+        if isinstance(objects, LaterObjects):
+            ahead.expect(lambda: extents_of(*objects.extents()), is_patient=True)
+        else:
+            ahead.expect(lambda: extents_of(*component_extents(manifest)))
+    return source
 
 
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:
@@ -156,10 +148,16 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
     not_ours: NotZTensorError | None = None
     if not source.is_folder:
         try:
-            return *read_manifest(source, limits), {}
+            frame, manifest = read_manifest(source, limits)
         except NotZTensorError as error:
             # Only then is another format thought of. Its traceback leads to this frame: a circle.
             not_ours = error.with_traceback(None)
+        else:
+            if frame.container is Container.V2 and isinstance(source, FileSource):
+                # A commit under this reader writes over the copy of a footer.
+                end = frame.manifest_offset + frame.manifest_length
+                source.expect_commits(FOOTER_2_BYTES, _is_footer, end)
+            return frame, manifest, {}
     from ztensor.io.formats import not_read, project
 
     projection = project(source, limits)
@@ -167,16 +165,14 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
         if not_ours is None or not_ours.reason is Reason.NOT_ZTENSOR:
             raise not_read(source) from not_ours
         raise not_ours
-    how = {
-        "format": projection.format,
-        "encodings": projection.encodings,
-        "account": projection.account,
-        "sums": projection.sums,
-        "faults": projection.faults,
-    }
+    how = {name: getattr(projection, name) for name in _OF_PROJECTIONS}
     if projection.source is not None:
         how["source"] = projection.source
     return None, projection.manifest, how
+
+
+def _is_footer(end: bytes) -> bool:
+    return end.endswith(MAGIC_2)
 
 
 def may_be_of_ours(given: Any) -> bool:

@@ -1,4 +1,8 @@
-"""Path, bytes or file object to Reader."""
+"""What users open files with: `open`, and the readers it gives.
+
+A file on disk whose name leads to no others is opened at once. For anything else the openers are
+asked, then whether it is a set of files.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,9 @@ from ztensor.errors import (
 from ztensor.io.contents import open_file
 from ztensor.io.frameworks import read_values
 from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.shards.naming import is_set
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote, path_of_file_url, with_storage
-from ztensor.io.source.table import is_remote
+from ztensor.io.source.stores import is_remote
+from ztensor.io.source.urls import Remote, path_of_file_url, with_storage
 from ztensor.options import OpenOptions, require_options
 from ztensor.registry import Registry
 from ztensor.showing import counted
@@ -47,7 +50,6 @@ if TYPE_CHECKING:
     from ztensor.io.shards.objects import ShardedObjects
     from ztensor.options import FileOptions
 
-
 # What opens several files that are one thing, by the name of the file that leads to the others.
 # Asked for that file, for folders, and for a URL at which there is no object; plugins are asked for
 # whatever else is no file that can be read. One takes what the caller passed, `is_missing`, which
@@ -59,6 +61,8 @@ OPENERS: Registry[str, Callable[..., Objects | None]] = Registry(
 )
 # For a file of no known format, for no file, and for a folder with no model or with several.
 _NOTHING = NotZTensorError, SourceNotFoundError, SourceNotRegularError, ArgumentValueError
+# How files are called that lead to others: an index, the first shard of GGUF.
+_LEADING = (".json", ".gguf", *OPENERS.lines)
 
 
 class Reader(ObjectReader):
@@ -83,7 +87,7 @@ class Reader(ObjectReader):
 
     def __init__(self, path: Openable, **options: Unpack[OpenOptions]) -> None:
         require_options("Reader", options, OpenOptions)
-        super().__init__(_one_file(path, **options))
+        super().__init__(objects_of(path, is_one=True, **options))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by path, or by value for bytes, so that workers open the file themselves.
@@ -233,7 +237,7 @@ class ShardedReader(Reader):
 
     def __init__(self, source: Openable, **options: Unpack[OpenOptions]) -> None:
         require_options("ShardedReader", options, OpenOptions)
-        ObjectReader.__init__(self, _several_files(source, **options))
+        ObjectReader.__init__(self, set_of(source, **options))
 
     @property
     def files(self) -> list[str]:
@@ -326,111 +330,11 @@ def open(  # the name released libraries and users know
 
     `mode` can only be `"r"`, for those who write it out; `ztensor.Writer` writes files.
     """
-    require_options("open", options, OpenOptions)
+    if options:
+        require_options("open", options, OpenOptions)
     if mode not in ("r", "rb"):
         _refuse_mode(mode)
-    return reader_over(_whatever(path, **options))
-
-
-def _whatever(
-    path: Any,
-    *,
-    storage: Storage | None = None,
-    cache: Path | None = None,
-    **how: Unpack[FileOptions],
-) -> Objects:
-    """Return the objects of a file, a set of files, or of what an opener knows; see `open`."""
-    path = with_storage(path, storage, cache)
-    try:
-        return _file_or_set(path, **how)
-    except _NOTHING as error:
-        is_missing = isinstance(error, SourceNotFoundError)
-        found = _by_opener(path, is_ours=False, is_missing=is_missing, **how)
-        if found is not None:
-            return found
-        for name in OPENERS.installed():  # all that are left are broken
-            try:
-                OPENERS[name]
-            except UnsupportedError as broken:
-                error.hint = "; ".join(filter(None, (error.hint, broken.message)))
-        raise
-
-
-def _file_or_set(path: Any, **how: Unpack[FileOptions]) -> Objects:
-    found = _by_opener(path, **how) if _leads_to_several(path) else None
-    if found is not None:
-        return found
-    if is_set(path):
-        return _several_files(path, **how)
-    try:
-        return open_file(path, **how)
-    except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
-        from ztensor.io.shards.finding import set_instead
-
-        if isinstance(path, Remote) or is_remote(path_text(path)):
-            found = _by_opener(path, is_missing=True, **how)
-            if found is not None:
-                return found
-        several = set_instead(path)
-        if several is None:
-            raise
-    return _several_files(several, **how)
-
-
-def _one_file(
-    path: Any,
-    *,
-    storage: Storage | None = None,
-    cache: Path | None = None,
-    **how: Unpack[FileOptions],
-) -> Objects:
-    """Return the objects of a file, or of what an opener knows; see `Reader`."""
-    path = with_storage(path, storage, cache)
-    found = _by_opener(path, **how) if _leads_to_several(path) else None
-    return open_file(path, **how) if found is None else found
-
-
-def _leads_to_several(given: Any) -> bool:
-    """Return whether openers are asked before a file: for a folder, or what is called as theirs."""
-    if not isinstance(given, (str, os.PathLike)):
-        return False
-    path = path_text(given)
-    if not isinstance(given, Remote) and path.lower().startswith("file://"):
-        path = path_of_file_url(path)
-    names = {os.path.basename(path), path.partition("?")[0].rpartition("/")[2]}
-    return not names.isdisjoint(("", *OPENERS.lines)) or os.path.isdir(path)
-
-
-def _by_opener(
-    given: Any, *, is_ours: bool = True, is_missing: bool = False, **how: Unpack[FileOptions]
-) -> Objects | None:
-    """Return what the first opener gives that knows a place; None where none does.
-
-    Args:
-        given: what the caller passed.
-        is_ours: whether openers of ours are asked, or those of plugins.
-        is_missing: whether there is no such file.
-        how: see `FileOptions`.
-    """
-    for name, opener in OPENERS.usable(plugins=not is_ours):
-        if (name in OPENERS.lines) is is_ours:
-            found = opener(given, is_missing=is_missing, **how)
-            if found is not None:
-                return found
-    return None
-
-
-def _several_files(
-    source: Any,
-    *,
-    storage: Storage | None = None,
-    cache: Path | None = None,
-    **how: Unpack[FileOptions],
-) -> ShardedObjects:
-    """Return the objects of a set of files; see `ShardedReader`."""
-    from ztensor.io.shards.objects import ShardedObjects
-
-    return ShardedObjects(with_storage(source, storage, cache), **how)
+    return reader_over(objects_of(path, **options))
 
 
 def _refuse_mode(mode: object) -> None:
@@ -444,3 +348,115 @@ def _refuse_mode(mode: object) -> None:
         "replaces and removes objects of a file"
     )
     raise error
+
+
+# --- What the caller gave ---------------------------------------------------------------------
+
+
+def objects_of(
+    given: Any,
+    *,
+    is_one: bool = False,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+    **how: Unpack[FileOptions],
+) -> Objects:
+    """Return the objects of a file, of a set of files, or of what an opener knows.
+
+    Args:
+        given: what the caller passed.
+        is_one: True takes no set of files.
+        storage: see `ztensor.typing.OpenOptions`.
+        cache: likewise.
+        how: how a file is read.
+    """
+    if storage is not None or cache is not None:
+        given = with_storage(given, storage, cache)
+    try:
+        return open_file(given, **how) if _is_one_file(given) else _found(given, is_one, how)
+    except _NOTHING as error:
+        is_missing = isinstance(error, SourceNotFoundError)
+        found = _by_opener(given, how, is_ours=False, is_missing=is_missing)
+        if found is not None:
+            return found
+        for name in OPENERS.installed():  # all that are left are broken
+            try:
+                OPENERS[name]
+            except UnsupportedError as broken:
+                error.hint = "; ".join(filter(None, (error.hint, broken.message)))
+        raise
+
+
+def _is_one_file(given: Any) -> bool:
+    """Return whether this is a file on disk whose name leads to no others, or no place at all."""
+    if isinstance(given, (str, os.PathLike)):
+        path = os.fspath(given)
+        return isinstance(path, str) and not path.endswith(_LEADING) and os.path.isfile(path)
+    return not isinstance(given, (list, tuple))
+
+
+def _found(given: Any, is_one: bool, how: FileOptions) -> Objects:  # noqa: FBT001  # one caller
+    from ztensor.io.shards.naming import is_set  # a file on disk needs none of it
+
+    leads_to_several = isinstance(given, (str, os.PathLike)) and _leads_to_several(given)
+    found = _by_opener(given, how) if leads_to_several else None
+    if found is not None:
+        return found
+    if not is_one and is_set(given):
+        return set_of(given, **how)
+    try:
+        return open_file(given, **how)
+    except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
+        if is_one:
+            raise
+        from ztensor.io.shards.finding import set_instead
+
+        is_url = isinstance(given, Remote) or is_remote(path_text(given))
+        found = _by_opener(given, how, is_missing=True) if is_url else None
+        if found is not None:
+            return found
+        several = set_instead(given)
+        if several is None:
+            raise
+    return set_of(several, **how)
+
+
+def _leads_to_several(given: Any) -> bool:
+    """Return whether openers are asked before a file: for a folder, or what is called as theirs."""
+    path = path_text(given)
+    if not isinstance(given, Remote) and path.lower().startswith("file://"):
+        path = path_of_file_url(path)
+    names = {os.path.basename(path), path.partition("?")[0].rpartition("/")[2]}
+    return not names.isdisjoint(("", *OPENERS.lines)) or os.path.isdir(path)
+
+
+def _by_opener(
+    given: Any, how: FileOptions, *, is_ours: bool = True, is_missing: bool = False
+) -> Objects | None:
+    """Return what the first opener gives that knows a place; None where none does.
+
+    Args:
+        given: what the caller passed.
+        how: how a file is read.
+        is_ours: whether openers of ours are asked, or those of plugins.
+        is_missing: whether there is no such file.
+    """
+    for name, opener in OPENERS.usable(plugins=not is_ours):
+        if (name in OPENERS.lines) is is_ours:
+            found = opener(given, is_missing=is_missing, **how)
+            if found is not None:
+                return found
+    return None
+
+
+def set_of(
+    given: Any,
+    *,
+    storage: Storage | None = None,
+    cache: Path | None = None,
+    **how: Unpack[FileOptions],
+) -> ShardedObjects:
+    """Return the objects of a set of files; see `ztensor.io.ShardedReader`."""
+    from ztensor.io.shards.objects import ShardedObjects
+
+    return ShardedObjects(with_storage(given, storage, cache), **how)

@@ -19,9 +19,9 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
 )
-from ztensor.io.source.reference import is_option_store
-from ztensor.io.source.schemes import read_only, scheme_of
+from ztensor.io.source.stores import read_only, scheme_of
 from ztensor.io.source.targets import taken
+from ztensor.io.source.urls import is_option_store
 from ztensor.remote.failures import WRITING, asked
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.urls import has_folders, place_of

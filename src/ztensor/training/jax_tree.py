@@ -22,7 +22,7 @@ _KEY = "jax.random.key"
 
 
 def tree_form(value: Any) -> Leaf | Made | None:
-    """Return what a value of JAX is saved as; see `ztensor.io.frameworks.TreeAdapter`."""
+    """Return what a value of JAX is saved as; see `TreeAdapter`."""
     if not is_value(value):
         return None
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):

@@ -30,7 +30,6 @@ from ztensor.errors import (
 from ztensor.ext import ObjectReader, Shown, counted, foreign_bytes, path_text
 from ztensor.interactive import Keyed
 from ztensor.io.formats import written_as
-from ztensor.io.frameworks import tree_adapter
 from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.reading.names import keeps
@@ -39,6 +38,7 @@ from ztensor.io.shards.saving import save_files
 from ztensor.io.source.paths import is_path
 from ztensor.limits import Budget
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
+from ztensor.training.tree.adapters import tree_adapter
 from ztensor.training.tree.decode import LeafAt, decode
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.fitting import fit
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from ztensor import Reader, TensorMetadata
     from ztensor.ext import Durable, FileObjects
-    from ztensor.io.frameworks import TreeAdapter
+    from ztensor.training.tree.adapters import TreeAdapter
     from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Openable, Progress, Target
 

@@ -36,7 +36,7 @@ _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(val
 
 
 def tree_form(value: Any) -> Leaf | Made | None:
-    """Return what a value of torch is saved as; see `ztensor.io.frameworks.TreeAdapter`."""
+    """Return what a value of torch is saved as; see `TreeAdapter`."""
     kind = type(value)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return _of_tensor(value, kind)

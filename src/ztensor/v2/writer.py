@@ -24,8 +24,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import LOGICAL_TYPES, Component, element_count, numpy_dtype, path_text, typed_array
 from ztensor.io.tensor.arrays import shape_of
-from ztensor.spec.container.v2.layouts import check_layout, ours
-from ztensor.spec.container.v2.object import DTYPES, TYPES, types_of
+from ztensor.spec.container.v2.words import DTYPES, TYPES, check_layout, ours, types_of
 from ztensor.v2.raising import releasing
 
 if TYPE_CHECKING:

@@ -90,6 +90,7 @@ MEANT: dict[str, tuple[list[Fill], float]] = {
 }  # fmt: skip
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(("fills", "value"), MEANT.values(), ids=MEANT)
 def test_a_folder_with_one_model_is_that_model(
     tmp_path: Path, fills: list[Fill], value: float
@@ -139,6 +140,7 @@ SEVERAL: dict[str, tuple[list[Fill], list[str], type[ZTensorError]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(("fills", "named", "error"), SEVERAL.values(), ids=SEVERAL)
 def test_of_several_models_the_error_names_each(
     tmp_path: Path, fills: list[Fill], named: list[str], error: type[ZTensorError]
@@ -154,6 +156,7 @@ def test_of_several_models_the_error_names_each(
             load_file(tmp_path / name)
 
 
+@pytest.mark.wing
 def test_the_file_that_tells_of_a_pipeline_is_no_index(tmp_path: Path) -> None:
     arrays("vae/model.safetensors")(tmp_path)
     text("model_index.json")(tmp_path)
@@ -168,6 +171,7 @@ def test_a_folder_without_a_model_says_so(tmp_path: Path) -> None:
     assert caught.value.hint is None
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("is_divided", [False, True])
 def test_the_steps_of_a_run_are_no_model(tmp_path: Path, is_divided: bool) -> None:
     steps = {9: "step-00000009", 10: "step-00000010", 10**8: "step-100000000"}

@@ -50,7 +50,7 @@ def grids(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
         exec(text, vars(module))  # noqa: S102  # the files somebody else has
-    frameworks.register("grids", ("grids",), "grids_adapter")
+    frameworks.FRAMEWORKS["grids"] = frameworks.Framework(("grids",), "grids_adapter", ("grids",))
     yield sys.modules["grids"]
     del frameworks.FRAMEWORKS["grids"]
 
@@ -130,6 +130,7 @@ def test_plain_values_are_nobodys(value: object) -> None:
     assert frameworks.adapter_of(value) is None
 
 
+@pytest.mark.wing
 def test_sparse_matrices_of_scipy_are_values_too(tmp_path: Path) -> None:
     sparse = pytest.importorskip("scipy.sparse")
     matrix = sparse.csr_array(np.eye(3, dtype=np.float32))

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.edit import merge, split
+from ztensor.converting.splitting import split
+from ztensor.edit import merge
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,

@@ -29,7 +29,14 @@ UNKNOWN = Tensor({"a": FOUR}, shape=(4,), format="something")
 
 
 def quantized() -> Tensor:
-    return Tensor.quantize(np.linspace(-1, 1, 32, dtype=np.float32).reshape(16, 2), group_size=8)
+    """Return 32 values from -1 to 1, four bits each, in groups of eight."""
+    parts = {
+        "packed_weight": np.array([-324508640, -324508640, -38177487, -38177487], np.int32),
+        "scales": np.array([0.0667, 0.0624, 0.0624, 0.0667], np.float16),
+        "zeros": np.array([15, 15, 0, 0], np.float16),
+    }
+    about = {"bits": 4, "packing": "8_per_i32", "group_size": 8}
+    return Tensor(parts, shape=(16, 2), format="quantized_group", attributes=about)
 
 
 # --- Dense --------------------------------------------------------------------------------------
@@ -216,6 +223,7 @@ def test_arrays_that_make_no_matrix(make: Any, kind: type[Exception]) -> None:
         make()
 
 
+@pytest.mark.wing
 def test_a_quantized_tensor() -> None:
     tensor = quantized()
     assert tensor.format == "quantized_group"
@@ -226,6 +234,7 @@ def test_a_quantized_tensor() -> None:
     assert np.array_equal(dense, tensor.to_dense())
 
 
+@pytest.mark.wing
 def test_attributes_of_the_caller_go_over_those_of_the_scheme() -> None:
     tensor = Tensor.quantize(FOUR.reshape(4, 1), group_size=4, attributes={"by": "me"})
     assert tensor.attributes["by"] == "me"
@@ -238,6 +247,7 @@ def test_what_is_no_plain_array_says_so(tensor: Tensor) -> None:
         tensor.numpy()
 
 
+@pytest.mark.wing
 def test_an_unknown_layout_has_parts_but_no_dense_value() -> None:
     assert UNKNOWN.main_component is UNKNOWN.components["a"]
     assert (UNKNOWN.dtype, UNKNOWN.type) == ("float32", None)
@@ -304,6 +314,7 @@ def sparse() -> Any:
     return pytest.importorskip("scipy.sparse", reason="SciPy is optional")
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("kind", ["csr", "coo", "csc", "lil", "dok", "bsr", "dia"])
 @pytest.mark.parametrize("what", ["array", "matrix"])
 def test_from_scipy_and_back(sparse: Any, kind: str, what: str) -> None:
@@ -318,6 +329,7 @@ def test_from_scipy_and_back(sparse: Any, kind: str, what: str) -> None:
     assert back.toarray().tolist() == dense.tolist()
 
 
+@pytest.mark.wing
 def test_values_are_shared_with_scipy(sparse: Any) -> None:
     made = sparse.csr_array(np.eye(3))
     tensor = Tensor.from_scipy(made)
@@ -325,6 +337,7 @@ def test_values_are_shared_with_scipy(sparse: Any) -> None:
     assert np.shares_memory(tensor.to_scipy().data, made.data)
 
 
+@pytest.mark.wing
 def test_scipy_gets_nothing_it_would_read_out_of_bounds(sparse: Any) -> None:
     bad = Tensor(
         {
@@ -339,6 +352,7 @@ def test_scipy_gets_nothing_it_would_read_out_of_bounds(sparse: Any) -> None:
         bad.to_scipy()
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16, ml_dtypes.float8_e5m2])
 def test_types_scipy_has_not(sparse: Any, dtype: Any) -> None:
     tensor = Tensor.csr(np.ones(1, np.float32).astype(dtype), [0], [0, 1], (1, 3))
@@ -346,11 +360,13 @@ def test_types_scipy_has_not(sparse: Any, dtype: Any) -> None:
         tensor.to_scipy()
 
 
+@pytest.mark.wing
 def test_a_shape_scipy_cannot_hold(sparse: Any) -> None:
     with pytest.raises(NotRepresentableError):
         Tensor.coo([1.0], [[0], [0]], (2**64 - 1, 2)).to_scipy()
 
 
+@pytest.mark.wing
 def test_what_scipy_has_no_matrix_for(sparse: Any) -> None:
     for tensor in (Tensor(FOUR), UNKNOWN):
         with pytest.raises(UsageError):
@@ -360,6 +376,7 @@ def test_what_scipy_has_no_matrix_for(sparse: Any) -> None:
             Tensor.from_scipy(thing)  # type: ignore[arg-type]
 
 
+@pytest.mark.wing
 def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy", None)
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)

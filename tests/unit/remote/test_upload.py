@@ -10,9 +10,9 @@ import pytest
 
 import ztensor
 from ztensor.errors import ClosedError, UsageError
-from ztensor.io.source.reference import Remote
 from ztensor.io.source.sink import Place, sink_of
 from ztensor.io.source.targets import Nowhere, require_free
+from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
 from ztensor.remote import upload
 from ztensor.remote.upload import RemoteSink, part_bytes_of

@@ -59,6 +59,7 @@ def reader(tmp_path: Path) -> Reader:
     return found
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("name", ["b.zt", "b.safetensors", "b.npz", "b.gguf", "b.npy"])
 def test_a_conversion_says_what_is_left_behind(reader: Reader, tmp_path: Path, name: str) -> None:
     report = ztensor.convert(reader, tmp_path / name, check=True)
@@ -86,6 +87,7 @@ def test_a_set_says_what_its_index_and_shards_do_not_share(tmp_path: Path) -> No
         )
 
 
+@pytest.mark.wing
 def test_fields_of_no_version_are_lost_where_the_new_file_has_no_place_for_them(
     tmp_path: Path,
 ) -> None:

@@ -42,7 +42,7 @@ from ztensor.ext import (
 )
 from ztensor.io.reading.component import Fetching
 from ztensor.io.reading.stored_array import Elements, fill
-from ztensor.io.source.at_once import AtOnce
+from ztensor.io.source.base import AtOnce
 from ztensor.spec.encoding.base import require_decodable
 from ztensor.spec.layout.elements import is_native, stored_form
 from ztensor.spec.model.later import LaterObjects

@@ -19,7 +19,7 @@ from ztensor.io.opening import Reader
 from ztensor.io.opening import open as open_files
 from ztensor.io.source.appending import AppendSink
 from ztensor.io.source.paths import is_path, path_text
-from ztensor.io.source.table import is_remote
+from ztensor.io.source.stores import is_remote
 from ztensor.io.source.targets import Nowhere, require_free
 from ztensor.io.writing.writer import Writer
 from ztensor.options import WriteOptions, require_options

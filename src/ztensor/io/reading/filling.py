@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.io.frameworks import FillingAdapter, adapter_of
+from ztensor.io.frameworks import adapter_of
 from ztensor.spec.layout.elements import result_dtype
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
     """
     tensor_object = file.require_dense(name)
     with file.located(name, "data"):
-        framework = adapter_of(target)
-        if isinstance(framework, FillingAdapter):
+        framework: Any = adapter_of(target)
+        if hasattr(framework, "fill"):
             framework.fill(file, name, target)
             return
         if not isinstance(target, np.ndarray):

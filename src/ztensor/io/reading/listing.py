@@ -17,9 +17,9 @@ from ztensor.spec.model.manifest import CheckedObjects, Manifest
 from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
 from ztensor.spec.model.table import Bools, Ints, TableObjects
 
-# So much of a file's end is read at once: most small manifests are in it. Over a network the source
-# itself brings more than it is asked for.
-END_BYTES = 8 << 10
+# So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
+# network the source itself brings more than it is asked for.
+END_BYTES = 32 << 10
 
 
 def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
@@ -32,8 +32,7 @@ def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
         SourceError: it cannot be read.
     """
     with foreign_bytes("the file", source.name):
-        length = LOOK_BYTES if source.prefers_long_reads else END_BYTES
-        frame, end = _find(source, limits, length)
+        frame, end = _find(source, limits, LOOK_BYTES if source.prefers_long_reads else END_BYTES)
         start = frame.manifest_offset - (frame.file_size - len(end))
         data = end[start : start + frame.manifest_length] if start >= 0 else None
         return frame, parse_frame(source, frame, Budget(limits, source.size), data)
@@ -55,16 +54,18 @@ def find_manifest(source: Source, limits: Limits) -> Frame:
 def _find(source: Source, limits: Limits, length: int) -> tuple[Frame, bytes]:
     """Return where a file's manifest lies, and so many of its last bytes, or all."""
     size = source.size
-    head = bytes(read_bytes(source, 0, min(HEAD_BYTES, size)))
     length = min(length, size)
     end = bytes(read_bytes(source, size - length, length))
-    return locate(head, end, size, limits), end
+    head = end if length == size else bytes(read_bytes(source, 0, HEAD_BYTES))
+    return locate(head[:HEAD_BYTES], end, size, limits), end
 
 
 def parse_frame(
     source: Source, frame: Frame, budget: Budget, data: bytes | None = None
 ) -> Manifest:
     """Return what the manifest in a frame says, every rule checked that needs no data.
+
+    The caller is within `foreign_bytes`.
 
     Args:
         source: the file.
@@ -82,9 +83,8 @@ def parse_frame(
     budget.charge_bytes(2 * frame.manifest_length)  # the pages of the file are ours as well
     if data is None:
         data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
-    with foreign_bytes("the manifest"):
-        manifest = SCHEMAS[frame.container](data, frame, budget)
-        problems = check_layouts(manifest)
+    manifest = SCHEMAS[frame.container](data, frame, budget)
+    problems = check_layouts(manifest)
     if problems:
         raise manifest_error(problems)
     return manifest

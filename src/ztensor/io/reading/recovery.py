@@ -25,6 +25,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.io.reading.listing import parse_frame
 from ztensor.io.source.base import Source, read_bytes
 from ztensor.limits import Budget, Limits, caps_of
@@ -142,7 +143,8 @@ def search(
         budget.release_to(before)  # what the one before was decoded to is gone
         try:
             budget.charge_bytes(frame.manifest_length)  # which is read as a whole
-            manifest = parse_frame(source, frame, budget)
+            with foreign_bytes("the manifest"):
+                manifest = parse_frame(source, frame, budget)
         except (SourceError, MissingDependencyError):
             raise
         except ZTensorError as error:

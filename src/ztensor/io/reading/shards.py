@@ -7,36 +7,28 @@ those that a part lies in are opened.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import (
     ContainerError,
-    DigestMismatchError,
-    FormatError,
-    LimitError,
-    Problem,
     Reason,
-    SourceError,
     SourceNotFoundError,
     UnsupportedError,
     ZTensorError,
     describe,
 )
 from ztensor.io.reading.listing import find_manifest
-from ztensor.io.source.base import Range, Source
+from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.table import open_url
 from ztensor.spec.container.framing import Container
-from ztensor.spec.digest import parse_strict_digest, require_match
+from ztensor.spec.digest import parse_strict_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.verify import VerifyReport
     from ztensor.limits import Limits
     from ztensor.spec.model.manifest import Shard
 
@@ -139,52 +131,3 @@ def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:
             expected="2.x",
             section=SECTION,
         )
-
-
-def with_shards(
-    report: VerifyReport,
-    file: FileObjects,
-    progress: Callable[[int, int], None] | None = None,
-) -> VerifyReport:
-    """Return a report with what the digests of whole shards say, each read once more.
-
-    Args:
-        report: what the objects' own digests said.
-        file: whose shards they are; only those that were opened are looked at.
-        progress: called with the bytes read so far and the bytes to read in all.
-    """
-    problems, unsupported = list(report.problems), list(report.unsupported)
-    source = file.source
-    needed = [shard for shard in file.manifest.shards.values() if shard.start is not None]
-    total, done = sum(shard.size for shard in needed), 0
-    for shard in needed:
-        digest = parse_strict_digest(shard.digest)
-        path = ("shards", shard.name)
-        if digest.known is None:
-            message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
-            unsupported.append(Problem(Reason.UNKNOWN_ENCODING, message, path, SECTION))
-            continue
-        try:
-            hasher = digest.known.hasher()
-            for piece in Range(source, shard.start or 0, shard.size).pieces():
-                hasher.update(piece)
-                done += piece.nbytes
-                if progress is not None:
-                    progress(done, total)
-            require_match(digest, hasher.hexdigest())
-        except DigestMismatchError as error:
-            message = f"expected {error.expected}, found {error.found}"
-            problems.append(Problem(Reason.DIGEST_MISMATCH, message, path, SECTION))
-        except (FormatError, UnsupportedError, LimitError) as error:
-            message = error.message
-            unsupported.append(
-                Problem(error.reason or Reason.UNKNOWN_ENCODING, message, path, SECTION)
-            )
-        except SourceError as error:
-            raise error.locate(file=source.name)  # noqa: B904  # the same error
-    return dataclasses.replace(
-        report,
-        problems=tuple(problems),
-        unsupported=tuple(unsupported),
-        nbytes=report.nbytes + done,
-    )

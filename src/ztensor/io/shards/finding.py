@@ -21,12 +21,11 @@ from ztensor.io.shards.choosing import PIPELINE, chosen, require_complete
 from ztensor.io.shards.folders import LocalFolder, RemoteFolder
 from ztensor.io.shards.index import FileSet, read_index, read_remote_index
 from ztensor.io.shards.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, shard_paths
-from ztensor.io.source.directory import RemoteFiles
-from ztensor.io.source.folders import folder_of, listed
+from ztensor.io.source.folders import RemoteFiles, folder_of, listed
 from ztensor.io.source.paths import absolute_path, path_text
-from ztensor.io.source.reference import Remote, is_option_store, path_of_file_url, remote_of
-from ztensor.io.source.schemes import store_of
-from ztensor.io.source.table import absolute, is_remote, source_of
+from ztensor.io.source.stores import absolute, is_remote, store_of
+from ztensor.io.source.table import source_of
+from ztensor.io.source.urls import Remote, is_option_store, path_of_file_url, remote_of
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.spec.digest import ALGORITHMS, digest_of
 

@@ -15,7 +15,7 @@ from ztensor.io.source.folders import folder_of, listed, there
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
 
 # Names under which model hubs keep the one model of a folder, whatever else is beside it.
 SAFETENSORS = ("model.safetensors", "diffusion_pytorch_model.safetensors")

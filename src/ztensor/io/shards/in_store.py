@@ -13,8 +13,8 @@ from ztensor.io.shards.naming import INDEX_SUFFIX, shard_paths
 from ztensor.io.shards.owning import remove_index, remove_shard, shards_named
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.removal import Made, remove_object
-from ztensor.io.source.schemes import store_of
 from ztensor.io.source.sink import Place
+from ztensor.io.source.stores import store_of
 from ztensor.io.source.table import source_of
 from ztensor.limits import DEFAULT_LIMITS
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ztensor.accepted import Durable
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
 
 
 class RemoteShardSet:

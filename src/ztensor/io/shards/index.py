@@ -32,8 +32,8 @@ from ztensor.spec.wire.json import charge as json_charge
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor.io.source.directory import RemoteFiles
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.folders import RemoteFiles
+    from ztensor.io.source.urls import Remote
 
 
 _MAP = re.compile(rb'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')

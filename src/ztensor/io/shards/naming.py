@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote, path_of_file_url
-from ztensor.io.source.schemes import store_of
-from ztensor.io.source.table import is_remote
+from ztensor.io.source.stores import is_remote, store_of
+from ztensor.io.source.urls import Remote, path_of_file_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

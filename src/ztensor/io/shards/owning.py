@@ -11,9 +11,9 @@ from ztensor.io.contents import may_be_of_ours, open_file
 from ztensor.io.shards.index import parse_index
 from ztensor.io.shards.naming import SHARD, WAITING
 from ztensor.io.source.base import read_bytes
-from ztensor.io.source.reference import Remote
 from ztensor.io.source.removal import remove_file, remove_object
 from ztensor.io.source.table import source_of
+from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:

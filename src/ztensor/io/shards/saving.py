@@ -30,7 +30,7 @@ from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.removal import Made, remove_file, stamp_of
 from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.saving import save_all
 from ztensor.limits import DEFAULT_LIMITS

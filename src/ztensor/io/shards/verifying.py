@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ztensor.io.shards.naming import Progress
     from ztensor.io.shards.objects import ShardedObjects
-    from ztensor.io.source.directory import RemoteFiles
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.folders import RemoteFiles
+    from ztensor.io.source.urls import Remote
 
 
 def verify_set(

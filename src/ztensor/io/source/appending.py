@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.io.source import locking
-from ztensor.io.source.descriptor import Descriptor
 from ztensor.io.source.guards import CommitBehind, CommitOver, Guarded
-from ztensor.io.source.local import FileSource
+from ztensor.io.source.local import Descriptor, FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.targets import require_changed_in_place
 

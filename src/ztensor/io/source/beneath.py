@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe
 from ztensor.io.source.base import Opening
-from ztensor.io.source.descriptor import Descriptor
-from ztensor.io.source.local import FileSource
+from ztensor.io.source.local import Descriptor, FileSource
 
 if TYPE_CHECKING:
     from collections.abc import Collection

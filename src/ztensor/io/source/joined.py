@@ -104,6 +104,15 @@ class JoinedSource(Source):
         for source in self._sources:
             source.require_unchanged()
 
+    def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
+        """Advise the system about the bytes of each file; see `Source.advise`."""
+        told = 0
+        for start, part in zip(self.starts, self._sources, strict=True):
+            first, end = max(offset, start), min(offset + length, start + part.size)
+            if first < end:
+                told += part.advise(first - start, end - first, is_needed=is_needed)
+        return told
+
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the files from others; None where only bytes do."""
         found = [source.identity() for source in self._sources]

@@ -15,15 +15,12 @@ from ztensor.arguments import require_choice
 from ztensor.errors import SourceError, describe
 from ztensor.io.source import locking, removal
 from ztensor.io.source.base import Sink, read_bytes
-from ztensor.io.source.descriptor import Descriptor, OpenFile
-from ztensor.io.source.flushing import flush_folder
-from ztensor.io.source.gathering import MOST_PIECES, Gatherer
-from ztensor.io.source.paths import path_text
+from ztensor.io.source.local import Descriptor, OpenFile
+from ztensor.io.source.paths import flush_folder, path_text
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
 from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
-from ztensor.io.source.schemes import store_of
-from ztensor.io.source.stream import StreamSink
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of, store_of
+from ztensor.io.source.stream import MOST_PIECES, Gatherer, StreamSink
 from ztensor.io.source.targets import no_folder, require_own_link, require_place, shown
 from ztensor.locks import RLock
 from ztensor.threads.background import note_write
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
     from ztensor.accepted import Durable
     from ztensor.io.source.local import FileSource
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
 
 
 _COPY_BYTES = 8 << 20

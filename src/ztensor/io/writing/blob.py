@@ -6,13 +6,13 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.io.source.gathering import WRITE_BYTES
 from ztensor.io.source.sink import FileSink
+from ztensor.io.source.stream import WRITE_BYTES
 from ztensor.io.writing.frames import Compressor, Frame, frames_of, require_chunk_rows
 from ztensor.spec.digest import Algorithm, require_writable
-from ztensor.spec.encoding import ENCODINGS, writable
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding.base import FRAME_FIELD, listed_frames
 from ztensor.spec.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
-from ztensor.spec.encoding.zstd.listing import FRAME_FIELD, listed_frames
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.rules import Form, align
 
@@ -65,7 +65,8 @@ def compression_of(asked: bool | int | str | None) -> Compression | None:  # noq
     elif isinstance(asked, int) and FASTEST_LEVEL <= asked <= STRONGEST_LEVEL:
         return Compression("zstd", asked)
     kind = ArgumentValueError if isinstance(asked, (int, str)) else ArgumentTypeError
-    names = ", ".join(repr(name) for name in writable() if name != "raw")
+    written = (name for name, encoding in ENCODINGS.items() if encoding.is_written)
+    names = ", ".join(repr(name) for name in written if name != "raw")
     raise kind(
         "unknown compression",
         expected=f"False, True, {names} or a zstd level up to {STRONGEST_LEVEL}",

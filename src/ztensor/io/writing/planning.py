@@ -17,7 +17,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.io.frameworks import TypedAdapter, adapter_beside, adapter_of
+from ztensor.io.frameworks import adapter_beside, adapter_of
 from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import Dense
@@ -255,7 +255,9 @@ def element_type(dtype: Any) -> np.dtype[Any]:
         NotRepresentableError: it is one of a framework that cannot be stored.
     """
     framework = adapter_beside(dtype)
-    named = framework.element_type(dtype) if isinstance(framework, TypedAdapter) else None
+    named: np.dtype[Any] | None = None
+    if hasattr(framework, "element_type"):
+        named = framework.element_type(dtype)
     if named is not None:
         return named
     try:

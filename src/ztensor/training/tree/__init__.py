@@ -12,7 +12,7 @@ stack: depth costs nothing), `names.py` (what leaves are called, and where a val
 `stored.py` (the attribute of a file that is a tree). The module `ztensor.training.states` saves and
 loads files with these.
 
-A framework's types are told by its adapter: see `ztensor.io.frameworks.TreeAdapter`.
+A framework's types are told by its adapter: see `TreeAdapter` in `adapters.py`.
 """
 
 from ztensor.training.tree.decode import Decoded, decode

@@ -12,7 +12,7 @@ from ztensor import Tensor
 from ztensor.errors import NotRepresentableError, ZTensorError, describe
 from ztensor.ext import adapter_of, spell
 from ztensor.io.collecting import no_collection
-from ztensor.io.frameworks import tree_adapter_beside
+from ztensor.training.tree.adapters import tree_adapter_beside
 from ztensor.training.tree.columns import Columns, Node
 from ztensor.training.tree.keys import KEY_DEPTH, MOST_ALIKE, are_spread
 from ztensor.training.tree.kinds import Leaf, Made, form_of

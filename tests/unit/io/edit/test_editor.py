@@ -568,6 +568,7 @@ def test_a_damaged_file_is_refused_with_the_way_to_mend_it(
     assert path.read_bytes() == damaged
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(
     ("head", "error", "words"),
     [

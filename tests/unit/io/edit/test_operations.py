@@ -58,6 +58,7 @@ REPLACEMENTS: dict[str, tuple[Any, Any]] = {
 }
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("options", [{}, {"atomic": True}, {"durable": False}, {"compression": 3}])
 @pytest.mark.parametrize("kind", list(REPLACEMENTS))
 def test_anything_takes_the_place_of_a_tensor(
@@ -72,6 +73,7 @@ def test_anything_takes_the_place_of_a_tensor(
     assert rest == {name: value for name, value in VALUES.items() if name != "matrix"}
 
 
+@pytest.mark.wing
 def test_a_tensor_of_another_layout_is_replaced_by_an_array(path: Path) -> None:
     ztensor.edit.replace_tensor(path, "rows", np.eye(2))
     assert values(path)["rows"] == [[1, 0], [0, 1]]
@@ -84,6 +86,7 @@ def test_only_what_is_there_is_replaced(path: Path) -> None:
     assert path.read_bytes() == before
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(
     "names",
     [lambda: "matrix", lambda: ["matrix"], lambda: {"matrix", "rows"}, lambda: iter(["matrix"])],
@@ -104,6 +107,7 @@ def test_all_names_are_removed(path: Path) -> None:
     assert values(path) == {"first": [0, 1, 2]}
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("durable", ["auto", True, False])
 def test_the_rest_goes_into_another_file(path: Path, tmp_path: Path, durable: Any) -> None:
     before = path.read_bytes()
@@ -118,6 +122,7 @@ def test_the_rest_goes_into_another_file(path: Path, tmp_path: Path, durable: An
         assert reader.attributes == {"made for": "tests"}
 
 
+@pytest.mark.wing
 def test_the_rest_may_replace_the_file_itself(path: Path) -> None:
     ztensor.edit.remove_tensors(path, path, ["matrix"])
     assert "matrix" not in values(path)
@@ -143,6 +148,7 @@ def test_removing_nothing_is_a_copy_or_a_mistake(path: Path, tmp_path: Path) -> 
         assert set(old.keys()) == set(new.keys())
 
 
+@pytest.mark.wing
 def test_names_are_changed(path: Path) -> None:
     size = ztensor.edit.rename_tensors(path, {"matrix": "table", "rows": "matrix"})
     assert size == path.stat().st_size
@@ -156,6 +162,7 @@ def test_a_name_that_is_taken(path: Path) -> None:
         ztensor.edit.rename_tensors(path, {"matrix": "rows"})
 
 
+@pytest.mark.wing
 def test_attributes_of_the_file_and_of_an_object(path: Path) -> None:
     ztensor.edit.set_attributes(path, {"a": "b"})
     size = ztensor.edit.set_attributes(path, {"unit": "m"}, name="matrix", durable=False)

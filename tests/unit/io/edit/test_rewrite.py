@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.edit import compact, merge, names_in, plan_split, remove_tensors, split
+from ztensor.converting.splitting import plan_split, split
+from ztensor.edit import compact, merge, names_in, remove_tensors
 from ztensor.errors import (
     ArgumentValueError,
     DigestMismatchError,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.edit import plan_split
+from ztensor.converting.splitting import plan_split
 from ztensor.errors import (
     ArgumentValueError,
     DigestMismatchError,

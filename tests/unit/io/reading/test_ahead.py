@@ -117,6 +117,7 @@ PAIRS = [(source, "zt") for source in SOURCES] + [
 ]
 
 
+@pytest.mark.wing
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("arrays", SETS.values(), ids=SETS)
 @pytest.mark.parametrize(("source", "target"), PAIRS, ids=map("->".join, PAIRS))
@@ -134,6 +135,7 @@ def test_the_bytes_are_those_of_one_thread(
     assert found[0] == found[1]
 
 
+@pytest.mark.wing
 def test_shards_are_decoded_each_by_its_own_reader(tmp_path: Path) -> None:
     for index, arrays in enumerate((some(4, 1 << 13), {"x": noise(1 << 13, 9)})):
         compressed_zt(tmp_path / f"{index}.zt", arrays)
@@ -156,6 +158,7 @@ def damage(path: Path, name: str) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.wing
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("target", ["out.zt", "out.safetensors", "out.npz"])
 @pytest.mark.parametrize("name", ["w005", "huge"])
@@ -178,6 +181,7 @@ def test_an_error_is_that_of_the_first_damaged_object(
     assert [one.name for one in tmp_path.iterdir()] == ["in.npz"]
 
 
+@pytest.mark.wing
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("target", ["out.zt", "out.safetensors", "out.npz", "out.gguf", "out.h5"])
 def test_an_interrupt_leaves_nothing(tmp_path: Path, target: str) -> None:
@@ -192,6 +196,7 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, target: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["in.npz"]
 
 
+@pytest.mark.wing
 def test_no_threads_are_refused(tmp_path: Path) -> None:
     deflated_npz(tmp_path / "in.npz", some(1, 64))
     with pytest.raises(ArgumentValueError):

@@ -69,6 +69,7 @@ FILES: dict[str, Callable[[Path], Path]] = {
 }  # fmt: skip
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("made", FILES.values(), ids=list(FILES))
 def test_the_bytes_of_objects_are_asked_for(
     made: Callable[[Path], Path], tmp_path: Path, calls: list[Call]
@@ -163,7 +164,7 @@ def test_names_and_closed_readers_are_refused(tmp_path: Path) -> None:
     for call in (reader.prefetch, reader.evict):
         with pytest.raises(ztensor.ObjectNotFoundError):
             call("nothing")
-        with pytest.raises(ztensor.errors.ArgumentTypeError):
+        with pytest.raises(TypeError):
             call(5)  # type: ignore[arg-type]  # that is what is refused
     reader.close()
     for call in (reader.prefetch, reader.evict):

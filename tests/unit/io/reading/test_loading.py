@@ -15,8 +15,7 @@ from ztensor.io.contents import open_file
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import component_extents, read_manifest
 from ztensor.io.reading.loading import load_all
-from ztensor.io.source.ahead import AheadSource
-from ztensor.io.source.pieces import extents_of
+from ztensor.io.source.ahead import AheadSource, extents_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.spec.model.table import TableObjects
@@ -151,6 +150,7 @@ def test_a_large_tensor_is_read_in_pieces(length: int, checksum: str | None) -> 
         data[place.offset + spot] ^= 1
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("copy", [False, True])
 def test_what_cannot_be_read_does_not_hide_the_way_to_the_others(
     tmp_path: Path, *, copy: bool

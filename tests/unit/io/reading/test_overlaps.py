@@ -71,6 +71,7 @@ def test_objects_without_bytes_lie_over_nobody() -> None:
             assert lie_apart(reader.objects.parts()[0]) is is_apart
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_shared_indices_are_held_to_the_blocks_of_each_object(order: str) -> None:
     """Columns of blocks: two of two elements, or one of four, where 1 is out of range."""

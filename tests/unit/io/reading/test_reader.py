@@ -658,6 +658,7 @@ def test_an_unknown_layout_has_its_components() -> None:
         assert tensor.components["a"].tolist() == list(range(12))
 
 
+@pytest.mark.wing
 def test_a_layout_of_0_1_that_no_text_describes_is_listed_and_not_read() -> None:
     made = draft("0.1.0")
     made.objects["matrix"]["layout"] = "sparse_coo"

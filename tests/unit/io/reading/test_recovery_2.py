@@ -43,6 +43,7 @@ def test_a_whole_file_ends_with_its_state() -> None:
     assert state_end(File2().seal({"objects": {}})) is not None
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("path", sorted((CORPUS / "spec").glob("*.zt")), ids=lambda path: path.name)
 def test_every_right_file_of_the_corpus_is_found_behind_which_bytes_were_written(
     path: Path,

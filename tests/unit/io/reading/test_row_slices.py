@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ztensor.spec.model.manifest import TensorObject
 
 
+@pytest.mark.wing
 def test_one_row_of_a_quantized_object_may_be_selected_with_any_step() -> None:
     values = np.random.default_rng(0).random((6, 16)).astype(np.float32)
     scheme: dict[str, Any] = {"packing": "2_per_u8", "pack_axis": 1, "group_axis": 1}
@@ -55,6 +56,7 @@ def test_the_last_pointer_is_held_to_the_count_of_whatever_tells_it(order: tuple
     assert (caught.value.component, caught.value.found) == ("indptr", "2")
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(("has_zeros", "unit"), [(False, 1), (True, 4)])
 def test_rows_are_cut_where_words_of_zeros_end(has_zeros: bool, unit: int) -> None:
     """A row has two words of codes; four rows have one word of zeros."""
@@ -81,6 +83,7 @@ def test_rows_are_cut_where_words_of_zeros_end(has_zeros: bool, unit: int) -> No
             assert np.array_equal(part[rows].dequantize(), expected[rows])
 
 
+@pytest.mark.wing
 def test_rows_of_groups_whose_sizes_only_decoding_tells() -> None:
     """A file of 1.1 may have the layout of 2.x; its compressed parts do not tell their length."""
     made = draft("1.1.0")

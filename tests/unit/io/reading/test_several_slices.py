@@ -38,7 +38,16 @@ DENSE: dict[str, Any] = {
 OTHERS: dict[str, Any] = {
     "csr": Tensor.csr(values=[1.0, 2.0], indices=[0, 2], indptr=[0, 1, 1, 2], shape=(3, 4)),
     "coo": Tensor.coo(coords=[[0, 2], [1, 3]], values=[1.0, 2.0], shape=(3, 4)),
-    "quantized": Tensor.quantize(W[:, 0, :4].astype(np.float32), bits=4, group_size=8),
+    "quantized": Tensor(
+        {
+            "packed_weight": RNG.integers(0, 2**31, 20).astype(np.int32),
+            "scales": RNG.random(20).astype(np.float16),
+            "zeros": RNG.integers(0, 16, 20).astype(np.float16),
+        },
+        shape=(40, 4),
+        format="quantized_group",
+        attributes={"bits": 4, "packing": "8_per_i32", "group_size": 8},
+    ),
 }
 KEYS: list[Any] = [
     0,
@@ -98,6 +107,7 @@ def test_what_is_no_index_of_them(key: Any, is_far: bool) -> None:
     assert caught.value.object_name == "w"
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("is_far", [False, True])
 @pytest.mark.parametrize("compression", [False, True])
 def test_rows_of_other_layouts(compression: bool, is_far: bool) -> None:

@@ -38,6 +38,7 @@ def shard_of(values: np.ndarray[Any, Any] = VALUES) -> bytes:
     return file.shard()
 
 
+@pytest.mark.wing
 def test_a_shard_beside_the_root_is_read(tmp_path: Path) -> None:
     shard = shard_of()
     path = tmp_path / "m.zt"

@@ -117,6 +117,7 @@ def test_bytes_and_file_objects_are_named_by_what_they_hold() -> None:
     assert token(ztensor.open(one)) != token(ztensor.open(other))
 
 
+@pytest.mark.wing
 def test_what_an_object_means_is_in_its_name(tmp_path: Path) -> None:
     weights = np.linspace(-1, 1, 256, dtype=np.float32).reshape(32, 8)
     tensor = ztensor.Tensor.quantize(weights, group_size=16)
@@ -142,6 +143,7 @@ def test_a_set_is_named_by_its_files(tmp_path: Path) -> None:
     assert token(slice_of(tmp_path, "w3")) == part  # it is in another file
 
 
+@pytest.mark.wing
 def test_data_beside_an_onnx_model_is_in_the_name(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 
@@ -162,6 +164,7 @@ def test_data_beside_an_onnx_model_is_in_the_name(tmp_path: Path) -> None:
     assert token(slice_of(tmp_path / "m.onnx")) != before
 
 
+@pytest.mark.wing
 def test_a_handle_is_named_by_its_framework_too(tmp_path: Path) -> None:
     save_file({"w": ONES}, tmp_path / "m.zt")
     numpy = ztensor.safe_open(tmp_path / "m.zt", framework="np")

@@ -69,6 +69,7 @@ TABLE: dict[tuple[str, str], Reason | str] = {
 }
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(("version", "what"), TABLE, ids="-".join)
 def test_what_is_not_known_is_told_or_read_as_the_table_says(version: str, what: str) -> None:
     outcome = TABLE[version, what]

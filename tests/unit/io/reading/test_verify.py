@@ -429,6 +429,7 @@ def test_elements_that_fill_their_bytes_have_no_padding(count: int) -> None:
     assert outcome(save({"w": array}, version="2.1"))[0] == "ok"
 
 
+@pytest.mark.wing
 def test_an_archive_has_a_sum_over_each_tensor() -> None:
     """Each storage is one member, from the first to the last byte under the member's CRC."""
     for path in sorted((CORPUS / "foreign" / "accept" / "pt").glob("*.pt")):

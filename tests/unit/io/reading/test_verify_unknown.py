@@ -90,6 +90,7 @@ CASES: list[tuple[Callable[..., bytes], str, bool, str | None]] = [
 ]
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(("make", "what", "packed", "damage"), CASES)
 def test_all_that_can_be_checked_is(
     make: Callable[..., bytes], what: str, packed: bool, damage: str | None

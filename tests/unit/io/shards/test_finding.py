@@ -23,6 +23,7 @@ def saved(folder: Path, *names: str) -> list[Path]:
     return [folder / name for name in names]
 
 
+@pytest.mark.wing
 def test_the_url_of_the_first_of_gguf_means_all(tmp_path: Path) -> None:
     store = pytest.importorskip("obstore.store").MemoryStore()
     names = [f"g-{number:05d}-of-00003.gguf" for number in (1, 2, 3)]

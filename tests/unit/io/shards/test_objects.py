@@ -65,6 +65,7 @@ def test_a_copy_of_a_reader_opens_what_was_opened(folder: Path, what: str) -> No
         assert list(again) == list(reader)
 
 
+@pytest.mark.wing
 def test_a_copy_of_a_reader_opens_the_url() -> None:
     memory = store()
     place = ztensor.Remote("memory:///x/m.zt", memory)
@@ -74,6 +75,7 @@ def test_a_copy_of_a_reader_opens_the_url() -> None:
         assert source.name == "memory:///x/m.zt.index.json"
 
 
+@pytest.mark.wing
 def test_what_has_to_be_fetched_is_not_known_before(folder: Path) -> None:
     with opened(folder, "m.zt.index.json") as reader:
         assert reader.objects.is_known("a")
@@ -89,6 +91,7 @@ def test_what_has_to_be_fetched_is_not_known_before(folder: Path) -> None:
         assert not reader.objects.is_known("d")
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("suffix", ["zt", "safetensors"])
 def test_parts_of_processes_in_a_store_need_their_root(suffix: str) -> None:
     """Files of that name that are no parts of a divided checkpoint are shards, and read as one."""

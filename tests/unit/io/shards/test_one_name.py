@@ -61,6 +61,7 @@ def _index(folder: Path) -> tuple[Path, Any]:
     return index, json.loads(index.read_text())
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("is_converted", [True, False])
 @pytest.mark.parametrize("suffix", [".safetensors", ".zt"])
 def test_an_index_has_digests_of_shards_that_were_converted(
@@ -78,6 +79,7 @@ def test_an_index_has_digests_of_shards_that_were_converted(
         assert not reader.verify().problems
 
 
+@pytest.mark.wing
 def test_without_digests_in_the_index_plain_shards_are_unchecked(tmp_path: Path) -> None:
     _converted(tmp_path, str(tmp_path), ".safetensors")
     index, told = _index(tmp_path)

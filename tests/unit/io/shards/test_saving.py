@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ARRAYS = {"a": np.arange(6.0), "b": np.ones(3)}
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(
     ("format", "expected"), [(None, "zt"), *((one, one) for one in ("zt", "safetensors", "npz"))]
 )
@@ -31,6 +32,7 @@ def test_a_file_without_a_name_has_the_format_that_is_asked_for(
         assert reader["a"].tolist() == ARRAYS["a"].tolist()
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("size", [None, "40"])
 def test_a_version_is_refused_where_the_format_has_none(tmp_path: Path, size: str | None) -> None:
     path = tmp_path / "m.safetensors"

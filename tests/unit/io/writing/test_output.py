@@ -70,6 +70,7 @@ def test_only_what_becomes_smaller_is_compressed(
         assert reader["zeros"].tobytes() == bytes(array.nbytes)
 
 
+@pytest.mark.wing
 def test_values_of_other_libraries_are_written_as_what_they_are() -> None:
     scipy = pytest.importorskip("scipy", reason="SciPy is optional")
     sparse = scipy.sparse.csr_matrix(np.eye(3))

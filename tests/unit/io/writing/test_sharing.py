@@ -294,6 +294,7 @@ def family(case: tuple[str, str, str]) -> tuple[str, str]:
 CHOSEN = sample(CASES, 1, family)
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(("pair", "version", "way"), CHOSEN)
 def test_each_object_keeps_its_values_and_types(
     pair: str, version: str, way: str, tmp_path: Path
@@ -347,6 +348,7 @@ def is_of_ml_dtypes(dtype: np.dtype[Any]) -> bool:
     return dtype.name in ("float8_e4m3fn", "bfloat16")
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(
     ("pair", "version"), [(pair, version) for pair, told in PAIRS.items() for version in told[0]]
 )

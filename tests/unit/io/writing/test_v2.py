@@ -201,6 +201,7 @@ LAYOUTS: dict[str, tuple[Callable[[], ztensor.Tensor], str]] = {
 }
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
 @pytest.mark.parametrize("case", LAYOUTS)
 def test_every_layout_comes_back(case: str, compression: bool) -> None:

@@ -1075,6 +1075,7 @@ def test_a_shape_that_numpy_has_not_is_written_or_a_wrong_argument(
         assert not reader.verify(deep=True).problems
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("suffix", ["npz", "npy", "safetensors", "gguf", "h5"])
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape != "2^64"])
 def test_what_is_exported_of_such_a_shape_can_be_read(

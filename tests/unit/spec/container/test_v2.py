@@ -174,6 +174,7 @@ def test_what_listing_costs_is_charged() -> None:
     assert caught.value.reason is Reason.LIMIT_COST
 
 
+@pytest.mark.wing
 def test_migrating_takes_all_of_it(tmp_path: Path) -> None:
     path, new = tmp_path / "m.zt", tmp_path / "n.zt"
     path.write_bytes(one_object())

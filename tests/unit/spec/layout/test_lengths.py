@@ -24,6 +24,7 @@ def of(
 SPARSE = {"indices": zipped("u64"), "indptr": zipped("u64"), "values": zipped("f32")}
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize(
     ("tensor_object", "expected"),
     [
