@@ -10,7 +10,6 @@ from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.ext import counted
 from ztensor.spec.model.account import UNREAD
-from ztensor.spec.model.manifest import CheckedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized
@@ -47,10 +46,7 @@ def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
                 yield Loss(None, f"left out: field {describe(key)} of the manifest's root")
         if keeps_any:
             continue
-        objects = manifest.objects
-        for name, value in (
-            objects.others if isinstance(objects, CheckedObjects) else objects
-        ).items():
+        for name, value in manifest.objects.items():
             fields = list(value.extra or ())
             for role, component in value.components.items():
                 # Where frames lie is told anew of those that are written.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ztensor.distributed.chunks.table import Chunk, ChunkTable
     from ztensor.distributed.opened import DividedObjects
     from ztensor.ext import FileObjects
-    from ztensor.io.shards.naming import Progress
+    from ztensor.typing import Progress
 
 
 def verify_divided(

@@ -38,7 +38,7 @@ from ztensor.spec.container.framing import (
     Container,
     may_be_damaged,
 )
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from ztensor.io.source.ahead import AheadSource

@@ -10,7 +10,7 @@ from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.interactive import Keyed, Shown
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import STORAGE_TYPES
-from ztensor.spec.model.shape import Shape
+from ztensor.spec.model.manifest import Shape
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:

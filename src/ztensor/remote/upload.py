@@ -112,7 +112,7 @@ class RemoteSink:
             if self._filled == self._part_bytes:
                 self._send()
 
-    def barrier(self) -> int:
+    def end_blobs(self) -> int:
         """Return the position: the object appears as a whole, so its parts need no order."""
         return self.position
 
@@ -142,14 +142,14 @@ class RemoteSink:
 
     # --- The end ----------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Make what was written the object's content, as a whole.
+    def commit(self, manifest: bytes = b"") -> None:
+        """Write the manifest, and make what was written the object's content, as a whole.
 
         Raises:
             SourceError: it could not be; what was there before still is, unless the message says
                 that nobody knows.
         """
-        self._require_open()
+        self.write(manifest)
         try:
             if self._upload is None:
                 self._put()

@@ -63,7 +63,7 @@ def test_what_is_written_is_there_after_the_end(store: Any, count: int, short_pa
         sink.write(memoryview(buffer))
         buffer[:] = b"\xaa" * len(buffer)  # a caller may use it for the next
     assert there(store) is None
-    assert sink.barrier() == sink.position == count
+    assert sink.end_blobs() == sink.position == count
     sink.commit()
     assert there(store) == data.tobytes()
     sink.abort()  # has no effect now

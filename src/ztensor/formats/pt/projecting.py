@@ -48,7 +48,7 @@ from ztensor.formats.zip import (
     unread_bytes,
 )
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -26,7 +26,7 @@ from ztensor.io.reading.places import Places
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
@@ -285,7 +285,8 @@ class FileObjects(OpenedFile):
 
     def value(self, name: str, *, copy: bool) -> Any:
         """Return a dense object as an array, one of another layout as a `Tensor`."""
-        array = self.plain(name, copy=copy)
+        places = self._places or self.places()
+        array = places.copied(name) if copy else places.view(name)
         if array is not None:
             return array
         if self.object(name).format == "dense":

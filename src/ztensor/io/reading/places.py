@@ -16,7 +16,7 @@ from ztensor.errors import ClosedError, ZTensorError
 from ztensor.io.reading.component import COMPLEX_ALIGNMENT
 from ztensor.spec.layout.elements import is_native, result_dtype
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.table import Table, TableObjects
+from ztensor.spec.model.objects import Table, TableObjects
 
 if TYPE_CHECKING:
     from ztensor.io.reading.opened import OpenedFile

@@ -39,7 +39,7 @@ from ztensor.showing import counted, short_repr
 from ztensor.spec.digest import parse_strict_digest, require_match
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.table import TableObjects
+from ztensor.spec.model.objects import TableObjects
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import WINDOWS, worth
 

@@ -4,8 +4,8 @@ Read `base.py` (the contract of a source and a sink), `local.py` (a file on disk
 `joined.py` (several files as one), `beneath.py` (files that others lead to), `paths.py`, `table.py`
 (which of them a path, a URL or an object gives). Then the way out: `stream.py` (how bytes are
 gathered), `sink.py` (a file that appears as a whole), `targets.py` (what may be written over),
-`rights.py`, `reserving.py` (room on a disk), `appending.py` (a file changed in place, in the orders
-of `guards.py`), `locking.py` and `removal.py`.
+`rights.py`, `reserving.py` (room on a disk), `appending.py` (a file changed in place, in one
+of two orders of writes), `locking.py` and `removal.py`.
 For URLs: `urls.py` (one with what opens its store), `stores.py` (the places they lead to, which
 `ztensor.remote` has), `folders.py`, and `ahead.py` (long reads where each request costs much).
 `open` and `mmap` live here and nowhere else in the library.

@@ -187,16 +187,16 @@ class Sink(Protocol):
         """
         ...
 
-    def barrier(self) -> int:
-        """End the blobs, and return the offset at which manifest and footer will lie.
+    def end_blobs(self) -> int:
+        """Return the offset at which manifest and footer will lie; no blob follows.
 
         Raises:
             SourceError: the blobs could not be stored.
         """
         ...
 
-    def commit(self) -> None:
-        """Make what was written the file's content, as a whole.
+    def commit(self, manifest: bytes = b"") -> None:
+        """Write the manifest, if there is one, and make all the file's content, as a whole.
 
         Raises:
             SourceError: it could not be; what was there before still is, unless the message says

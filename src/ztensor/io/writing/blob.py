@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ztensor.io.source.base import Sink
-    from ztensor.threads.pool import Crew
+    from ztensor.threads.pool import Pool
 
     Pieces = Callable[[], Iterable[memoryview]]
 
@@ -137,7 +137,7 @@ class Blob:
         crew: threads that hash beside the writing.
     """
 
-    def __init__(self, sink: Sink, options: BlobOptions, crew: Crew | None = None) -> None:
+    def __init__(self, sink: Sink, options: BlobOptions, crew: Pool | None = None) -> None:
         self._sink = sink
         self._algorithm = algorithm = options.algorithm
         self._hasher = None if algorithm is None else algorithm.hasher()
@@ -197,7 +197,7 @@ class FrameBlob:
         role: str,
         options: BlobOptions,
         compression: Compression,
-        crew: Crew,
+        crew: Pool,
         total: int | None = None,
     ) -> None:
         self._sink, self._total, self._encoding = sink, total, compression.encoding
@@ -285,7 +285,7 @@ def write_component(
     pieces: Pieces,
     nbytes: int | None,
     options: BlobOptions,
-    crew: Crew,
+    crew: Pool,
 ) -> Component:
     """Write a component, compressed only where that is smaller; return it with its place.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ztensor.spec.model.manifest import TensorObject
-    from ztensor.threads.pool import Crew
+    from ztensor.threads.pool import Pool
 
 # No frame is longer, whatever `chunk_rows` says: writers and readers hold a frame in memory.
 MOST_FRAME_BYTES = 16 << 20
@@ -129,7 +129,7 @@ class Compressor:
         lengths: stored and decoded bytes of each frame so far.
     """
 
-    def __init__(self, encoding: str, level: int, frames: Frames, crew: Crew) -> None:
+    def __init__(self, encoding: str, level: int, frames: Frames, crew: Pool) -> None:
         self._encoding, self._level = ENCODINGS[encoding], level
         self._frames, self._crew = frames, crew
         self._encoded_to = 0  # decoded bytes that were handed over; a frame begins here

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ztensor.io.source.base import Sink
     from ztensor.io.writing.planning import Draft
     from ztensor.spec.layout.base import Array
-    from ztensor.threads.pool import Crew
+    from ztensor.threads.pool import Pool
 
 # What comes in pieces is held up to here, as only its end tells whether compressing it saves.
 _MOST_HELD_BYTES = 4 << 20
@@ -207,7 +207,7 @@ class ObjectSink:
 class _HeldBlob:
     """A small component, held until it is whole: only then it is known whether frames save."""
 
-    def __init__(self, sink: Sink, plan: TensorObject, options: BlobOptions, crew: Crew) -> None:
+    def __init__(self, sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool) -> None:
         self._where, self._how = (sink, plan), (options, crew)
         self._data = bytearray()
 
@@ -221,7 +221,7 @@ class _HeldBlob:
 
 
 def blob_of_stream(
-    sink: Sink, plan: TensorObject, options: BlobOptions, crew: Crew
+    sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool
 ) -> Blob | FrameBlob | _HeldBlob:
     """Return what writes the data of an object that comes in pieces.
 

@@ -45,7 +45,7 @@ from ztensor.showing import counted
 from ztensor.spec.container import LATEST, Emitter, emitter_of
 from ztensor.spec.layout.elements import blocks, is_stored_as_is, require_written_bools
 from ztensor.spec.model.manifest import Component, TensorObject
-from ztensor.threads.pool import Crew
+from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Writer(Hinted, WriterAliases):
         options = BlobOptions(emitter.form)
         self._options = options.asked(compression, checksum, chunk_rows)
         self._canonical = CanonicalBlobs(emitter.version, self._options) if canonical else None
-        self._crew = Crew(thread_count(threads))
+        self._crew = Pool(thread_count(threads))
         self._streamed: str | None = None  # the object whose stream is open
         self._shared: dict[str, str] = {}
         # By shape and element type: the number of the kind that small arrays are of.
@@ -391,9 +391,8 @@ class Writer(Hinted, WriterAliases):
         """
         self._require_idle()
         with self._whole_or_aborted():
-            end = self._sink.barrier()
-            self._sink.write(self.draft.emit(end, self._previous_length))
-            self._sink.commit()
+            end = self._sink.end_blobs()
+            self._sink.commit(self.draft.emit(end, self._previous_length))
         self._crew.close()
         self.state = "finished"
         self._release()

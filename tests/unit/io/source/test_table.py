@@ -51,10 +51,11 @@ class DemoSink:
         self._written += data
         self.position += len(data)
 
-    def barrier(self):
+    def end_blobs(self):
         return self.position
 
-    def commit(self):
+    def commit(self, manifest=b""):
+        self.write(manifest)
         FILES[self.name.removeprefix("demo-rw://")] = bytes(self._written)
         if self._note is not None:
             self._note(self._remote)

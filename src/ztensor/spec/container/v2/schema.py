@@ -36,8 +36,8 @@ from ztensor.spec.container.walk import (
 )
 from ztensor.spec.digest import check_digest, xxh3
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject
+from ztensor.spec.model.objects import TableObjects, Uints
 from ztensor.spec.model.rules import MOST_PROBLEMS, align, manifest_error
-from ztensor.spec.model.table import TableObjects, Uints
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import (
     ANYTHING,
@@ -381,7 +381,7 @@ def _blobs(
     }
     if isinstance(objects, TableObjects):
         table = objects.table
-        budget.charge_bytes(_PLACE_COST * len(table))
+        budget.charge_bytes(_PLACE_COST * len(table.names))
         rows = np.array((table.offsets, table.lengths)).astype(np.uint64)
         blobs[None] = np.concatenate((blobs[None], rows), axis=1)
     return blobs
