@@ -22,7 +22,7 @@ from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import Dense
 from ztensor.spec.layout.elements import numpy_dtype, spell
-from ztensor.spec.layout.sparse_once import require_entries_once
+from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, decoded_size
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects
 from ztensor.spec.model.rules import FORM_1, Form
