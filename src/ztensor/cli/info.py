@@ -177,7 +177,6 @@ def _framing(file: FileObjects | None) -> dict[str, Any]:
 def room_of(file: FileObjects, frame: Frame) -> tuple[int, int, int]:
     """Return how many bytes of a file are padding, dead, and had by several objects."""
     from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
-    from ztensor.spec.model.rules import ALIGNMENT
 
     blobs = [
         (component.offset, component.length)
@@ -186,7 +185,7 @@ def room_of(file: FileObjects, frame: Frame) -> tuple[int, int, int]:
         if component.shard is None
     ]
     total = sum(length for _, length in blobs)
-    end, page = frame.manifest_offset, ALIGNMENT
+    end, page = frame.manifest_offset, 64  # 1.2 section 4, Alignment
     if frame.container is Container.V2:  # the manifest is a blob among others, or missing
         if frame.manifest_length:
             blobs.append((frame.manifest_offset, frame.manifest_length))

@@ -193,9 +193,6 @@ ALGORITHMS: dict[str, Algorithm] = {
     "xxh3": Algorithm("xxh3", 16, _xxh3, is_written=False),
 }
 
-# Those that 2.x registers (2.1 section 6.1), the default first.
-CONTENT_ALGORITHMS = ("xxh3", "sha256")
-
 # No word of a zTensor file: what readers of zip archives have, of 16 digits (`zip_crc32`).
 _ZIP_CRC32 = "zip-crc32"
 

@@ -10,7 +10,6 @@ from ztensor.ext import Range
 from ztensor.insight.analysis.streaming import opened
 from ztensor.spec.container.framing import FOOTER_2_BYTES, Container
 from ztensor.spec.container.v2.emit import FORM_2
-from ztensor.spec.model.rules import align
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +88,7 @@ def _problems(file: FileObjects, frame: Frame) -> Iterator[str]:
         if not _are_zeros(file, end, component.offset):
             yield f"{where}: something lies before it"
         end = component.offset + component.length
-        position = align(max(end, position), _PAGE)
+        position = -(-max(end, position) // _PAGE) * _PAGE
     if frame.manifest_offset != position:
         yield f"the manifest is at {frame.manifest_offset}, expected {position}"
     elif not _are_zeros(file, end, position):
