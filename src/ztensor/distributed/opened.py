@@ -11,6 +11,7 @@ import numpy as np
 
 from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
+from ztensor.distributed.lazy_files import LazyFile, OpenFiles, join_behind
 from ztensor.distributed.nested import RootAttributes, named_apart
 from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
 from ztensor.distributed.root import is_root, open_root, parse_root, value_arrays
@@ -27,7 +28,6 @@ from ztensor.errors import (
 from ztensor.ext import FileObjects, Manifest, Shown, counted, is_remote, path_text
 from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.opened import not_found
-from ztensor.io.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.rights import rights_of
 from ztensor.io.source.urls import path_of_file_url

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ztensor.distributed.chunks.table import Chunk, ChunkTable
     from ztensor.distributed.opened import DividedObjects
     from ztensor.ext import FileObjects
-    from ztensor.io.shards.naming import Progress
+    from ztensor.typing import Progress
 
 _MOST = 256  # problems that are listed one by one
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.distributed.chunks.boxes import c_strides
+from ztensor.distributed.lazy_files import join_behind
 from ztensor.errors import (
     ContainerError,
     FormatError,
@@ -24,7 +25,6 @@ from ztensor.formats.dcp.records import is_safetensors, logical_shape, read_tens
 from ztensor.formats.dcp.table import Form
 from ztensor.formats.dcp.values import LaterAttributes
 from ztensor.formats.pt.encodings import Gathered
-from ztensor.io.source.joined import join_behind
 from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.objects import LaterObjects
 

@@ -285,7 +285,8 @@ class FileObjects(OpenedFile):
 
     def value(self, name: str, *, copy: bool) -> Any:
         """Return a dense object as an array, one of another layout as a `Tensor`."""
-        array = self.plain(name, copy=copy)
+        places = self._places or self.places()
+        array = places.copied(name) if copy else places.view(name)
         if array is not None:
             return array
         if self.object(name).format == "dense":

@@ -82,52 +82,39 @@ def _open(root: Source, shard: Shard, limits: Limits) -> Source:
         if len(os.fsencode(parts[-1])) > 255:  # no file is called so: digests may be of any length
             continue
         try:
-            source = _beside(root, path, parts)
+            if root.remote is None:
+                source: Source = open_beneath(path, parts)
+            else:
+                source = open_url(root.remote.beside("/".join(parts)))
         except SourceNotFoundError:
             continue
         try:
             _require_shard(source, shard, limits)
-        except ZTensorError as error:
+        except BaseException as error:
             source.close()
+            if not isinstance(error, ZTensorError):
+                raise
             wrong = wrong or error.locate(file=source.name)
-            continue
-        except BaseException:
-            source.close()
-            raise
-        return source
+        else:
+            return source
     if wrong is not None:
         raise wrong
     expected = os.path.basename(path).removesuffix(".zt") + f"-{shard.name}.zt"
-    raise ContainerError(
+    raise _unfit(
         "a shard of the file is not beside it",
-        reason=Reason.SHARD_FILE,
         file=path,
         expected=f"{describe(expected)}, or a file of `blobs` called by its digest",
         found="none",
-        section=SECTION,
     )
-
-
-def _beside(root: Source, path: str, parts: tuple[str, ...]) -> Source:
-    """Open a file in the folder of another one, or beneath the same prefix of a store."""
-    if root.remote is None:
-        return open_beneath(path, parts)
-    return open_url(root.remote.beside("/".join(parts)))
 
 
 def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:
     if source.size != shard.size:
-        raise ContainerError(
-            "the shard is of another size",
-            reason=Reason.SHARD_FILE,
-            expected=f"{shard.size} bytes",
-            found=f"{source.size}",
-            section=SECTION,
-        )
+        expected = f"{shard.size} bytes"
+        raise _unfit("the shard is of another size", expected=expected, found=f"{source.size}")
     if find_manifest(source, limits).container is not Container.V2:
-        raise ContainerError(
-            "the shard is a file of another version",
-            reason=Reason.SHARD_FILE,
-            expected="2.x",
-            section=SECTION,
-        )
+        raise _unfit("the shard is a file of another version", expected="2.x")
+
+
+def _unfit(message: str, **details: str) -> ContainerError:
+    return ContainerError(message, reason=Reason.SHARD_FILE, section=SECTION, **details)

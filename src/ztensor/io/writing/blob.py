@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.io.source.base import Sink
-    from ztensor.threads.pool import Crew
+    from ztensor.threads.pool import Pool
 
     Pieces = Callable[[], Iterable[memoryview]]
 
@@ -149,7 +149,7 @@ class Blob:
         crew: threads that hash beside the writing.
     """
 
-    def __init__(self, sink: Sink, options: BlobOptions, crew: Crew | None = None) -> None:
+    def __init__(self, sink: Sink, options: BlobOptions, crew: Pool | None = None) -> None:
         self._sink = sink
         self._algorithm = algorithm = options.algorithm
         self._hasher = None if algorithm is None else algorithm.hasher()
@@ -225,7 +225,7 @@ def write_component(
     pieces: Pieces,
     nbytes: int | None,
     options: BlobOptions,
-    crew: Crew,
+    crew: Pool,
     *,
     alone_bytes: int = ALONE_BYTES,
 ) -> Component:
@@ -267,7 +267,7 @@ def write_component(
 
 
 def _write_raw(
-    sink: Sink, component: Component, pieces: Pieces, options: BlobOptions, crew: Crew
+    sink: Sink, component: Component, pieces: Pieces, options: BlobOptions, crew: Pool
 ) -> Component:
     blob = Blob(sink, options, crew)
     for piece in pieces():
