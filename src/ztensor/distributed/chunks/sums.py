@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztensor.ext import element_count
-from ztensor.spec.digest import require_match
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,11 +16,10 @@ if TYPE_CHECKING:
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.ext import Array
     from ztensor.io.reading.component import StoredComponent
-    from ztensor.spec.digest import Hasher
 
 
 class _Running(NamedTuple):
-    hasher: Hasher
+    check: Any
     left: int
 
 
@@ -57,20 +55,16 @@ class Sums:
             if running is None:
                 return
             part = np.ascontiguousarray(target[common.in_target])
-            running.hasher.update(part.reshape(-1).view(np.uint8).data)
+            running.check.update(part.reshape(-1).view(np.uint8).data)
             left = running.left - element_count(common.sizes)
             if left:
                 self._running[chunk.row] = running._replace(left=left)
                 return
             self._running.pop(chunk.row, None)
-            digest = stored.digest
-            if digest is not None:
-                require_match(digest, running.hasher.hexdigest())
+            running.check.end()
 
     def _begin(self, stored: StoredComponent, chunk: Chunk) -> _Running | None:
-        digest = stored.digest
-        if digest is None or digest.known is None:
+        check = stored.new_check()
+        if check.is_empty or (stored.component.encoding != "raw" and stored.check(once=True)):
             return None
-        if stored.component.encoding != "raw" and stored.check(once=True):
-            return None
-        return _Running(digest.known.hasher(), element_count(chunk.sizes))
+        return _Running(check, element_count(chunk.sizes))

@@ -19,7 +19,7 @@ from ztensor.errors import DigestMismatchError, EncodingError, Reason, Unsupport
 from ztensor.io.source.base import PART_BYTES, Range, Source, fill_arriving
 from ztensor.limits import Limits
 from ztensor.locks import Lock, cached_property
-from ztensor.spec.digest import Digest, parse_digest, parse_strict_digest, require_match
+from ztensor.spec.digest import Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
 from ztensor.spec.layout.base import Array
@@ -96,6 +96,11 @@ class Check:
         self._digest = digest
         known = None if digest is None else digest.known
         self._hasher = None if known is None else known.hasher()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to compare with."""
+        return self._hasher is None
 
     def update(self, piece: memoryview) -> None:
         """Take the next bytes."""
@@ -259,11 +264,12 @@ class StoredComponent:
         Raises:
             DigestMismatchError: it does not match.
         """
-        check = self._check()
+        check = self.new_check()
         check.update(memory)
         check.end()
 
-    def _check(self, *, is_needed: bool = True) -> Check:
+    def new_check(self, *, is_needed: bool = True) -> Check:
+        """Return the check of bytes that its digest covers; empty where they are not checked."""
         is_checked = is_needed and self._shared.verify is not False
         return Check(self.digest if is_checked else None)
 
@@ -327,7 +333,7 @@ class StoredComponent:
         """
         offset, starts = self.component.offset, range(0, self.component.length or 1, PART_BYTES)
         pieces = [memory[start : start + PART_BYTES] for start in starts]
-        ready = InOrder(self._check(), pieces).ready
+        ready = InOrder(self.new_check(), pieces).ready
         return [
             (offset + start, piece, functools.partial(ready, number))
             for number, (start, piece) in enumerate(zip(starts, pieces, strict=True))
@@ -340,7 +346,7 @@ class StoredComponent:
             DigestMismatchError: the bytes do not match their digest.
             SourceError: they could not be read.
         """
-        check = self._check()
+        check = self.new_check()
         for start, piece in pieces:
             self._shared.source.read_into(self.component.offset + start, piece)
             check.update(piece)
@@ -378,7 +384,7 @@ class StoredComponent:
         else:
             encoding.require_length(stored, expected, shared.limits)
         buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
-        check = self._check(is_needed=not covers_stored)
+        check = self.new_check(is_needed=not covers_stored)
         if runs is not None and len(runs.decoded) > 2:
             self._decode_runs(stored, runs, buffer.data, check)
         else:
@@ -447,7 +453,7 @@ class StoredComponent:
             ZTensorError: what `pieces` raises.
         """
         is_checked = self._shared.verify is False or self.component.encoding == "raw"
-        check = self._check(is_needed=is_checked or not self.check(once=True))
+        check = self.new_check(is_needed=is_checked or not self.check(once=True))
         for piece in self.pieces(expected):
             check.update(piece)
             yield piece
@@ -519,8 +525,7 @@ def digest_of(component: Component) -> Digest | None:
     """Return a component's digest, or None where it has none."""
     if component.digest is None:
         return None
-    strict = component.digest_covers_decoded
-    return parse_strict_digest(component.digest) if strict else parse_digest(component.digest)
+    return parse_digest(component.digest, strict=component.digest_covers_decoded)
 
 
 def require_declared(component: Component, expected: int) -> None:
