@@ -35,7 +35,7 @@ _CODES = {
 _NUMPY_KNOWS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
-# Where the code is in a capsule of that name. `DLTensor` begins with a pointer, and with the device's
+# Where the code is in a capsule of that name. `DLTensor` begins with a pointer, then the device's
 # type, its number and the rank, 4 bytes each. `DLManagedTensorVersioned` has before it major and
 # minor version, two pointers, and flags of 8 bytes.
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
