@@ -31,7 +31,6 @@ from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
-from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.output import Output
 from ztensor.io.writing.writer import Writer
@@ -127,7 +126,7 @@ class Editor(Writer):
                 self.draft.objects = WrittenObjects(manifest.objects)
                 self.draft.shards = manifest.shards
                 if atomic and dry_run:
-                    self._extend(_trial_file(name, _blobs_end(frame, manifest)), 0)
+                    self._extend(Nowhere(name, position=_blobs_end(frame, manifest)), 0)
                 elif atomic:
                     self._copy_blobs(name, _blobs_end(frame, manifest), durable, progress)
                 else:
@@ -174,7 +173,7 @@ class Editor(Writer):
             self.rewritten_from,
             LATEST,
         )
-        self._begin(_trial_file(name) if dry_run else FileSink(name, durable=durable))
+        self._begin(Nowhere(name) if dry_run else FileSink(name, durable=durable))
         try:
             with Reader(name) as old:
                 self.copier.expect((old.objects, key) for key in old)
@@ -403,13 +402,6 @@ def _read_committed(source: LockedFile) -> tuple[Frame, Manifest]:
     for _, kind, value in kinds_of(manifest.attributes):
         kind.require_changeable(value, source.name)
     return frame, manifest
-
-
-def _trial_file(name: str, position: int = 0) -> StreamSink:
-    """Return what takes the place of a new file in a dry run."""
-    sink = StreamSink(Nowhere(name))
-    sink.position = position
-    return sink
 
 
 def require_manifest(frame: Frame | None, name: str) -> None:

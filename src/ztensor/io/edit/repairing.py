@@ -22,7 +22,6 @@ from ztensor.io.source.base import Sink, Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
-from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere, require_changed_in_place, require_free
 from ztensor.limits import Limits
 
@@ -163,8 +162,8 @@ def repair(
                 "repair writes to another file; in_place=True mends this one", file=name
             )
         require_free(target, overwrite=overwrite)
-        sink: FileSink | StreamSink
-        sink = StreamSink(Nowhere(target)) if dry_run else FileSink(target, durable=durable)
+        sink: FileSink | Nowhere
+        sink = Nowhere(target) if dry_run else FileSink(target, durable=durable)
         if isinstance(sink, FileSink):
             sink.narrow(source.rights())
         _copy(source, 0, found.end, sink, progress)
@@ -209,7 +208,7 @@ def _repair_in_place(
     tail_path = None
     if not drop_tail:
         tail_path = _free_tail_path(locked.name)
-        sink = StreamSink(Nowhere(tail_path)) if dry_run else _tail(tail_path, locked)
+        sink = Nowhere(tail_path) if dry_run else _tail(tail_path, locked)
         _copy(locked, found.end, locked.size, sink, progress)
     locked.cut(found.end)
     return dataclasses.replace(report, written=locked.name, tail_path=tail_path)
