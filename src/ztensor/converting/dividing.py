@@ -22,7 +22,6 @@ from ztensor.ext import ALGORITHMS, FileSink, Manifest, Range, TensorObject, dig
 from ztensor.io.shards.naming import shard_paths
 from ztensor.io.source.removal import Made
 from ztensor.io.source.targets import Nowhere
-from ztensor.io.writing.output import Output
 from ztensor.spec.container.v2.emit import DataShardEmitter, Emitter
 from ztensor.spec.model.manifest import Shard
 
@@ -127,7 +126,7 @@ class _DataShard(Writer):
     """Writes a file of blobs whose objects are in the root's manifest."""
 
     def __init__(self, sink: FileSink | Nowhere) -> None:
-        Output.__init__(self, DataShardEmitter())
+        self._prepare(DataShardEmitter())
         self._begin(sink)
 
 

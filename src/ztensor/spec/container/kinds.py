@@ -62,14 +62,15 @@ def _require(condition: bool) -> None:  # noqa: FBT001  # as `assert` has it
 
 
 class _Kind(NamedTuple):
-    """The first of a kind, and how long the parts behind its length are.
+    """The first of a kind, and how long parts of its kind are.
 
     Attributes:
         first: the object.
-        middle: bytes from behind the length to the digits.
+        middle: bytes from behind the blob's length to the digits.
         digits: digits of the digest.
         behind: bytes behind the digits.
         fixed: length of the digest's text before the digits.
+        length: of each blob; -1 where they differ, as encoded ones do.
     """
 
     first: TensorObject
@@ -77,11 +78,7 @@ class _Kind(NamedTuple):
     digits: int
     behind: int
     fixed: int
-
-    @property
-    def component(self) -> Component:
-        """Return its component."""
-        return self.first.components["data"]
+    length: int
 
 
 def read_kinds(
@@ -153,13 +150,11 @@ class _Reading:
         kinds, kind_of = self._kinds(starts[rows], places[rows], after[rows])
         rows, kind_of = rows[kind_of >= 0], kind_of[kind_of >= 0]
         _require(len(rows) > 0)
-        sizes = np.array([kind[1:] for kind in kinds])[kind_of]
-        digits = after[rows] + sizes[:, 0]
-        ends = digits + sizes[:, 1] + sizes[:, 2]
-        is_raw = np.array([kind.component.encoding == "raw" for kind in kinds])[kind_of]
-        same_length = np.array([kind.component.length for kind in kinds])[kind_of] == lengths[rows]
-        good = (same_length | ~is_raw) & self._are_digits(digits, sizes[:, 1])
-        rows, kind_of, ends, digits = rows[good], kind_of[good], ends[good], digits[good]
+        middle, count, behind, fixed, length = np.array([kind[1:] for kind in kinds])[kind_of].T
+        digits = after[rows] + middle
+        good = ((length < 0) | (length == lengths[rows])) & self._are_digits(digits, count)
+        ends, texts = (digits + count + behind)[good], (digits - fixed)[good]
+        rows, kind_of = rows[good], kind_of[good]
         _require(self._count - len(rows) <= self._few)
         names, order, others, end = self._names(pos, starts[rows], ends)
         table = Table(
@@ -168,7 +163,7 @@ class _Reading:
             kind_of,
             offsets[rows],
             lengths[rows],
-            digits - sizes[good, 3],
+            texts,
             self._data,
         )
         return TableObjects(table, others, order), end
@@ -288,22 +283,24 @@ class _Reading:
         if at < 0:
             return None
         digits, middle = len(text) - fixed, at + fixed - after
-        return _Kind(made, middle, digits, end - after - middle - digits, fixed)
+        length = component.length if component.encoding == "raw" else -1
+        return _Kind(made, middle, digits, end - after - middle - digits, fixed, length)
 
     def _is_plain(self, made: TensorObject, component: Component) -> bool:
         """Return whether nothing is left to check of an object but its bytes."""
-        if made.format != "dense" or len(made.components) > 1:
-            return False
-        if made.attributes is not None or made.extra is not None or component.extra is not None:
-            return False
-        if component.shard is not None or component.has_checked_bools:
-            return False
         size = decoded_size(component.dtype, component.type, made.shape)
-        if size is None or size > _MOST_BYTES or component.decoded_length not in (None, size):
-            return False
-        if component.encoding == "raw":
-            return component.length == size
-        return component.encoding == self._form.packed
+        return (
+            made.format == "dense"
+            and len(made.components) == 1
+            and made.attributes is made.extra is component.extra is None
+            and component.shard is None
+            and not component.has_checked_bools
+            and size is not None
+            and size <= _MOST_BYTES
+            and component.decoded_length in (None, size)
+            and (component.encoding == self._form.packed or component.encoding == "raw")
+            and (component.encoding != "raw" or component.length == size)
+        )
 
     # --- Names ------------------------------------------------------------------------------
 
