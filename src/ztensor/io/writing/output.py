@@ -184,7 +184,7 @@ class Output:
         if self._streamed is not None:
             self._require_no_stream()
         self._require_name(name)
-        if name in self.draft.objects.entries:
+        if name in self.draft.objects.data:
             raise UsageError(
                 "the name was written before; names are unique",
                 reason=Reason.DUPLICATE_WRITE,

@@ -212,7 +212,7 @@ class Writer(Output, Hinted, WriterAliases):
         except BaseException:
             self.abort()
             raise
-        self.draft.objects.entries[name] = kind, offset, digest
+        self.draft.objects.data[name] = kind, offset, digest
 
     def _own_options(
         self,
@@ -315,7 +315,7 @@ class Writer(Output, Hinted, WriterAliases):
             UsageError: the name was written before, or `of` was not, or the writer is finished.
         """
         self._require_ready(name)
-        entry = self.draft.objects.entries.get(of)
+        entry = self.draft.objects.data.get(of)
         if entry is None:
             raise UsageError(
                 "no object of that name was written",
@@ -323,7 +323,7 @@ class Writer(Output, Hinted, WriterAliases):
                 object_name=name,
                 found=describe(of),
             )
-        self.draft.objects.entries[name] = entry
+        self.draft.objects.data[name] = entry
         if self._canonical is not None:
             self._canonical.note(name)
         self._shared[name] = self._shared.get(of, of)
