@@ -16,7 +16,7 @@ from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, describe, without_secrets
 from ztensor.ext import FORMATS, is_remote, path_text
-from ztensor.io.edit.versions import version_of
+from ztensor.io.edit.rewriting import version_of
 from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.io.source.stores import absolute, remote_of, require_on_disk

@@ -27,7 +27,6 @@ from ztensor.io.reading.opened import not_found
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.shards.naming import shifted
 from ztensor.spec.digest import parse_digest
-from ztensor.spec.model.rules import MOST_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from ztensor.distributed.opened import DividedObjects
     from ztensor.ext import FileObjects
     from ztensor.typing import Progress
+
+_MOST = 256  # problems that are listed one by one
 
 
 def verify_divided(
@@ -147,7 +148,7 @@ def _differences(
             "the file is not the one that the root was written for: its manifest differs",
         )
     for count, (row, name) in enumerate(zip(rows.tolist(), own, strict=True)):
-        if count >= MOST_PROBLEMS:
+        if count >= _MOST:
             return
         chunk = table.chunk(row)
         found = file.manifest.objects.get(name)

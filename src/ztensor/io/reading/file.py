@@ -132,6 +132,7 @@ class FileObjects(OpenedFile):
         part = self._with(objects=objects)
         part._places = None
         if encodings is not None:
+            part.encodings = encodings
             part.fetching = Fetching(self.source, encodings, self.limits, verify=self.verify)
         return part
 
@@ -337,7 +338,7 @@ class FileObjects(OpenedFile):
             )
             tensor.require_valid()
             if tensor_object.entries_once:
-                from ztensor.spec.layout.sparse_once import require_entries_once
+                from ztensor.spec.layout.sparse import require_entries_once
 
                 require_entries_once(tensor_object.format, View(tensor.shape, arrays, {}))
         return tensor

@@ -24,7 +24,7 @@ from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.table import open_url
 from ztensor.spec.container.framing import Container
-from ztensor.spec.digest import parse_strict_digest
+from ztensor.spec.digest import parse_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -64,7 +64,7 @@ def _places(path: str, shard: Shard) -> Iterator[tuple[str, ...]]:
     name = os.path.basename(path)
     stem = name.removesuffix(".zt")
     yield (f"{stem}-{shard.name}.zt",)
-    digest = parse_strict_digest(shard.digest)
+    digest = parse_digest(shard.digest, strict=True)
     yield ("blobs", digest.algorithm, digest.expected)
 
 

@@ -36,7 +36,7 @@ from ztensor.io.reading.walking import ComponentWalk, require_listed
 from ztensor.io.source.base import PIECE_BYTES, Range
 from ztensor.locks import Lock
 from ztensor.showing import counted, short_repr
-from ztensor.spec.digest import parse_strict_digest, require_match
+from ztensor.spec.digest import parse_digest, require_match
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.objects import TableObjects
@@ -282,7 +282,7 @@ def _of_shards(file: FileObjects, progress: Progress | None) -> _Findings:
     needed = [shard for shard in file.manifest.shards.values() if shard.start is not None]
     total = sum(shard.size for shard in needed)
     for shard in needed:
-        digest, path = parse_strict_digest(shard.digest), ("shards", shard.name)
+        digest, path = parse_digest(shard.digest, strict=True), ("shards", shard.name)
         if digest.known is None:
             message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
             findings.unsupported.append(Problem(Reason.UNKNOWN_ENCODING, message, path))
