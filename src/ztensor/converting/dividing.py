@@ -24,7 +24,6 @@ from ztensor.io.source.local import FileSource
 from ztensor.io.source.removal import Made
 from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
-from ztensor.io.writing.output import Output
 from ztensor.spec.container.v2.emit import DataShardEmitter, Emitter
 from ztensor.spec.model.manifest import Shard
 
@@ -129,7 +128,7 @@ class _DataShard(Writer):
     """Writes a file of blobs whose objects are in the root's manifest."""
 
     def __init__(self, sink: FileSink | StreamSink) -> None:
-        Output.__init__(self, DataShardEmitter())
+        self._prepare(DataShardEmitter())
         self._begin(sink)
 
 

@@ -39,7 +39,6 @@ from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
-from ztensor.io.writing.output import Output
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.options import EditOptions, ObjectOptions, require_options
@@ -112,8 +111,7 @@ class Editor(Writer):
             frame, manifest = _read_committed(self._locked)
             is_kept = frame.container in (Container.V1, Container.V2)
             emitter = emitter_for(manifest) if is_kept else emitter_of(LATEST)
-            Output.__init__(
-                self,
+            self._prepare(
                 emitter,
                 compression=compression,
                 checksum=_digest_of_all(manifest, emitter) if checksum is True else checksum,
