@@ -21,7 +21,7 @@ from ztensor.errors import (
 )
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching
-from ztensor.io.reading.opened import OpenedFile, not_found
+from ztensor.io.reading.opened import OpenedFile
 from ztensor.io.reading.places import Places
 from ztensor.spec.encoding import Encoding
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
@@ -162,7 +162,7 @@ class FileObjects(OpenedFile):
         with foreign_bytes("the object", self.name):
             found = self.manifest.objects.get(name) if isinstance(name, str) else None
         if found is None:
-            raise not_found(name, self.names, self.name)
+            raise ObjectNotFoundError.named(name, self.names, self.name)
         return found
 
     def arrays_at_once(self, names: Iterable[str]) -> dict[str, Array]:
