@@ -15,6 +15,7 @@ from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
     LimitError,
     ManifestError,
+    ObjectNotFoundError,
     Problem,
     Reason,
     SourceError,
@@ -23,7 +24,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import ALGORITHMS, Range, digest_of, open_file
 from ztensor.io import VerifyReport
-from ztensor.io.reading.opened import not_found
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.shards.naming import shifted
 from ztensor.spec.digest import parse_digest
@@ -66,7 +66,7 @@ def verify_divided(
     asked = None if names is None else [names] if isinstance(names, str) else list(names)
     for name in asked or ():
         if name not in objects.names:
-            raise not_found(name, objects.names, objects.name)
+            raise ObjectNotFoundError.named(name, objects.names, objects.name)
     beside = objects.value_arrays
     chosen = None if asked is None else [name for name in asked if name not in beside]
     arrays = None if asked is None else [beside[name] for name in asked if name in beside]

@@ -32,12 +32,11 @@ from ztensor.io.edit.rewriting import (
 )
 from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
-from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
@@ -127,7 +126,7 @@ class Editor(Writer):
             if is_kept and not atomic:
                 self._append(frame)
             else:
-                new = StreamSink(Nowhere(name)) if dry_run else FileSink(name, durable=durable)
+                new = Nowhere(name) if dry_run else FileSink(name, durable=durable)
                 self._begin_new(new, frame, manifest, progress)
         except BaseException:
             self._locked.close()
@@ -144,7 +143,7 @@ class Editor(Writer):
 
     def _begin_new(
         self,
-        new: FileSink | StreamSink,
+        new: FileSink | Nowhere,
         frame: Frame,
         manifest: Manifest,
         progress: Progress | None,
@@ -164,7 +163,7 @@ class Editor(Writer):
             new.abort()
             raise
 
-    def _rewrite(self, new: FileSink | StreamSink, version: str, progress: Progress | None) -> None:
+    def _rewrite(self, new: FileSink | Nowhere, version: str, progress: Progress | None) -> None:
         _LOG.warning(
             "%s: files of version %s cannot be extended; it becomes a %s file",
             describe(self._locked.name),
@@ -283,7 +282,7 @@ class Editor(Writer):
         for old, new in names.items():
             self._require_object(old)
             self._require_name(new)
-        entries = self.draft.objects.entries
+        entries = self.draft.objects.data
         renamed = {names.get(name, name): entry for name, entry in entries.items()}
         if len(renamed) != len(self.draft.objects):
             targets = list(names.values())
@@ -303,7 +302,7 @@ class Editor(Writer):
                 raise error.locate(file=self._sink.name) from error.__cause__
             if changed is not value:
                 self.draft.attributes = {**(self.draft.attributes or {}), key: changed}
-        self.draft.objects.entries = renamed
+        self.draft.objects.data = renamed
         self._has_changed = self._has_changed or any(old != new for old, new in names.items())
 
     def set_attributes(
@@ -372,10 +371,9 @@ class Editor(Writer):
 
     def _require_object(self, name: str) -> TensorObject:
         self._require_open()
-        found = self.draft.objects.get(name) if isinstance(name, str) else None
-        if found is None:
+        if name not in self.draft.objects:
             raise ObjectNotFoundError.named(str(name), self.draft.objects, self._sink.name)
-        return found
+        return self.draft.objects[name]
 
 
 def _read_committed(source: LockedFile) -> tuple[Frame, Manifest]:

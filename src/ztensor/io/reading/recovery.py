@@ -26,7 +26,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.io.reading.listing import parse_frame
+from ztensor.io.reading.opened import parse_frame
 from ztensor.io.source.base import Source, read_bytes
 from ztensor.limits import Budget, Limits, caps_of
 from ztensor.showing import counted
@@ -41,11 +41,11 @@ from ztensor.spec.container.framing import (
     Frame,
     locate,
 )
+from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.spec.model.manifest import Manifest
 
 _WINDOW = 8 << 20
 # What an ordinary error looks at, so that opening a torn file stays quick: 32 ms for 100 MiB.

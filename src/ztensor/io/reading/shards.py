@@ -18,19 +18,19 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.reading.listing import find_manifest
+from ztensor.io.reading.opened import find_manifest
 from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.table import open_url
+from ztensor.limits import Limits
 from ztensor.spec.container.framing import Container
 from ztensor.spec.digest import parse_digest
+from ztensor.spec.model.manifest import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ztensor.limits import Limits
-    from ztensor.spec.model.manifest import Shard
 
 SECTION = "2.1 section 7.3"
 

@@ -117,7 +117,7 @@ class Source(abc.ABC):
         return self, offset
 
     def rights(self) -> Rights | None:
-        """Return whose the file is, and who may do what with it; None if it is not on a disk.
+        """Return the owner and the permissions of the file; None if it is not on a disk.
 
         Raises:
             ClosedError: it is closed.
@@ -312,17 +312,13 @@ class Range:
         if self.length <= _KEPT_BYTES and self.source.held() is None:
             self._kept = 0, self._new(0, self.length)
 
-    def pieces(
-        self, size: int = PIECE_BYTES, *, memory: memoryview | None = None
-    ) -> Iterator[memoryview]:
+    def pieces(self, size: int = PIECE_BYTES) -> Iterator[memoryview]:
         """Yield all bytes in order, `size` at a time; the last piece may be shorter.
 
         A piece is valid until the next.
 
         Args:
             size: bytes of a piece.
-            memory: `size` bytes to read them into, where a caller goes through many ranges: the
-                system gives new memory as slowly as it reads a tenth of it.
 
         Raises:
             SourceError: as `read`.
@@ -334,9 +330,8 @@ class Range:
             return
         step = size
         if self.source.prefers_long_reads:
-            step, memory = max(1, _LONG_BYTES // size) * size, None
-        if memory is None:
-            memory = new_bytes(min(step, self.length))
+            step = max(1, _LONG_BYTES // size) * size
+        memory = new_bytes(min(step, self.length))
         for offset in range(0, self.length, step):
             read = memory[: min(step, self.length - offset)]
             self.source.read_into(self.offset + offset, read)
@@ -389,7 +384,7 @@ class AtOnce:
         parts, later = self._parts, self._later
         self._parts, self._later, self._nbytes = [], [], 0
         if len(parts) == 1:
-            self._source.read_into(*parts[0])  # neighbours are kept for who comes next
+            self._source.read_into(*parts[0])  # neighbours are kept for the next read
         elif parts:
             self._source.read_many(parts)
         for work in later:

@@ -142,14 +142,9 @@ def store_of(url: str) -> Store:
         raise ArgumentValueError(
             "URLs of this scheme are not read",
             file=url,
-            expected=f"one of {known_schemes()}",
+            expected="one of " + ", ".join(f"{known}://" for known in SCHEMES),
         )
     return SCHEMES[scheme]
-
-
-def known_schemes() -> str:
-    """Return the schemes of URLs that are read, for messages."""
-    return ", ".join(f"{scheme}://" for scheme in SCHEMES)
 
 
 def scheme_of(url: str) -> str:
@@ -197,17 +192,3 @@ def remote_of(given: Any) -> Remote | None:
         return given
     path = path_text(given)
     return Remote(path) if is_remote(path) else None
-
-
-def require_on_disk(path: str, name_it: str) -> None:
-    """Raise where a new file is to lie beside one that is in no folder.
-
-    Args:
-        path: what is read.
-        name_it: what the caller has to give.
-
-    Raises:
-        UsageError: it is a URL.
-    """
-    if is_remote(path):
-        raise UsageError(f"{name_it}: the source is a URL, which has no folder", file=path)
