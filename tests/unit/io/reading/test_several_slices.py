@@ -17,6 +17,7 @@ from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
     DigestMismatchError,
+    FormatError,
     ObjectNotFoundError,
 )
 from ztensor.numpy import save, save_file
@@ -221,3 +222,16 @@ def test_a_local_file_gives_views_and_sets_are_read(tmp_path: Path) -> None:
     with ztensor.open(tmp_path / "set.zt.index.json") as reader:
         found = reader.read_slices(dict.fromkeys(tensors, -1))
         assert all(np.array_equal(found[name], tensors[name][-1]) for name in tensors)
+
+
+def test_damage_in_frames_that_were_asked_for_together_names_its_object() -> None:
+    noise = RNG.integers(0, 50, (100_000, 10), np.int32)
+    data = bytearray(save({"w": noise, "v": noise + 1}, compression=True))
+    with ztensor.open(bytes(data)) as reader:
+        place = reader.location("v")
+    middle = place.offset + place.length // 2
+    data[middle : middle + 4096] = bytes(4096)
+    reader, _ = far(bytes(data))
+    with pytest.raises(FormatError) as caught:
+        reader.read_slices({"w": slice(50_000, 50_100), "v": slice(49_000, 51_000)})
+    assert caught.value.object_name == "v"
