@@ -233,10 +233,14 @@ class StoredArray:
         Raises:
             ZTensorError: what indexing raises.
         """
-        at_once, found = AtOnce(self._file.source.exact()), list[Any]()
-        self.ask(key, at_once, found.append)
-        self._attempt(at_once.end, key)
-        return found[0]
+
+        def work() -> Any:
+            at_once = AtOnce(self._file.source.exact())
+            take = self._asked(key, at_once)
+            at_once.end()
+            return take()
+
+        return self._attempt(work, key)
 
     def ask(self, key: Any, at_once: AtOnce, put: Callable[[Any], None]) -> None:
         """Ask for what indexing gives, as memory of its own, which `put` gets later.
