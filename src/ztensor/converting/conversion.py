@@ -18,7 +18,7 @@ from ztensor.io.shards.naming import parse_size, shard_paths
 from ztensor.io.shards.saving import place_of_whole, remove_shards, shards_there
 from ztensor.io.source.table import remote_of
 from ztensor.io.source.targets import require_free
-from ztensor.options import ConvertOptions, require_options
+from ztensor.options import ConvertOptions, RewriteOptions, require_options
 from ztensor.spec.container import require_version
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ztensor import Remote
-    from ztensor.options import RewriteOptions
     from ztensor.typing import Path, Readable
 
 

@@ -8,15 +8,13 @@ from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, describe
-from ztensor.ext import counted
+from ztensor.ext import Unrepresented, counted
 from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
 from ztensor.spec.model.account import UNREAD
 from ztensor.spec.model.manifest import CheckedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized
-
-    from ztensor.ext import Unrepresented
 
 
 def unrepresented(reader: Reader) -> list[Unrepresented]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
+from ztensor.distributed.chunks.table import Chunk
 from ztensor.distributed.nested import RootAttributes, named_apart
 from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
-from ztensor.distributed.root import is_root, open_root, parse_root, value_arrays
+from ztensor.distributed.root import Root, is_root, open_root, parse_root, value_arrays
 from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
     FormatError,
@@ -24,13 +25,13 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import FileObjects, Manifest, Shown, counted, is_remote, path_text
+from ztensor.ext import FileObjects, Manifest, Shown, TensorObject, counted, is_remote, path_text
 from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.opened import not_found
 from ztensor.io.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.reference import path_of_file_url
-from ztensor.io.source.rights import rights_of
+from ztensor.io.source.rights import Rights, rights_of
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.remote.failures import changed
@@ -41,11 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Unpack
 
-    from ztensor.distributed.chunks.table import Chunk
-    from ztensor.distributed.root import Root
-    from ztensor.ext import TensorObject
     from ztensor.io import VerifyReport
-    from ztensor.io.source.rights import Rights
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.distributed.chunks.table import WHOLE_OBJECT
+from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable
+from ztensor.distributed.opened import DividedObjects
 from ztensor.distributed.place import opener
 from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
@@ -21,7 +22,7 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.ext import ALGORITHMS, Range, digest_of, open_file
+from ztensor.ext import ALGORITHMS, FileObjects, Range, digest_of, open_file
 from ztensor.io import VerifyReport
 from ztensor.io.reading.opened import not_found
 from ztensor.io.reading.verify import verify_file
@@ -32,9 +33,6 @@ from ztensor.spec.model.rules import MOST_PROBLEMS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.distributed.chunks.table import Chunk, ChunkTable
-    from ztensor.distributed.opened import DividedObjects
-    from ztensor.ext import FileObjects
     from ztensor.io.shards.naming import Progress
 
 

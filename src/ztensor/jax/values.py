@@ -16,6 +16,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.ext import Array
 from ztensor.spec.model.rules import ALIGNMENT
 
 try:
@@ -25,7 +26,6 @@ except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
 
 if TYPE_CHECKING:
-    from ztensor.ext import Array
     from ztensor.typing import JaxDevice
 
 # Arrays up to this size are copied into JAX, which is faster by half than what may share memory.

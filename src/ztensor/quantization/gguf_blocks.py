@@ -24,7 +24,15 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import Array, Quantized, View, check_components, element_count, empty_array
+from ztensor.ext import (
+    Array,
+    Quantized,
+    TensorObject,
+    View,
+    check_components,
+    element_count,
+    empty_array,
+)
 from ztensor.spec.layout.base import Rows, check_length
 from ztensor.spec.layout.sparse import require_roles
 
@@ -33,7 +41,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from ztensor.ext import TensorObject
     from ztensor.spec.layout.base import Indices, Part
 
 SECTION = "GGUF, ggml types"

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztensor.ext import empty_array, numpy_dtype, thread_count
+from ztensor.ext import Array, empty_array, numpy_dtype, thread_count
 from ztensor.threads.pool import Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from ztensor.ext import Array
 
     Tiles = Sequence[tuple[slice, slice]]
 

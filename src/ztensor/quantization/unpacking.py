@@ -7,13 +7,11 @@ whatever their sign brings in is masked away.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ztensor.ext import Array
+from ztensor.quantization.namespace import Namespace
 from ztensor.quantization.scheme import ORDERS, GroupScheme
-
-if TYPE_CHECKING:
-    from ztensor.ext import Array
-    from ztensor.quantization.namespace import Namespace
 
 
 def words_of(component: Array) -> Array:

@@ -16,9 +16,10 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import View, typed_array
+from ztensor.ext import Array, Component, FileObjects, TensorObject, View, typed_array
 from ztensor.io.protocols import CPU, to_dlpack
 from ztensor.io.reading.component import digest_of
+from ztensor.io.reading.verify import VerifyReport
 from ztensor.io.source.caching import evict, prefetch
 from ztensor.spec.container.v2.layouts import theirs
 from ztensor.spec.container.v2.object import words_of
@@ -28,9 +29,6 @@ from ztensor.v2.raising import releasing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from ztensor.ext import Array, Component, FileObjects, TensorObject
-    from ztensor.io.reading.verify import VerifyReport
 
 
 class Verification(NamedTuple):

@@ -22,19 +22,26 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import LOGICAL_TYPES, Component, element_count, numpy_dtype, path_text, typed_array
+from ztensor.ext import (
+    LOGICAL_TYPES,
+    Array,
+    Component,
+    element_count,
+    numpy_dtype,
+    path_text,
+    typed_array,
+)
 from ztensor.io.tensor.arrays import shape_of
 from ztensor.spec.container.v2.layouts import check_layout, ours
 from ztensor.spec.container.v2.object import DTYPES, TYPES, types_of
 from ztensor.v2.raising import releasing
+from ztensor.v2.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.ext import Array
     from ztensor.io import ObjectSink
     from ztensor.typing import Path
-    from ztensor.v2.source import Source
 
 ZSTD = "zt.zstd-seekable/1"
 CANONICAL_ALIGNMENT = 65536

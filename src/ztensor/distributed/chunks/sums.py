@@ -6,19 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.ext import element_count
-from ztensor.io.reading.component import digest_of
-from ztensor.spec.digest import require_match
+from ztensor.distributed.chunks.boxes import Overlap
+from ztensor.distributed.chunks.table import Chunk
+from ztensor.ext import Array, element_count
+from ztensor.io.reading.component import StoredComponent, digest_of
+from ztensor.spec.digest import Hasher, require_match
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-
-    from ztensor.distributed.chunks.boxes import Overlap
-    from ztensor.distributed.chunks.table import Chunk
-    from ztensor.ext import Array
-    from ztensor.io.reading.component import StoredComponent
-    from ztensor.spec.digest import Hasher
 
 
 class _Running(NamedTuple):

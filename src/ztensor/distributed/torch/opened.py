@@ -17,6 +17,7 @@ from torch import distributed as dist
 from ztensor import Remote
 from ztensor.distributed import open_divided
 from ztensor.distributed.chunks.boxes import find_misfit, overlap
+from ztensor.distributed.chunks.table import Kind
 from ztensor.distributed.place import ROOT, Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from ztensor import Tensor
     from ztensor.distributed import DividedCheckpoint
-    from ztensor.distributed.chunks.table import Kind
     from ztensor.typing import Storage
 
     Shape = tuple[int, ...]

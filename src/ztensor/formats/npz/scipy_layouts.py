@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import LayoutError, Problem, Reason, describe
-from ztensor.ext import Layout, check_components, element_count
-from ztensor.spec.layout.base import known_count, width_of
+from ztensor.ext import Array, Layout, TensorObject, View, check_components, element_count
+from ztensor.spec.layout.base import Watch, known_count, width_of
 from ztensor.spec.layout.sparse import (
     ANY_NUMBER,
     IndexWatch,
@@ -33,8 +33,6 @@ from ztensor.spec.layout.sparse import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.ext import Array, TensorObject, View
-    from ztensor.spec.layout.base import Watch
 
 PREFIX = "scipy.sparse_"
 VALUES_SHAPE = "values_shape"

@@ -6,17 +6,15 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from ztensor.errors import describe
-from ztensor.ext import Range
+from ztensor.ext import Component, FileObjects, Range
 from ztensor.insight.analysis.streaming import opened
-from ztensor.spec.container.framing import FOOTER_2_BYTES, Container
+from ztensor.spec.container.framing import FOOTER_2_BYTES, Container, Frame
 from ztensor.spec.container.v2.emit import FORM_2
 from ztensor.spec.model.rules import align
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.ext import Component, FileObjects
-    from ztensor.spec.container.framing import Frame
     from ztensor.typing import Readable
 
 _PAGE = FORM_2.alignment

@@ -14,6 +14,8 @@ from ztensor import open as open_reader
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
 from ztensor.ext import (
     LAYOUTS,
+    Array,
+    FileObjects,
     Lock,
     ObjectReader,
     Pool,
@@ -27,8 +29,6 @@ from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    from ztensor.ext import Array, FileObjects
 
     Progress = Callable[[int, int], None]
 

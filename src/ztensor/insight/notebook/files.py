@@ -6,7 +6,8 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import describe, without_secrets
-from ztensor.ext import counted
+from ztensor.ext import ObjectReader, counted
+from ztensor.handle import HandleSlice, safe_open
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
 from ztensor.insight.text import shape_text, size_text
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
     from ztensor import TensorMetadata, TensorSlice
     from ztensor.distributed import DividedCheckpoint
-    from ztensor.ext import ObjectReader
-    from ztensor.handle import HandleSlice, safe_open
     from ztensor.io import ShardedReader
 
 _ATTRIBUTES = 20
