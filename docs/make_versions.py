@@ -20,7 +20,7 @@ import ztensor
 from ztensor.errors import ZTensorError
 from ztensor.spec.container import EMITTERS, LATEST, SCHEMAS
 from ztensor.spec.container.framing import Container
-from ztensor.spec.container.v2.layouts import theirs
+from ztensor.spec.container.v2.words import theirs
 from ztensor.spec.digest import writable
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES

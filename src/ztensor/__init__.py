@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ztensor import training as training
     from ztensor import transformers as transformers
     from ztensor import typing as typing
-    from ztensor.converting import convert, convert_folder, migrate, split
+    from ztensor.converting import convert, convert_folder, merge, migrate, split
     from ztensor.edit import remove_tensors as remove_tensors  # and the next: aliases
     from ztensor.edit import replace_tensor as replace_tensor
     from ztensor.errors import (
@@ -58,11 +58,11 @@ if TYPE_CHECKING:
     from ztensor.insight.analysis.statistics import stats
     from ztensor.insight.page.inline import view
     from ztensor.insight.page.report import report
-    from ztensor.io.edit import Editor, compact, merge, repair
+    from ztensor.io.edit import Editor, compact, repair
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.opening import Reader, open
     from ztensor.io.reading.slices import TensorSlice
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
     from ztensor.io.tensor import Tensor
     from ztensor.io.writing.writer import Writer
     from ztensor.iterating import iterate
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 # Names are loaded when they are first used, so that `import ztensor` and the command's help cost
 # next to nothing.
 _HOMES = {
-    "ztensor.converting": "convert convert_folder migrate split",
+    "ztensor.converting": "convert convert_folder merge migrate split",
     "ztensor.errors": (
         "DigestMismatchError FormatError LimitError MissingDependencyError NotRepresentableError "
         "ObjectNotFoundError Reason SourceError UnsupportedError UsageError ZTensorError"
@@ -87,11 +87,11 @@ _HOMES = {
     "ztensor.insight.analysis.statistics": "stats",
     "ztensor.insight.page.inline": "view",
     "ztensor.insight.page.report": "report",
-    "ztensor.io.edit": "Editor compact merge repair",
+    "ztensor.io.edit": "Editor compact repair",
     "ztensor.io.metadata": "TensorMetadata",
     "ztensor.io.opening": "Reader open",
     "ztensor.io.reading.slices": "TensorSlice",
-    "ztensor.io.source.reference": "Remote",
+    "ztensor.io.source.urls": "Remote",
     "ztensor.io.tensor": "Tensor",
     "ztensor.io.writing.writer": "Writer",
     "ztensor.iterating": "iterate",

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from ztensor.io.source.base import Range, Sink, Source, read_bytes
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import remove_object
-    from ztensor.io.source.schemes import SCHEMES, Store
     from ztensor.io.source.sink import FileSink, Place
-    from ztensor.io.source.table import is_remote, source_of
+    from ztensor.io.source.stores import SCHEMES, Store, is_remote
+    from ztensor.io.source.table import source_of
     from ztensor.limits import Budget
     from ztensor.locks import Lock
     from ztensor.showing import counted, short_repr
@@ -83,8 +83,8 @@ _HOMES = {
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "remove_object",
     "ztensor.io.source.sink": "FileSink Place",
-    "ztensor.io.source.schemes": "SCHEMES Store",
-    "ztensor.io.source.table": "is_remote source_of",
+    "ztensor.io.source.stores": "SCHEMES Store is_remote",
+    "ztensor.io.source.table": "source_of",
     "ztensor.limits": "Budget",
     "ztensor.locks": "Lock",
     "ztensor.showing": "counted short_repr",

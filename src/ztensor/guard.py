@@ -30,13 +30,25 @@ class foreign_bytes:  # it reads as a phrase: with foreign_bytes("the file"): ..
     Args:
         what: the bytes, as they are called in a sentence: "the file".
         file: path or name of the file, where it is known.
+        object_name: the object's name, where it is known.
+        component: the component's role, where it is known.
+        is_ours: whether the file is of our format, so that errors may cite its specification.
     """
 
-    __slots__ = ("_file", "_what")
+    __slots__ = ("_is_ours", "_place", "_what")
 
-    def __init__(self, what: str, file: str | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        file: str | None = None,
+        object_name: str | None = None,
+        component: str | None = None,
+        *,
+        is_ours: bool = True,
+    ) -> None:
         self._what = what
-        self._file = file
+        self._place = file, object_name, component
+        self._is_ours = is_ours
 
     def __enter__(self) -> None:
         """Begin; nothing is done."""
@@ -50,14 +62,14 @@ class foreign_bytes:  # it reads as a phrase: with foreign_bytes("the file"): ..
         if error is None:
             return
         ours = error if isinstance(error, ZTensorError) else error_of(error, self._what)
-        if ours is not None:
-            self.locate(ours)
-        if ours is not None and ours is not error:
+        if ours is None:
+            return
+        file, object_name, component = self._place
+        ours.locate(file=file, object_name=object_name, component=component)
+        if not self._is_ours:
+            ours.forget_sections()
+        if ours is not error:
             raise ours from error
-
-    def locate(self, error: ZTensorError) -> None:
-        """Fill in where an error comes from."""
-        error.locate(file=self._file)
 
 
 def error_of(error: BaseException, what: str) -> ZTensorError | None:

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Tensor
 from ztensor import open as open_files
 from ztensor.errors import UsageError
-from ztensor.ext import thread_count
+from ztensor.ext import Pool, thread_count
 from ztensor.io.frameworks import adapter, device_of, framework_of
 from ztensor.io.reading.names import keeps
 from ztensor.io.shards.naming import parse_size
 from ztensor.options import OpenOptions, require_options
 from ztensor.spec.layout import known_length
-from ztensor.threads.pool import Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -139,7 +138,7 @@ def _read(
     file: FileObjects, names: Iterable[str], most: int, workers: int
 ) -> Iterator[tuple[str, Any]]:
     """Yield the objects of a file, read ahead by threads."""
-    crew = Crew(min(workers, file.thread_count(workers)))
+    crew = Pool(min(workers, file.thread_count(workers)))
     waiting: collections.deque[tuple[str, int, Future[Any]]] = collections.deque()
     left = ((name, _length(file, name, most)) for name in names)
     following = next(left, None)

@@ -29,9 +29,9 @@ from ztensor.errors import (
 from ztensor.ext import open_file, path_text, remove_object
 from ztensor.io.contents import may_be_of_ours
 from ztensor.io.source.paths import make_folder
-from ztensor.io.source.reference import with_storage
 from ztensor.io.source.removal import remove_file
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of
+from ztensor.io.source.urls import with_storage
 from ztensor.options import WriteOptions, require_options
 from ztensor.torch.trees import load_tree
 from ztensor.training.states import save_encoded

@@ -75,29 +75,27 @@ class Budget:
     Args:
         limits: the caps in force.
         length: length of the file, in bytes.
+
+    Attributes:
+        bytes_left: how many bytes may still be charged.
     """
 
-    __slots__ = ("_bytes_left", "_most_bytes", "_most_steps", "_steps_left", "length", "limits")
+    __slots__ = ("_most_bytes", "_most_steps", "_steps_left", "bytes_left", "length", "limits")
 
     def __init__(self, limits: Limits, length: int) -> None:
         self.limits = limits
         self.length = length
-        self._most_bytes = self._bytes_left = limits.cost_floor + limits.cost_factor * length
+        self._most_bytes = self.bytes_left = limits.cost_floor + limits.cost_factor * length
         self._most_steps = self._steps_left = (
             limits.cost_floor // _BYTES_PER_STEP + limits.cost_factor * length
         )
-
-    @property
-    def bytes_left(self) -> int:
-        """Return how much may still be charged."""
-        return self._bytes_left
 
     def lengthen(self, nbytes: int) -> None:
         """Count another file of the same set, whose length was not known before."""
         self.length += nbytes
         for_it = self.limits.cost_factor * nbytes
         self._most_bytes += for_it
-        self._bytes_left += for_it
+        self.bytes_left += for_it
         self._most_steps += for_it
         self._steps_left += for_it
 
@@ -107,8 +105,8 @@ class Budget:
         Raises:
             LimitError: the file would take more than it may (LIMIT_COST).
         """
-        self._bytes_left -= nbytes
-        if self._bytes_left < 0:
+        self.bytes_left -= nbytes
+        if self.bytes_left < 0:
             raise self.exceeded()
 
     def text(self, data: bytes | bytearray) -> str:
@@ -118,13 +116,13 @@ class Budget:
             UnicodeDecodeError: they are not UTF-8.
             LimitError: the file would take more than it may (LIMIT_COST).
         """
-        before = self._bytes_left
+        before = self.bytes_left
         self.charge_bytes(_TEXT_BYTES + len(data) * (1 if data.isascii() else _WIDENED))
         try:
             text = data.decode()
         finally:
-            self._bytes_left = before
-        self._bytes_left -= sys.getsizeof(text)
+            self.bytes_left = before
+        self.bytes_left -= sys.getsizeof(text)
         return text
 
     @contextlib.contextmanager
@@ -142,11 +140,11 @@ class Budget:
 
     def release_bytes(self, nbytes: int) -> None:
         """Give memory back that was charged and is free again."""
-        self._bytes_left += nbytes
+        self.bytes_left += nbytes
 
     def release_to(self, bytes_left: int) -> None:
         """Give back all that was charged since `bytes_left` was this."""
-        self._bytes_left = bytes_left
+        self.bytes_left = bytes_left
 
     def charge_steps(self, count: int) -> None:
         """Take items that are about to be visited from the budget.

@@ -25,7 +25,7 @@ from ztensor.ext import is_remote, path_text, read_bytes, source_of
 from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.folders import folder_of, there
-from ztensor.io.source.reference import path_of_file_url, remote_of, with_storage
+from ztensor.io.source.urls import path_of_file_url, remote_of, with_storage
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.spec.wire.json import charge as json_charge
 

@@ -8,6 +8,7 @@ touches it: only views a caller holds may be maps.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import io
 import json
@@ -349,17 +350,14 @@ def test_abort_in_the_midst_of_a_write(
     writer: Any
     if call == "pwrite":
         writer = ztensor.Editor(old)
-        pause.number = number_of(writer._sink)
+        pause.number = number_of(writer._locked)
         steps = [lambda: writer.write("more", np.zeros(3 << 20)), writer.finish]
     else:
         sink = FileSink(str(tmp_path / "new"))
         pause.number = number_of(sink)
         writer = sink
-        steps = [
-            (lambda: sink._write_pieces([b"ab", b"cd"], 0, 4))
-            if call == "writev"
-            else (lambda: sink.write(bytes(4 << 20)))
-        ] * 2
+        sizes = [1 << 14] * 64 if call == "writev" else [4 << 20]
+        steps = [functools.partial(sink.write, bytes(size)) for size in 2 * sizes]
     found: list[BaseException] = []
 
     def work() -> None:

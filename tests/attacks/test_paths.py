@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from ztensor.io.source.descriptor import Descriptor
+    from ztensor.io.source.local import Descriptor
 
 TENSORS = {"a": np.arange(1000.0), "b": np.ones(1000)}
 SECRET = {"a": np.zeros(1000), "b": np.zeros(1000)}

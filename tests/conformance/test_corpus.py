@@ -60,7 +60,7 @@ def as_json(value: object) -> object:
         return number if value.number == 2 else -1 - number
     if isinstance(value, Tag):
         return {"$tag": [value.number, as_json(value.value)]}
-    if value is UNDEFINED:
+    if value == UNDEFINED:
         return {"$undefined": True}
     if isinstance(value, Pairs):
         return {"$map": [[as_json(key), as_json(item)] for key, item in value]}

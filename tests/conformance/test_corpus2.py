@@ -17,7 +17,7 @@ import pytest
 import ztensor
 from tests.conformance.test_corpus import STAGES, as_json, error_of
 from ztensor.errors import Reason
-from ztensor.spec.container.v2.layouts import GGUF_BLOCKS, SPARSE
+from ztensor.spec.container.v2.words import GGUF_BLOCKS, SPARSE
 from ztensor.spec.layout.elements import stored_form
 
 if TYPE_CHECKING:

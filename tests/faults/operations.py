@@ -12,7 +12,7 @@ import numpy as np
 import ztensor
 from tests.faults.judge import Judge, State, read_state
 from ztensor import edit
-from ztensor.io.source import guards
+from ztensor.io.source import appending
 from ztensor.numpy import save_file
 from ztensor.testing.builder import build
 
@@ -127,8 +127,8 @@ class Operation:
             yield
             return
         with (
-            mock.patch.object(guards, "_PIECE_BYTES", self.pieces),
-            mock.patch.object(guards, "_GUARDS_PER_PIECE", 0),
+            mock.patch.object(appending, "_PIECE_BYTES", self.pieces),
+            mock.patch.object(appending, "_GUARDS_PER_PIECE", 0),
         ):
             yield
 

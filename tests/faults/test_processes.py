@@ -20,7 +20,7 @@ from tests.faults.judge import read_state
 from tests.faults.operations import NEW, OPERATIONS, OTHER, TARGET, dense, start
 from tests.faults.worker import tensors
 from ztensor import edit
-from ztensor.io.source import guards
+from ztensor.io.source import appending
 from ztensor.numpy import load_file, save_file
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def test_a_reader_that_came_in_the_middle_of_an_append_is_not_alarmed(
     A long append to a file of 2.x makes more room than it needs, and gives it back.
     """
     if is_long:
-        monkeypatch.setattr(guards, "_PIECE_BYTES", 5000)
+        monkeypatch.setattr(appending, "_PIECE_BYTES", 5000)
     path = tmp_path / TARGET
     save_file(tensors(3), path, version=version)
     seen: list[ztensor.Reader] = []
@@ -327,7 +327,7 @@ def test_whatever_a_writer_does_between_two_calls_of_open(
 ) -> None:
     """The file may grow, be cut, or be committed between `fstat` and any of the reads."""
     if is_long:
-        monkeypatch.setattr(guards, "_PIECE_BYTES", 5000)
+        monkeypatch.setattr(appending, "_PIECE_BYTES", 5000)
     path, preadv = tmp_path / TARGET, os.preadv
     begun, is_last = 0, False
     while not is_last:

@@ -28,7 +28,7 @@ import ztensor
 from tests.interop import run as exchange
 from tests.property.chains import Chain
 from ztensor.numpy import save_file
-from ztensor.spec.container.v2.layouts import theirs
+from ztensor.spec.container.v2.words import theirs
 from ztensor.spec.layout.elements import spell, stored_form
 
 if TYPE_CHECKING:

@@ -85,7 +85,7 @@ cbor2_values: st.SearchStrategy[Any] = st.deferred(
 
 
 def for_cbor2(value: object) -> Any:
-    if value is UNDEFINED:
+    if value == UNDEFINED:
         return cbor2.undefined
     if isinstance(value, Simple):
         return cbor2.CBORSimpleValue(value.value)
@@ -102,7 +102,7 @@ def for_cbor2(value: object) -> Any:
 
 def typed(value: Any) -> object:
     """Return something equal only where type and value are, for our values and for cbor2's."""
-    if value is UNDEFINED or value is cbor2.undefined:
+    if value == UNDEFINED or value is cbor2.undefined:
         return ("undefined",)
     if isinstance(value, (Simple, cbor2.CBORSimpleValue)):
         return "simple", value.value

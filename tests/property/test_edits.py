@@ -8,7 +8,7 @@ import pytest
 
 import ztensor
 from tests.property.chains import Chain
-from ztensor.io.source import guards
+from ztensor.io.source import appending
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,9 +26,9 @@ def test_a_chain_of_edits_equals_a_dict(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(guards, "_PIECE_BYTES", 2000)
-        monkeypatch.setattr(guards, "_GUARDS_PER_PIECE", 0)
-        monkeypatch.setattr(guards, "_AHEAD_BYTES", 9000)
+        monkeypatch.setattr(appending, "_PIECE_BYTES", 2000)
+        monkeypatch.setattr(appending, "_GUARDS_PER_PIECE", 0)
+        monkeypatch.setattr(appending, "_AHEAD_BYTES", 9000)
     path = tmp_path / "m.zt"
     chain = Chain(path, version, f"{seed} {alignment}", alignment=alignment)
     chain.check()

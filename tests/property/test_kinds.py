@@ -32,8 +32,8 @@ from ztensor.spec.container.v1 import schema as v1
 from ztensor.spec.container.v2 import schema as v2
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.spec.model.manifest import Manifest
+from ztensor.spec.model.objects import TableObjects
 from ztensor.spec.model.rules import manifest_error
-from ztensor.spec.model.table import TableObjects
 from ztensor.testing.builder import Raw, item
 from ztensor.testing.builder import head as shortest_head
 from ztensor.testing.damage import EDGES, damaged, random_damage

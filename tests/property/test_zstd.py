@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.extent import examples
 from ztensor.errors import FormatError, LimitError, UnsupportedError
 from ztensor.limits import Limits
-from ztensor.spec.encoding.zstd import codec, held
+from ztensor.spec.encoding.zstd import codec
 from ztensor.spec.encoding.zstd import frames as headers
 from ztensor.spec.encoding.zstd.codec import Zstd
 from ztensor.spec.encoding.zstd.frames import walk_frames
@@ -59,7 +59,7 @@ class Sizes:
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(held, "HELD_BYTES", self.held)
+            patch.setattr(headers, "HELD_BYTES", self.held)
             patch.setattr(headers, "WALKED_BYTES", self.held)
             patch.setattr(headers, "LOOK_BYTES", self.look)
             patch.setattr(codec, "CHUNK_BYTES", self.chunk)

@@ -23,7 +23,7 @@ from ztensor.errors import (
 )
 from ztensor.io.shards.folders import RemoteFolder
 from ztensor.io.source.folders import folder_of, listed
-from ztensor.io.source.reference import Remote
+from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
 from ztensor.remote.hub_tree import tree
 

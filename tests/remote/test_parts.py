@@ -14,7 +14,7 @@ from tests.remote.range_server import RangeServer
 from tests.unit.distributed.saving import save
 from ztensor.distributed import open_divided
 from ztensor.errors import LimitError, Reason, SourceError
-from ztensor.io.source.reference import Remote
+from ztensor.io.source.urls import Remote
 from ztensor.remote.source import RemoteSource
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from ztensor.errors import (
     UsageError,
 )
 from ztensor.io.formats import FORMATS, named_as
-from ztensor.io.source import ahead, pieces
-from ztensor.remote import cache
+from ztensor.io.source import ahead
+from ztensor.remote import cache, pieces
 from ztensor.remote import source as remote
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
 from ztensor.errors import UsageError
 from ztensor.io.formats import FORMATS, Format
-from ztensor.io.source.schemes import SCHEMES
+from ztensor.io.source.stores import SCHEMES
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.quantizing import quantize
 from ztensor.quantization.recipes import RECIPES
@@ -318,7 +318,7 @@ PLACE = '''
 import pathlib
 
 from ztensor.io.source.memory import MemorySource
-from ztensor.io.source.schemes import Store
+from ztensor.io.source.stores import Store
 
 FOLDER = pathlib.Path(__file__).parent
 
@@ -428,6 +428,6 @@ def test_the_page_has_each_table() -> None:
         "quantization/recipes.py",
         "spec/digest.py",
         "io/frameworks.py",
-        "io/source/schemes.py",
+        "io/source/stores.py",
         "cli/main.py",
     }

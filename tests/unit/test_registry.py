@@ -212,7 +212,7 @@ import sys
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import LOGICAL_TYPES
-from ztensor.io.source.schemes import SCHEMES
+from ztensor.io.source.stores import SCHEMES
 for table in ENCODINGS, LAYOUTS, LOGICAL_TYPES, SCHEMES:
     assert all(name in table for name in table)
     assert all(table.get(name) is not None for name in table)

@@ -77,7 +77,7 @@ def conformance(terminal: Terminal, options: Namespace) -> None:
         a reader that takes every file; exits with 1
     """
     from ztensor.conformance import ConformanceReport, run_corpus
-    from ztensor.io.source.table import require_on_disk
+    from ztensor.io.source.stores import require_on_disk
 
     for folder in options.folders:
         require_on_disk(folder, "a corpus is a folder here: download it")

@@ -18,13 +18,13 @@ from ztensor.cli.options import (
 from ztensor.cli.rewriting import convert_file, convert_several, rewrite
 from ztensor.cli.terminal import Terminal
 from ztensor.errors import UsageError
-from ztensor.ext import written_formats
+from ztensor.ext import ENCODINGS, written_formats
 from ztensor.spec.container import LATEST
-from ztensor.spec.encoding import writable
-from ztensor.spec.encoding.zstd.codec import STRONGEST_LEVEL
 
 if TYPE_CHECKING:
     from argparse import Namespace
+
+_WRITTEN = [name for name, encoding in ENCODINGS.items() if encoding.is_written]
 
 OPTIONS = (
     Option(
@@ -44,8 +44,7 @@ OPTIONS = (
         "--compression",
         metavar="HOW",
         default="keep",
-        help=f"Of a .zt: keep, the default, {', '.join(writable())}, or a zstd level up to "
-        f"{STRONGEST_LEVEL}.",
+        help=f"Of a .zt: keep, the default, {', '.join(_WRITTEN)}, or a zstd level up to 22.",
     ),
     CHUNK_ROWS,
     Option(

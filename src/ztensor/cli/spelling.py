@@ -11,7 +11,7 @@ from ztensor.ext import counted
 from ztensor.insight.text import shape_text as shape_text
 from ztensor.insight.text import size_text as size_text
 from ztensor.insight.text import visible
-from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
+from ztensor.spec.wire.cbor import Pairs, Simple, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +68,8 @@ def as_json(value: object) -> Any:
             return value
         case Tag():
             return {"$tag": [value.number, as_json(value.value)]}
+        case Simple(23):
+            return {"$undefined": True}
         case Simple():
             return {"$simple": value.value}
         case Pairs():
@@ -80,8 +82,6 @@ def as_json(value: object) -> Any:
             return {key: as_json(item) for key, item in value.items()}
         case list() | tuple():
             return [as_json(item) for item in value]
-    if value is UNDEFINED:
-        return {"$undefined": True}
     return str(value)  # nothing a file can hold
 
 

@@ -13,21 +13,19 @@ from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
 from ztensor.ext import Place, path_text
-from ztensor.io.shards.in_store import shards_in_store
+from ztensor.io.shards.earlier import earlier_files, place_of_whole, remove_set
 from ztensor.io.shards.naming import parse_size, shard_paths
-from ztensor.io.shards.saving import place_of_whole, remove_shards, shards_there
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_free
 from ztensor.options import ConvertOptions, RewriteOptions, require_options
 from ztensor.spec.container import require_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from typing import Unpack
 
     import numpy.typing as npt
 
-    from ztensor import Remote
     from ztensor.typing import Path, Readable
 
 
@@ -96,7 +94,7 @@ def convert_as(
     require_compressed(kind, how.compression, how.chunk_rows)
     remote = remote_of(path)
     if not overwrite:
-        for there in (path, *(_earlier(target, remote) if max_shard_size is not None else ())):
+        for there in (path, *(earlier_files(path) if max_shard_size is not None else ())):
             require_free(there, overwrite=False)
     casts = Casts(cast_target(dtype), dequantize=dequantize)
     with Opened(source) as reader:
@@ -109,7 +107,7 @@ def convert_as(
         limit = parse_size(max_shard_size)
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
-        for old in (*_earlier(target, remote), *shard_paths(target, len(groups))):
+        for old in (*earlier_files(path), *shard_paths(target, len(groups))):
             require_other(inputs, path_text(old))
         if len(groups) > 1:
             return _told(casts, write_set(part, path, kind, groups, inputs, how))
@@ -117,13 +115,8 @@ def convert_as(
         how = dataclasses.replace(how, durable=flush)
         report = write_file(part, place, kind, inputs, how)
         if not how.dry_run:
-            remove_shards(path)
+            remove_set(path)
         return _told(casts, report)
-
-
-def _earlier(target: str, remote: Remote | None) -> Sequence[Path]:
-    """Return the index and the shards of an earlier save."""
-    return shards_there(target) if remote is None else shards_in_store(remote)
 
 
 def _told(casts: Casts, report: ConversionReport) -> ConversionReport:

@@ -122,9 +122,8 @@ def write_divided(
         sink = _sink(root, durable, made, dry_run=dry_run)
         try:
             sink.write(emitter.magic)
-            sink.write(emitter.emit(manifest, sink.barrier()))
             _narrow(sink, chosen)
-            sink.commit()
+            sink.commit(emitter.emit(manifest, sink.end_blobs()))
         except BaseException:
             sink.abort()
             raise

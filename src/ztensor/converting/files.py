@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,11 @@ from ztensor.converting.report import ConversionReport, Loss
 from ztensor.converting.source import part_of
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
-from ztensor.ext import Place, path_text
+from ztensor.ext import ALGORITHMS, Place, Range, digest_of, path_text, source_of
 from ztensor.io.reading.sums import unchecked_names
-from ztensor.io.shards.in_store import RemoteShardSet
 from ztensor.io.shards.naming import index_path, shard_paths, shifted
-from ztensor.io.shards.saving import ShardSet, sha256_of
-from ztensor.io.source.table import remote_of
+from ztensor.io.shards.saving import ShardSet
+from ztensor.io.source.stores import remote_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -78,7 +78,13 @@ def write_set(
     index = index_path(target)
     require_sums(reader)
     remote = remote_of(given)
-    shards = _shards(reader, given, len(groups), how, replaces_file=replaces_file)
+    shards = ShardSet(
+        given,
+        len(groups),
+        durable=how.durable,
+        sources=reader.objects.rights(),
+        replaces_file=replaces_file,
+    )
     work = work_of(reader, how)
     count = nbytes = done = total_size = 0
     written: list[list[str]] = []
@@ -98,7 +104,7 @@ def write_set(
                     total_size += sum(shard.metadata(name).nbytes for name in shard)
         # What is in a store is not read again to be hashed: the index is without digests then.
         is_hashed = remote is None and not how.dry_run
-        digests = [sha256_of(path) for path in shards.paths] if is_hashed else None
+        digests = [_sha256_of(path) for path in shards.paths] if is_hashed else None
         if any(names for names, _ in groups):
             require_some(reader, range(count), lost, index)
         _require_unlike(written, index)
@@ -115,19 +121,9 @@ def write_set(
     )
 
 
-def _shards(
-    reader: Reader, given: Any, count: int, how: How, *, replaces_file: bool
-) -> ShardSet | RemoteShardSet:
-    remote = remote_of(given)
-    if remote is not None:
-        return RemoteShardSet(remote, count, replaces_file=replaces_file)
-    return ShardSet(
-        path_text(given),
-        count,
-        durable=how.durable,
-        sources=reader.objects.rights(),
-        replaces_file=replaces_file,
-    )
+def _sha256_of(path: str) -> str:
+    with contextlib.closing(source_of(path, mapped=False)) as source:
+        return digest_of(ALGORITHMS["sha256"], Range(source, 0, source.size).pieces(8 << 20))
 
 
 def _require_unlike(groups: Iterable[Iterable[str]], index: str) -> None:

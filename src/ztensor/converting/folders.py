@@ -25,10 +25,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import FileSink, Place, counted, is_remote, path_text, read_bytes, short_repr
-from ztensor.io.shards.index import parse_index, read_data, read_index
 from ztensor.io.shards.naming import SHARD, is_index
 from ztensor.io.source.beneath import Beneath, cache_of
-from ztensor.limits import DEFAULT_LIMITS
 from ztensor.model_folder import require_plain
 from ztensor.remote.whole_folder import WholeFolder, require_place
 
@@ -345,9 +343,9 @@ class _Folder:
             if step.action != "index":
                 continue
             path = os.path.join(self._path, step.source)
-            with contextlib.closing(self._place(step.source).open(mapped=False)):
-                read_index(path)  # that all it names is beneath it, and is there
-            index = parse_index(read_data(path, DEFAULT_LIMITS))
+            with contextlib.closing(self._place(step.source).open(mapped=False)) as source:
+                open_files(path).close()  # it is an index, and all it names is there
+                index = json.loads(bytes(read_bytes(source, 0, source.size)))
             folder = os.path.dirname(step.source)
             for name, file in index["weight_map"].items():
                 home = os.path.normpath(os.path.join(folder, file))

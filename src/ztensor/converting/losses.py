@@ -9,12 +9,13 @@ from ztensor.converting.report import Loss
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.ext import Unrepresented, counted
-from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
 from ztensor.spec.model.account import UNREAD
-from ztensor.spec.model.manifest import CheckedObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized
+
+
+_FRAME_FIELD = "frames"  # of a component, where its frames are: a copy has frames of its own
 
 
 def unrepresented(reader: Reader) -> list[Unrepresented]:
@@ -44,14 +45,11 @@ def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
                 yield Loss(None, f"left out: field {describe(key)} of the manifest's root")
         if keeps_any:
             continue
-        objects = manifest.objects
-        for name, value in (
-            objects.others if isinstance(objects, CheckedObjects) else objects
-        ).items():
+        for name, value in manifest.objects.items():
             fields = list(value.extra or ())
             for role, component in value.components.items():
                 # Where frames lie is told anew of those that are written.
-                own = (key for key in component.extra or () if key != FRAME_FIELD)
+                own = (key for key in component.extra or () if key != _FRAME_FIELD)
                 fields += [f"{role}.{key}" for key in own]
             if fields and name in reader:
                 yield Loss(name, f"left out: fields {', '.join(map(describe, fields))}")

@@ -18,8 +18,8 @@ from ztensor.ext import Place, path_text
 from ztensor.io.contents import only_ours_change
 from ztensor.io.edit.versions import version_of
 from ztensor.io.formats import require_ours
-from ztensor.io.source.appending import AppendSink
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.appending import LockedFile
+from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_changed_in_place, require_free
 from ztensor.options import RewriteOptions, require_options
 from ztensor.spec.container import require_version
@@ -82,7 +82,7 @@ def migrate(
     with contextlib.ExitStack() as stack:
         locked = None
         if in_place and os.path.isfile(source):  # other writers wait, or are told
-            locked = AppendSink(source, lock=lock, timeout=timeout)
+            locked = LockedFile(source, lock=lock, timeout=timeout)
             stack.enter_context(contextlib.closing(locked))
         reader = stack.enter_context(open_file(path))
         inputs = reader.objects.paths

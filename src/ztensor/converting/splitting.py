@@ -19,7 +19,7 @@ from ztensor.ext import FORMATS, Durable, is_remote, path_text
 from ztensor.io.edit.versions import version_of
 from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
-from ztensor.io.source.table import absolute, remote_of, require_on_disk
+from ztensor.io.source.stores import absolute, remote_of, require_on_disk
 from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:

@@ -47,17 +47,13 @@ class Target(FileSink):
         self._look = look
         self._written = written
 
-    def _write_some(self, data: memoryview) -> int:
-        count = super()._write_some(data)
-        self._written(self.position)
-        return count
-
-    def _write_pieces(self, pieces: list[bytes], at: int, nbytes: int) -> None:
-        super()._write_pieces(pieces, at, nbytes)
+    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+        super()._store(pieces, data, start)
         self._written(self.position)
 
-    def commit(self) -> None:
+    def commit(self, manifest: bytes = b"") -> None:
         """Let the bytes be looked at, and put them in place."""
+        self.write(manifest)
         descriptor = self.in_use()
         try:
             self._flush()
@@ -119,8 +115,9 @@ class RemoteTarget(RemoteSink):
         super().write(data)
         self._written(self.position)
 
-    def commit(self) -> None:
+    def commit(self, manifest: bytes = b"") -> None:
         """Put the object in its place, and let it be looked at."""
+        self.write(manifest)
         if not self._reads_back:
             try:
                 self._look_at(self._target)

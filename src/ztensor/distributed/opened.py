@@ -12,6 +12,7 @@ import numpy as np
 from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
 from ztensor.distributed.chunks.table import Chunk
+from ztensor.distributed.lazy_files import LazyFile, OpenFiles, join_behind
 from ztensor.distributed.nested import RootAttributes, named_apart
 from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
 from ztensor.distributed.root import Root, is_root, open_root, parse_root, value_arrays
@@ -28,15 +29,14 @@ from ztensor.errors import (
 from ztensor.ext import FileObjects, Manifest, Shown, TensorObject, counted, is_remote, path_text
 from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.opened import not_found
-from ztensor.io.source.joined import LazyFile, OpenFiles, join_behind
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.reference import path_of_file_url
 from ztensor.io.source.rights import Rights, rights_of
+from ztensor.io.source.urls import path_of_file_url
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.remote.failures import changed
 from ztensor.remote.source import RemoteSource
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -44,7 +44,7 @@ from ztensor.ext import (
 )
 from ztensor.io.reading.listing import find_manifest
 from ztensor.io.shards.naming import parse_size
-from ztensor.io.source.descriptor import Descriptor
+from ztensor.io.source.local import Descriptor
 from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, require_options

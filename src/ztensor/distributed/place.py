@@ -20,9 +20,9 @@ from ztensor.errors import (
 from ztensor.ext import Source, is_remote, path_text, source_of
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.paths import absolute_path, is_url, make_folder
-from ztensor.io.source.reference import path_of_file_url, remote_of, with_storage
-from ztensor.io.source.schemes import known_schemes
+from ztensor.io.source.stores import known_schemes
 from ztensor.io.source.table import open_url
+from ztensor.io.source.urls import path_of_file_url, remote_of, with_storage
 from ztensor.remote.prefixes import listed
 from ztensor.remote.upload import is_there
 

@@ -33,7 +33,7 @@ from ztensor.spec.model.rules import MOST_PROBLEMS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.io.shards.naming import Progress
+    from ztensor.typing import Progress
 
 
 def verify_divided(

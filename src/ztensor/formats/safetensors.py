@@ -409,15 +409,17 @@ def _spelling(word: str) -> tuple[str, str | None]:
 
 def _as_table(entries: _Entries, start: int) -> Mapping[str, TensorObject]:
     """Return the tensors as the reader has those of large manifests of ours."""
-    from ztensor.spec.model.table import Table, TableObjects
+    from ztensor.spec.model.objects import Table, TableObjects
 
     starts = np.array(entries.starts, np.int64)
-    names = list(entries.names)
-    kinds = [(_spelling(word), shape) for word, shape in entries.kinds]
     lengths = np.array(entries.stops, np.int64) - starts
-    return TableObjects(
-        Table.of_raw(names, kinds, entries.codes, starts + start, lengths), {}, names
-    )
+    names, kinds = list(entries.names), []
+    for word, shape in entries.kinds:
+        dtype, logical = _spelling(word)
+        kinds.append(TensorObject(shape, "dense", {"data": Component(dtype, 0, 0, logical)}))
+    codes, no_digests = np.array(entries.codes, np.int64), np.zeros(len(names), np.int64)
+    table = Table(names, kinds, codes, starts + start, lengths, no_digests)
+    return TableObjects(table, {}, names)
 
 
 def _broken(message: str, **details: Any) -> ManifestError:

@@ -73,26 +73,32 @@ def kinds_of(attributes: Mapping[str, Any] | None) -> Iterator[tuple[str, Attrib
 
 
 def merged_attributes(
-    every: Sequence[Mapping[str, object]],
-) -> tuple[dict[str, object], tuple[str, int, int] | None]:
+    every: Sequence[Mapping[str, object]], files: Sequence[str] | None = None
+) -> dict[str, object]:
     """Return the attributes of several files as those of one; of equal keys the last one wins.
 
-    Returns:
-        The attributes, without one that a file has once and in which the files differ; the name of
-        that one, and the numbers of two files that differ in it.
+    Args:
+        every: the attributes of each file.
+        files: their names, for the error where they differ in an attribute that a file has once;
+            without them, such an attribute is left out.
+
+    Raises:
+        UsageError: they differ in one, and `files` are given.
     """
     merged: dict[str, object] = {}
     for attributes in every:
         merged.update(attributes)
-    differing = None
-    for name, kind, _ in kinds_of(merged):
-        found = {number: each.get(name) for number, each in enumerate(every)}
-        values = {number: value for number, value in found.items() if kind.is_single(value)}
-        first = next(iter(values), 0)
-        other = next((number for number in values if values[number] != values[first]), None)
-        if other is not None:
+    for name, kind, _ in kinds_of(dict(merged)):
+        found = [(number, each.get(name)) for number, each in enumerate(every)]
+        values = [(number, value) for number, value in found if kind.is_single(value)]
+        if not values:
+            continue
+        first, one = values[0]
+        other = next((number for number, value in values if value != one), None)
+        if other is None:
+            merged[name] = one
+        elif files is None:
             del merged[name]
-            differing = name, first, other
-        elif values:
-            merged[name] = values[first]
-    return merged, differing
+        else:
+            raise kind.conflict(files[first], files[other])
+    return merged

@@ -28,8 +28,8 @@ from ztensor.io.reading.listing import component_extents, read_manifest
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote
 from ztensor.io.source.table import source_of
+from ztensor.io.source.urls import Remote
 from ztensor.limits import Limits, caps_of
 from ztensor.spec.container.framing import (
     FOOTER_2_BYTES,
@@ -38,7 +38,7 @@ from ztensor.spec.container.framing import (
     Container,
     may_be_damaged,
 )
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from ztensor.io.source.ahead import AheadSource
@@ -109,7 +109,7 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
         folder = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
         if opened_in(folder) is None:
             raise
-        from ztensor.io.source.directory import FolderSource
+        from ztensor.io.source.folders import FolderSource
 
         return FolderSource(folder)
     return _ahead(source) if source.prefers_long_reads else source
@@ -132,7 +132,7 @@ def _joined(source: Source, manifest: Manifest, limits: Limits) -> Source:
 
         source = join_shards(source.exact(), manifest.shards, limits)
     if source.prefers_long_reads:
-        from ztensor.io.source.pieces import extents_of
+        from ztensor.io.source.ahead import extents_of
 
         source = ahead = _ahead(source)
         objects = manifest.objects

@@ -24,8 +24,8 @@ from ztensor.spec.model.dtype import STORAGE_TYPES
 if TYPE_CHECKING:
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.source.base import Sink, Source
-    from ztensor.io.source.directory import RemoteFiles
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.folders import RemoteFiles
+    from ztensor.io.source.urls import Remote
     from ztensor.limits import Limits
     from ztensor.spec.digest import Sum
     from ztensor.spec.encoding import Encoding

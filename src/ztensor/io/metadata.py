@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.interactive import Keyed, Shown
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.dtype import STORAGE_TYPES, decoded_size
-from ztensor.spec.model.shape import Shape
+from ztensor.spec.model.dtype import STORAGE_TYPES
+from ztensor.spec.model.manifest import Shape
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor.spec.model.manifest import Component, TensorObject
-    from ztensor.spec.model.table import Table
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -125,39 +124,6 @@ def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
         attributes=dict(with_dicts(tensor_object.attributes)) if tensor_object.attributes else {},
         nbytes=nbytes,
         stored_nbytes=stored_nbytes,
-    )
-
-
-def describe_row(name: str, table: Table, row: int) -> TensorMetadata:
-    """Return what users see of an object in a table: as `describe_object` of it, in fewer steps."""
-    kind = table.kinds[table.kind_of.item(row)]
-    like = kind.components["data"]
-    length, decoded = table.lengths.item(row), like.decoded_length
-    shape, word = Shape(kind.shape), _long(like.dtype)
-    nbytes = length
-    if like.encoding != "raw":
-        nbytes = (
-            decoded_size(like.dtype, like.type, shape) or length if decoded is None else decoded
-        )
-    component = ComponentMetadata(
-        word,
-        like.type,
-        table.offsets.item(row),
-        length,
-        like.encoding,
-        table.digest(row),
-        decoded,
-    )
-    return TensorMetadata(
-        name,
-        word,
-        shape,
-        "dense",
-        type=like.type,
-        components={"data": component},
-        attributes={},
-        nbytes=nbytes,
-        stored_nbytes=length,
     )
 
 

@@ -23,8 +23,8 @@ from ztensor.io.contents import open_file
 from ztensor.io.frameworks import read_values
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote, path_of_file_url, with_storage
-from ztensor.io.source.table import is_remote
+from ztensor.io.source.stores import is_remote
+from ztensor.io.source.urls import Remote, path_of_file_url, with_storage
 from ztensor.options import OpenOptions, require_options
 from ztensor.registry import Registry
 from ztensor.showing import counted
@@ -242,7 +242,7 @@ class ShardedReader(Reader):
     @property
     def files(self) -> list[str]:
         """Return the paths of the files, in order."""
-        return list(self.objects.set.files)
+        return list(self.objects.set.places)
 
     @property
     def index_metadata(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class ShardedReader(Reader):
         return (
             f"<ztensor.io.ShardedReader {describe(objects.name)}, "
             f"{counted(len(objects.names), 'object')} in "
-            f"{counted(len(objects.set.files), 'file')}{state}>"
+            f"{counted(len(objects.set.places), 'file')}{state}>"
         )
 
     def reader_of(self, name: str) -> Reader:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztensor.ext import Array, empty_array, numpy_dtype, thread_count
-from ztensor.threads.pool import Crew
+from ztensor.ext import Array, Pool, empty_array, numpy_dtype, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -142,7 +141,7 @@ class NumpyNamespace:
         if count <= 1:
             self._each(work, tiles)
             return
-        crew = Crew(count - 1)
+        crew = Pool(count - 1)
         try:
             others = [
                 crew.submit(self._each, work, tiles[first::count]) for first in range(1, count)

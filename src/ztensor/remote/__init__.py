@@ -1,6 +1,6 @@
 """Objects of stores, HTTP servers and model hubs, read by ranges and written whole.
 
-`ztensor.io.source.schemes` names `places.py` here, which is loaded for the first URL: it has all
+`ztensor.io.source.stores` names `places.py` here, which is loaded for the first URL: it has all
 that the core asks of them. Read `urls.py` (the store that a URL means), `stores.py` (stores that
 are kept), `identity.py` (which object a URL names, in which version), `hub.py` (a model hub),
 `source.py` (reading), `cache.py` (what is kept on disk), `upload.py` (writing), `prefixes.py`

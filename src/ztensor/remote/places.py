@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ztensor.ext import Store
-from ztensor.io.source.reference import is_option_store
-from ztensor.io.source.schemes import scheme_of
+from ztensor.io.source.stores import scheme_of
+from ztensor.io.source.urls import is_option_store
 from ztensor.remote.failures import asked
 from ztensor.remote.hub import Tree, headers, parse_hub_url, tree_url
 from ztensor.remote.identity import unsigned

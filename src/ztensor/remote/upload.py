@@ -19,9 +19,9 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
 )
-from ztensor.io.source.reference import is_option_store
-from ztensor.io.source.schemes import read_only, scheme_of
+from ztensor.io.source.stores import read_only, scheme_of
 from ztensor.io.source.targets import taken
+from ztensor.io.source.urls import is_option_store
 from ztensor.remote.failures import WRITING, asked
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.urls import Place, has_folders, place_of
@@ -111,7 +111,7 @@ class RemoteSink:
             if self._filled == self._part_bytes:
                 self._send()
 
-    def barrier(self) -> int:
+    def end_blobs(self) -> int:
         """Return the position: the object appears as a whole, so its parts need no order."""
         return self.position
 
@@ -141,14 +141,14 @@ class RemoteSink:
 
     # --- The end ----------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Make what was written the object's content, as a whole.
+    def commit(self, manifest: bytes = b"") -> None:
+        """Write the manifest, and make what was written the object's content, as a whole.
 
         Raises:
             SourceError: it could not be; what was there before still is, unless the message says
                 that nobody knows.
         """
-        self._require_open()
+        self.write(manifest)
         try:
             if self._upload is None:
                 self._put()

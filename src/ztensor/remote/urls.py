@@ -18,7 +18,7 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
-from ztensor.io.source.reference import PREFIX, is_http, is_store
+from ztensor.io.source.urls import PREFIX, is_http, is_store
 from ztensor.remote.failures import ends_of
 from ztensor.remote.hub import headers, parse_hub_url
 from ztensor.remote.stores import store_of

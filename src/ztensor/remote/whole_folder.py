@@ -14,8 +14,7 @@ import shutil
 
 from ztensor.errors import SourceError, UsageError
 from ztensor.io.source import locking
-from ztensor.io.source.flushing import flush_folder
-from ztensor.io.source.paths import absolute_path
+from ztensor.io.source.paths import absolute_path, flush_folder
 from ztensor.io.source.removal import is_link, remove_file, remove_folder, stamp_of
 from ztensor.io.source.targets import shown
 

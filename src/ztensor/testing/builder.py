@@ -19,7 +19,7 @@ import numpy as np
 
 from ztensor.errors import ArgumentValueError, Reason, describe
 from ztensor.ext import ALGORITHMS, digest_of
-from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
+from ztensor.spec.wire.cbor import Pairs, Simple, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,8 +51,8 @@ def item(value: object, head: Callable[[int, int], bytes] = head) -> bytes:
         value: what `ztensor.spec.wire.cbor.decode` returns, and `Raw`.
         head: gives the heads; another one may write them longer than they need to be.
     """
-    if value is None or value is UNDEFINED or isinstance(value, bool):
-        return {False: b"\xf4", True: b"\xf5", None: b"\xf6"}.get(value, b"\xf7")  # type: ignore[arg-type]
+    if value is None or isinstance(value, bool):
+        return {False: b"\xf4", True: b"\xf5", None: b"\xf6"}[value]
     if isinstance(value, Raw):
         return bytes(value)
     if isinstance(value, int):

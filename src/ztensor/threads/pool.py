@@ -36,11 +36,15 @@ class Pool(_Threads):
     While the interpreter ends, or where the system has no more threads, the caller does the work.
 
     Args:
-        workers: how many threads.
+        workers: how many threads; each is started when there is work for it.
         are_alone: False has them share out their own work, too, as if no others worked beside them.
+
+    Attributes:
+        count: as `workers`.
     """
 
     def __init__(self, workers: int, *, are_alone: bool = True) -> None:
+        self.count = workers
         super().__init__(workers, "ztensor", work_alone if are_alone else None)
 
     def submit(
@@ -70,6 +74,10 @@ class Pool(_Threads):
         except RuntimeError:  # raised before or after the job was queued for threads there are
             return None if job.is_taken_back() else job.future
 
+    def close(self) -> None:
+        """Wait for what is running, drop what is not begun, and end the threads."""
+        self.shutdown(wait=True, cancel_futures=True)
+
 
 class _Job(Generic[_T]):
     """Work that is done once, by a thread, unless the caller takes it back before."""
@@ -92,38 +100,3 @@ class _Job(Generic[_T]):
             raise
         self.future.set_result(value)
         return value
-
-
-class Crew:
-    """Threads that are started when the first work comes, and are gone when it is closed.
-
-    Args:
-        count: how many threads.
-    """
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self._pool: Pool | None = None
-
-    def submit(
-        self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
-    ) -> concurrent.futures.Future[_T]:
-        """Start work on one of the threads; see `Pool.submit`."""
-        return self._threads().submit(work, *args, **kwargs)
-
-    def begun(
-        self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
-    ) -> concurrent.futures.Future[_T] | None:
-        """Start work on one of the threads, or return None; see `Pool.begun`."""
-        return self._threads().begun(work, *args, **kwargs)
-
-    def _threads(self) -> Pool:
-        if self._pool is None:
-            self._pool = Pool(self.count)
-        return self._pool
-
-    def close(self) -> None:
-        """Wait for what is running, drop what is not, and end the threads."""
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=True, cancel_futures=True)

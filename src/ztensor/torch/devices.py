@@ -21,10 +21,9 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import FileObjects, TensorObject, result_dtype
+from ztensor.ext import FileObjects, Pool, TensorObject, result_dtype
 from ztensor.io.reading import filling
 from ztensor.spec.layout.base import known_count
-from ztensor.threads.pool import Crew
 from ztensor.torch.values import (
     SPARSE,
     TORCH_ERRORS,
@@ -202,7 +201,7 @@ def _send(file: FileObjects, items: list[_Item], device: Any, workers: int) -> N
         finally:
             free.put(conveyor)
 
-    crew = Crew(max(len(conveyors), 1))
+    crew = Pool(max(len(conveyors), 1))
     try:
         if len(conveyors) == 1:
             for job in jobs:

@@ -12,7 +12,6 @@ from ztensor.ext import FileObjects, Objects, thread_count
 from ztensor.io.collecting import no_collection
 from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all
-from ztensor.io.reading.objects import several
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.torch.devices import device_of, read_meta, read_onto
 from ztensor.torch.values import SPARSE, array_to_torch, to_torch, view_in_torch
@@ -73,7 +72,7 @@ def read_torch(
         if view is not None:
             return view
     place = device_of(device)
-    names = [name] if isinstance(name, str) else list(several(name, objects.name))
+    names = [name] if isinstance(name, str) else list(name)
     homes: dict[FileObjects, list[str]] = {}
     for one in names:
         file = objects.part(one)

@@ -10,7 +10,6 @@ import numpy as np
 from ztensor.errors import (
     ArgumentTypeError,
     BufferExportError,
-    NotRepresentableError,
     ObjectNotFoundError,
     Reason,
     UsageError,
@@ -20,9 +19,7 @@ from ztensor.ext import Array, Component, FileObjects, TensorObject, View, typed
 from ztensor.io.protocols import CPU, to_dlpack
 from ztensor.io.reading.component import digest_of
 from ztensor.io.reading.verify import VerifyReport
-from ztensor.io.source.caching import evict, prefetch
-from ztensor.spec.container.v2.layouts import theirs
-from ztensor.spec.container.v2.object import words_of
+from ztensor.spec.container.v2.words import theirs, words_of
 from ztensor.spec.layout.dense import Dense
 from ztensor.spec.layout.elements import HOST_ORDER
 from ztensor.v2.raising import releasing
@@ -151,10 +148,7 @@ class Tensor:
     @property
     def layout(self) -> str:
         """Return the layout as 2.x calls it, such as `"dense"` or `"zt.sparse_csr/1"`."""
-        try:
-            return theirs(self._object.format, self._object.attributes)[0]
-        except NotRepresentableError:  # of 1.x, with attributes that 2.x has other uses for
-            return self._object.format
+        return theirs(self._object.format, self._object.attributes)[0]
 
     @property
     def nbytes(self) -> int:
@@ -236,7 +230,7 @@ class Tensor:
     def prefetch(self) -> None:
         """Ask the system to read the part's pages soon; a hint, which may do nothing."""
         component = self._component
-        prefetch(self._file.source, component.offset, component.length)
+        self._file.source.advise(component.offset, component.length, is_needed=True)
 
     def evict(self) -> None:
         """Let the system drop the part's pages from its cache; a hint, too.
@@ -247,7 +241,7 @@ class Tensor:
         if not self.caps.evict:
             raise self._refused("the part's pages are not its own")
         component = self._component
-        evict(self._file.source, component.offset, component.length)
+        self._file.source.advise(component.offset, component.length, is_needed=False)
 
     def __dlpack__(
         self,

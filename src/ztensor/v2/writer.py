@@ -32,8 +32,7 @@ from ztensor.ext import (
     typed_array,
 )
 from ztensor.io.tensor.arrays import shape_of
-from ztensor.spec.container.v2.layouts import check_layout, ours
-from ztensor.spec.container.v2.object import DTYPES, TYPES, types_of
+from ztensor.spec.container.v2.words import DTYPES, TYPES, check_layout, ours, types_of
 from ztensor.v2.raising import releasing
 from ztensor.v2.source import Source
 

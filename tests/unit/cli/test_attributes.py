@@ -93,16 +93,6 @@ def test_the_value_itself_is_not_changed() -> None:
     assert with_dicts(same) is same
 
 
-def test_depth_takes_no_stack() -> None:
-    value: Any = Pairs([(1, 2)])
-    for _ in range(5000):
-        value = [value]
-    found = with_dicts(value)
-    for _ in range(5000):
-        (found,) = found
-    assert found == {1: 2}
-
-
 def test_a_map_with_a_number_for_a_field_is_refused_as_before() -> None:
     data = cbor.decode(cbor.encode({1: 2}))
     assert type(data) is Pairs  # for who parses a manifest

@@ -788,7 +788,7 @@ def test_an_interrupt_ends_every_verb_with_130(
     if verb == "completions":
         place = "ztensor.cli.terminal.Terminal.line"
     elif verb in ("rm", "mv", "set", "compact"):
-        place = "ztensor.io.source.appending.AppendSink.__init__"
+        place = "ztensor.io.source.appending.LockedFile.__init__"
     monkeypatch.setattr(place, interrupted)
     ended = run(*arguments)
     assert ended.code == ExitCode.INTERRUPTED

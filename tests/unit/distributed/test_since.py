@@ -174,7 +174,7 @@ def test_a_damaged_root_is_kept_in_a_store_that_refuses_to_copy(refusing: Any) -
 
 @pytest.mark.slow
 def test_an_object_is_written_anew_in_bounded_memory(refusing: Any, tmp_path: Path) -> None:
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
     from ztensor.remote.upload import copy
 
     del refusing  # which keeps in memory what it is given
@@ -193,7 +193,7 @@ def test_an_object_is_written_anew_in_bounded_memory(refusing: Any, tmp_path: Pa
 
 
 def test_a_copy_of_nothing_is_an_error(refusing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
     from ztensor.remote.upload import copy
 
     with pytest.raises(ztensor.SourceError):

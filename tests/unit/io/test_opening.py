@@ -18,8 +18,8 @@ from ztensor.errors import (
     UnsupportedVersionError,
     ZTensorError,
 )
-from ztensor.io.source.local import FileObjectSource, FileSource
-from ztensor.io.source.memory import MemorySource
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.memory import FileObjectSource, MemorySource
 from ztensor.io.source.table import source_of
 from ztensor.numpy import save
 from ztensor.testing.builder import VALUES, VERSIONS, build

@@ -16,7 +16,7 @@ import pytest
 import ztensor
 from tests.remote.range_server import RangeServer
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceNotFoundError
-from ztensor.io.source.reference import Remote
+from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
 from ztensor.remote import cache
 from ztensor.remote.source import RemoteSource
@@ -326,7 +326,7 @@ def test_a_folder_that_vanishes(server: RangeServer, folder: Path) -> None:
 _READER = """
 import sys, hashlib
 from ztensor.remote.source import RemoteSource
-from ztensor.io.source.reference import Remote
+from ztensor.io.source.urls import Remote
 for _ in range(3):
     source = RemoteSource(Remote(sys.argv[1], None, sys.argv[2]))
     memory = bytearray(source.size)

@@ -17,7 +17,7 @@ from tests.remote.lying_server import DATE, LyingServer
 from tests.remote.range_server import RangeServer
 from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
 from ztensor.io.source.base import PART_BYTES
-from ztensor.io.source.reference import Remote
+from ztensor.io.source.urls import Remote
 from ztensor.remote import source as remote
 from ztensor.remote.source import RemoteSource
 
@@ -152,7 +152,7 @@ from obstore.store import MemoryStore
 store = MemoryStore()
 obstore.put(store, "m.zt", bytes(5 << 20))
 from ztensor.remote.source import RemoteSource
-from ztensor.io.source.reference import Remote
+from ztensor.io.source.urls import Remote
 source = RemoteSource(Remote("memory:///m.zt", store))
 if not os.fork():
     try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ztensor.io.source.reference import Remote
+from ztensor.io.source.urls import Remote
 from ztensor.remote import stores
 from ztensor.remote.stores import store_of
 from ztensor.remote.urls import place_of

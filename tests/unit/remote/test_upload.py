@@ -10,9 +10,9 @@ import pytest
 
 import ztensor
 from ztensor.errors import ClosedError, UsageError
-from ztensor.io.source.reference import Remote
 from ztensor.io.source.sink import Place, sink_of
 from ztensor.io.source.targets import Nowhere, require_free
+from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
 from ztensor.remote import upload
 from ztensor.remote.upload import RemoteSink, part_bytes_of
@@ -63,7 +63,7 @@ def test_what_is_written_is_there_after_the_end(store: Any, count: int, short_pa
         sink.write(memoryview(buffer))
         buffer[:] = b"\xaa" * len(buffer)  # a caller may use it for the next
     assert there(store) is None
-    assert sink.barrier() == sink.position == count
+    assert sink.end_blobs() == sink.position == count
     sink.commit()
     assert there(store) == data.tobytes()
     sink.abort()  # has no effect now

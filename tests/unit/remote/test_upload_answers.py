@@ -8,7 +8,7 @@ import pytest
 
 from tests.remote.upload_server import UploadServer
 from ztensor.errors import SourceError
-from ztensor.io.source.reference import Remote
+from ztensor.io.source.urls import Remote
 from ztensor.remote import upload
 from ztensor.remote.upload import RemoteSink, copy
 

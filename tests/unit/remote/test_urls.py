@@ -18,7 +18,7 @@ from ztensor.errors import (
     MissingDependencyError,
     UsageError,
 )
-from ztensor.io.source.reference import Remote, with_storage
+from ztensor.io.source.urls import Remote, with_storage
 from ztensor.remote.urls import place_of
 
 pytest.importorskip("obstore")

@@ -62,7 +62,7 @@ def test_a_reader_gives_tensors_of_all_files(tmp_path: Path) -> None:
         assert target[0] == 6
         with pytest.raises(ztensor.ObjectNotFoundError):
             reader.read_torch(["layer.5", "x"])
-        with pytest.raises(ArgumentTypeError):
+        with pytest.raises(TypeError):
             reader.read_torch(5)  # type: ignore[call-overload]
 
 

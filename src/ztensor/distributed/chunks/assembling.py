@@ -44,12 +44,12 @@ from ztensor.ext import (
 )
 from ztensor.io.reading.component import Fetching, StoredComponent
 from ztensor.io.reading.stored_array import Elements, fill
-from ztensor.io.source.at_once import AtOnce
+from ztensor.io.source.base import AtOnce
 from ztensor.io.source.joined import JoinedSource
 from ztensor.limits import Limits
 from ztensor.spec.encoding.base import require_decodable
 from ztensor.spec.layout.elements import is_native, stored_form
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

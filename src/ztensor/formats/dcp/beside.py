@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from ztensor.distributed.lazy_files import LazyFile, OpenFiles
 from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
 from ztensor.ext import Pool
-from ztensor.io.source.beneath import files_in, length_beneath, open_beneath
-from ztensor.io.source.joined import LazyFile, OpenFiles
+from ztensor.io.source.beneath import open_beneath
 from ztensor.remote.source import RemoteSource
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class OnDisk:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self.lengths: Mapping[str, int] = files_in(os.path.dirname(path))
+        self.lengths: Mapping[str, int] = _files_in(os.path.dirname(path))
 
     def files(
         self, wanted: Sequence[Parts], needed: Sequence[int]
@@ -62,7 +63,10 @@ class OnDisk:
         found: list[tuple[int | None, LazyFile]] = []
         for parts, least in zip(wanted, needed, strict=True):
             path = os.path.join(os.path.dirname(self._path), *parts)
-            length = length_beneath(self._path, parts)
+            try:
+                length: int | None = os.stat(path).st_size
+            except (OSError, ValueError):
+                length = None
             opened = functools.partial(open_beneath, self._path, parts)
             size = least if length is None else length
             found.append((length, LazyFile(path, path, size, opened, pool)))
@@ -139,3 +143,17 @@ def _refuse(name: str) -> NoReturn:
         reason=Reason.SHARD_FILE,
         found=f"the file {describe(name, 200)}",
     )
+
+
+def _files_in(folder: str) -> dict[str, int]:
+    """Return the names and lengths of the files in a folder; empty where it cannot be listed."""
+    found: dict[str, int] = {}
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(OSError):
+                    if entry.is_file():
+                        found[entry.name] = entry.stat().st_size
+    except OSError:
+        pass
+    return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.distributed.chunks.boxes import c_strides
+from ztensor.distributed.lazy_files import join_behind
 from ztensor.errors import (
     ContainerError,
     FormatError,
@@ -41,10 +42,9 @@ from ztensor.formats.dcp.table import Entry, Form, Place, Table
 from ztensor.formats.dcp.values import LaterAttributes
 from ztensor.formats.pt.encodings import Gathered
 from ztensor.formats.pt.values import ElementType
-from ztensor.io.source.joined import join_behind
 from ztensor.limits import Limits
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

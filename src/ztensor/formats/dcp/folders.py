@@ -9,8 +9,7 @@ from ztensor import Remote
 from ztensor.errors import ArgumentValueError, SourceError, describe
 from ztensor.ext import Format, Look
 from ztensor.io.source.beneath import names_in
-from ztensor.io.source.directory import RemoteFiles
-from ztensor.io.source.folders import there
+from ztensor.io.source.folders import RemoteFiles, there
 
 ROOT = ".metadata"
 DATA = ".distcp"

@@ -17,7 +17,7 @@ from ztensor.formats.dcp.table import Table
 from ztensor.formats.dcp.vocabulary import VOCABULARY
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.io.collecting import no_collection
-from ztensor.io.source.directory import FolderSource
+from ztensor.io.source.folders import FolderSource
 from ztensor.io.source.local import FileSource
 from ztensor.limits import Budget, Limits
 

@@ -31,7 +31,7 @@ from ztensor.formats.dcp.folders import SHARD
 from ztensor.formats.dcp.table import Form, Place, Table
 from ztensor.formats.pt.values import ElementType
 from ztensor.io.source.beneath import open_beneath
-from ztensor.io.source.directory import FolderSource, RemoteFolderSource
+from ztensor.io.source.folders import FolderSource
 from ztensor.limits import Budget, Limits
 from ztensor.remote.source import RemoteSource
 from ztensor.spec.wire.json import charge as json_charge
@@ -39,6 +39,7 @@ from ztensor.spec.wire.json import charge as json_charge
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ztensor import Remote
 
 INFORMATION = "DCP_SHARDING_INFO"
 # What the writer says of itself.
@@ -58,8 +59,8 @@ def project_shards(source: FolderSource, limits: Limits) -> Projection:
         LimitError: a safety cap is exceeded.
         SourceError: a file cannot be read.
     """
-    if isinstance(source, RemoteFolderSource):
-        return _project_remote(source, limits)
+    if source.remote is not None:
+        return _project_remote(source, source.remote, limits)
     beside = OnDisk(os.path.join(source.name, "-"))
     names = sorted(filter(SHARD.fullmatch, beside.lengths))
     shards = _Shards(Budget(limits, sum(beside.lengths[name] for name in names)))
@@ -70,9 +71,9 @@ def project_shards(source: FolderSource, limits: Limits) -> Projection:
     return shards.projection(source, beside)
 
 
-def _project_remote(source: RemoteFolderSource, limits: Limits) -> Projection:
+def _project_remote(source: FolderSource, folder: Remote, limits: Limits) -> Projection:
     """Return what such files in a store hold: some of their headers are asked for at a time."""
-    folder, names = source.files.folder, sorted(source.files.names)
+    names = sorted(source.names)
     budget = Budget(limits, 0)
     shards = _Shards(budget)
     with Pool(REQUESTS) as workers:

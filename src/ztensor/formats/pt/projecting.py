@@ -59,7 +59,7 @@ from ztensor.formats.zip import (
 )
 from ztensor.limits import Budget
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

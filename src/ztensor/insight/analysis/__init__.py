@@ -1,7 +1,8 @@
 """What the tensors of files are like: ids, statistics, pictures, differences, findings.
 
-`identity.py` gives one id for the same tensors however they are stored. `streaming.py` cuts objects
-into blocks of elements; `statistics.py` and `comparing.py` take such blocks, and hand them to what
+`identity.py` gives one id for the same tensors however they are stored, `content.py` the bytes of
+which 2.x has one. `streaming.py` cuts objects into blocks of elements;
+`statistics.py` and `comparing.py` take such blocks, and hand them to what
 adds them up: `sums.py`, `counters.py`, `spreads.py`, `channels.py` and `tally.py`; small objects
 are looked at together by `batches.py`. `slicing.py` and `singular.py` look at one matrix of a
 tensor. `plotting.py` draws what the statistics found. `insight.py` puts all of this together for

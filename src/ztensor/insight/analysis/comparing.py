@@ -39,11 +39,11 @@ from ztensor.insight.analysis.streaming import (
     in_step,
     is_quantized,
     opened,
+    order_of_bytes,
     share_out,
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
 from ztensor.io.reading.component import digest_of
-from ztensor.io.reading.objects import order_of_bytes
 from ztensor.io.reading.opened import not_found
 from ztensor.training.tree.stored import split_tree
 

@@ -19,11 +19,10 @@ from ztensor.ext import (
     digest_of,
     thread_count,
 )
-from ztensor.insight.analysis.streaming import opened
-from ztensor.io.reading.objects import order_of_bytes
+from ztensor.insight.analysis.content import emit_content
+from ztensor.insight.analysis.streaming import opened, order_of_bytes
 from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.portable import portable_chunks, portable_object
-from ztensor.spec.container.v2.content import emit_content
 from ztensor.spec.digest import CONTENT_ALGORITHMS
 from ztensor.spec.layout import known_length
 from ztensor.spec.wire import cbor

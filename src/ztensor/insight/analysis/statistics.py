@@ -45,12 +45,12 @@ from ztensor.insight.analysis.streaming import (
     dequantized_blocks,
     is_quantized,
     opened,
+    order_of_bytes,
     sampled_blocks,
     share_out,
 )
 from ztensor.insight.analysis.sums import Moments
 from ztensor.io.metadata import describe_object
-from ztensor.io.reading.objects import order_of_bytes
 from ztensor.io.reading.overlaps import Overlaps
 from ztensor.spec.layout import known_length
 

@@ -18,6 +18,7 @@ from ztensor.ext import (
     FileObjects,
     Lock,
     ObjectReader,
+    Objects,
     Pool,
     element_count,
     slice_of,
@@ -28,7 +29,7 @@ from ztensor.spec.layout.elements import require_known, storage_dtype
 from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     Progress = Callable[[int, int], None]
 
@@ -266,3 +267,14 @@ class Meter:
             with self._lock:
                 self._done += nbytes
                 self._progress(self._done, self._total)
+
+
+def order_of_bytes(objects: Objects, names: Iterable[str]) -> list[str] | None:
+    """Return names in the order of their bytes, where a network brings these; else None."""
+    parts = {name: objects.part(name) for name in names}
+    if not any(file.source.prefers_long_reads for file in parts.values()):
+        return None
+    by_file: dict[FileObjects, list[str]] = {}
+    for name, file in parts.items():
+        by_file.setdefault(file, []).append(name)
+    return [name for file, some in by_file.items() for name in file.in_file_order(some)]

@@ -9,8 +9,8 @@ from ztensor.errors import UsageError, describe, without_secrets
 from ztensor.ext import is_remote, path_text
 from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.io.source.paths import is_path
-from ztensor.io.source.reference import with_storage
-from ztensor.io.source.table import absolute
+from ztensor.io.source.stores import absolute
+from ztensor.io.source.urls import with_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

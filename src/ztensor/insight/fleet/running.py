@@ -17,8 +17,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import is_remote, path_text, require_choice
-from ztensor.io.source.reference import with_storage
-from ztensor.io.source.table import absolute
+from ztensor.io.source.stores import absolute
+from ztensor.io.source.urls import with_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

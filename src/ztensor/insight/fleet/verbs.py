@@ -19,7 +19,7 @@ from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import OnError, each, listed
 from ztensor.io.formats import require_written
 from ztensor.io.source.paths import make_folder
-from ztensor.io.source.table import absolute
+from ztensor.io.source.stores import absolute
 from ztensor.options import ConvertOptions, FleetOptions, require_options
 
 if TYPE_CHECKING:

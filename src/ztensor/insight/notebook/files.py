@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from ztensor.distributed import DividedCheckpoint
 from ztensor.errors import describe, without_secrets
 from ztensor.ext import ObjectReader, counted
 from ztensor.handle import HandleSlice, safe_open
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ztensor import TensorMetadata, TensorSlice
-    from ztensor.distributed import DividedCheckpoint
     from ztensor.io import ShardedReader
 
 _ATTRIBUTES = 20

@@ -2,10 +2,11 @@
 
 Read `editor.py` first: several changes as one commit, appended behind the old state or, on
 demand, as a new file put in its place. `operations.py` has each change as a function,
-`rewrite.py` what makes new files out of old ones (compact, merge), `repairing.py` finds the
-last committed state of a torn file.
+`compacting.py` leaves the dead bytes out, `repairing.py` finds the last committed state of a torn
+file.
 """
 
+from ztensor.io.edit.compacting import compact
 from ztensor.io.edit.editor import Editor
 from ztensor.io.edit.operations import (
     remove_tensors,
@@ -14,15 +15,12 @@ from ztensor.io.edit.operations import (
     set_attributes,
 )
 from ztensor.io.edit.repairing import RepairReport, find, repair
-from ztensor.io.edit.rewrite import compact, merge, names_in
 
 __all__ = [
     "Editor",
     "RepairReport",
     "compact",
     "find",
-    "merge",
-    "names_in",
     "remove_tensors",
     "rename_tensors",
     "repair",

@@ -1,6 +1,6 @@
 """Several changes to a finished file as one commit.
 
-The new state is appended behind the old one (`io/source/guards.py` has the protocols), so a change
+The new state is appended behind the old one (`io/source/appending.py` has the orders), so a change
 costs what is new, and a crash at any moment leaves the old state or the new one. With
 `atomic=True` the same is done to a copy, which then takes the old file's place.
 """
@@ -27,7 +27,7 @@ from ztensor.io.edit.versions import emitter_for
 from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
 from ztensor.io.reading.listing import read_manifest
-from ztensor.io.source.appending import AppendSink, TrialSink
+from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
@@ -99,8 +99,9 @@ class Editor(Writer):
         self.rewritten_from: str | None = None
         self._has_changed = False
         # Held to the end whatever is written to: it keeps other writers out.
-        end = TrialSink if dry_run else AppendSink
-        self._locked = end(name, durable=durable, lock=lock, timeout=timeout)
+        self._locked = LockedFile(
+            name, durable=durable, lock=lock, timeout=timeout, dry_run=dry_run
+        )
         self.old_nbytes: int = self._locked.size
         try:
             frame, manifest = _read_committed(self._locked)
@@ -138,14 +139,11 @@ class Editor(Writer):
 
     def _append(self, frame: Frame) -> None:
         end = self._locked.size
-        if frame.manifest_hash is None:
-            length = end - frame.manifest_offset
-            guard = read_bytes(self._locked, frame.manifest_offset, length)
-            self._locked.commit_behind(bytes(guard))
-        else:
-            footer = read_bytes(self._locked, end - FOOTER_2_BYTES, FOOTER_2_BYTES)
-            self._locked.commit_over(bytes(footer))
-        self._extend(self._locked, self._locked.size)
+        is_behind = frame.manifest_hash is None
+        start = frame.manifest_offset if is_behind else end - FOOTER_2_BYTES
+        guard = bytes(read_bytes(self._locked, start, end - start))
+        order = CommitBehind if is_behind else CommitOver
+        self._extend(order(self._locked, guard), end)
 
     def _copy_blobs(
         self,
@@ -391,7 +389,7 @@ class Editor(Writer):
         return found
 
 
-def _read_committed(source: AppendSink) -> tuple[Frame, Manifest]:
+def _read_committed(source: LockedFile) -> tuple[Frame, Manifest]:
     try:
         frame, manifest = read_manifest(source, DEFAULT_LIMITS)
     except FormatError as error:

@@ -17,7 +17,7 @@ from ztensor.io.contents import refuse_not_ours
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.recovery import Candidate, State, search
 from ztensor.io.reading.verify import verify_file
-from ztensor.io.source.appending import AppendSink, TrialSink
+from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.base import Sink, Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
@@ -146,8 +146,7 @@ def repair(
     name = path_text(path)
     require_changed_in_place(name)
     if in_place:
-        end = TrialSink if dry_run else AppendSink
-        locked = end(name, durable=durable, lock=lock, timeout=timeout)
+        locked = LockedFile(name, durable=durable, lock=lock, timeout=timeout, dry_run=dry_run)
         with contextlib.closing(locked):
             return _repair_in_place(locked, accept, progress, dry_run=dry_run, drop_tail=drop_tail)
     with contextlib.closing(FileSource(name)) as source:
@@ -194,7 +193,7 @@ def _copy(source: Source, start: int, stop: int, sink: Sink, progress: Progress 
 
 
 def _repair_in_place(
-    locked: AppendSink,
+    locked: LockedFile,
     accept: int | None,
     progress: Progress | None,
     *,
@@ -216,7 +215,7 @@ def _repair_in_place(
     return dataclasses.replace(report, written=locked.name, tail_path=tail_path)
 
 
-def _tail(path: str, locked: AppendSink) -> FileSink:
+def _tail(path: str, locked: LockedFile) -> FileSink:
     return FileSink(path, durable=True, is_new=True, like=locked.rights())
 
 

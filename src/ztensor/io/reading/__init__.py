@@ -1,7 +1,7 @@
 """An opened source to objects, arrays and slices of them.
 
 Read `listing.py` (the checked manifest), `objects.py` (what one file and a set of files have in
-common, and the guard that says where errors are from), `opened.py` and `file.py` (one file, and the
+common), `opened.py` and `file.py` (one file, and the
 objects in it), `component.py` (one component; the order of all checks), `places.py` (where
 plain tensors are), `bulk.py` (many of them at once), then `loading.py` (every object at once) and
 `reader.py` (what users call). `filling.py` fills memory of the caller, `portable.py` has objects

@@ -17,7 +17,7 @@ from ztensor.errors import ZTensorError
 from ztensor.io.reading.portable import portable_chunks
 from ztensor.io.source.base import Range
 from ztensor.spec.layout import known_length
-from ztensor.threads.pool import Crew
+from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Ahead:
     def __init__(
         self, components: Iterable[Key], threads: int | None = None, *, form: Form | None = None
     ) -> None:
-        self._crew = Crew(thread_count(threads))
+        self._crew = Pool(thread_count(threads))
         self._form = form
         keys = components if self._crew.count > 1 else ()
         self._left = iter([key for key in keys if _is_worth_it(*key)])

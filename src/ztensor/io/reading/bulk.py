@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.places import Place
     from ztensor.spec.encoding import Encoding
-    from ztensor.spec.model.table import Bools
+    from ztensor.spec.model.objects import Bools
 
     Ints = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.io.reading.objects import Objects, several
-from ztensor.io.source import caching
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.source.base import Source
+    from ztensor.io.reading.objects import Objects
 
 # What lies between two ranges and is asked for with them.
 _GAP_BYTES = 64 << 10
@@ -19,23 +16,21 @@ _GAP_BYTES = 64 << 10
 
 def prefetch(objects: Objects, names: str | Iterable[str] | None) -> int:
     """Ask for the bytes of objects, all of them where `names` is None; see `Reader.prefetch`."""
-    return _each(objects, names, caching.prefetch)
+    return _each(objects, names, is_needed=True)
 
 
 def evict(objects: Objects, names: str | Iterable[str] | None) -> int:
     """Let go of the bytes of objects, as `prefetch`; see `Reader.evict`."""
-    return _each(objects, names, caching.evict)
+    return _each(objects, names, is_needed=False)
 
 
-def _each(
-    objects: Objects,
-    names: str | Iterable[str] | None,
-    change: Callable[[Source, int, int], int],
-) -> int:
+def _each(objects: Objects, names: str | Iterable[str] | None, *, is_needed: bool) -> int:
     objects.require_open()
     if names is None:
-        return sum(change(file.source, 0, file.source.size) for file in objects.parts())
-    names = [names] if isinstance(names, str) else several(names, objects.name)
+        return sum(
+            file.source.advise(0, file.source.size, is_needed=is_needed) for file in objects.parts()
+        )
+    names = [names] if isinstance(names, str) else names
     ranges: dict[FileObjects, list[tuple[int, int]]] = {}
     for name in names:
         file = objects.part(name)
@@ -43,7 +38,7 @@ def _each(
             end = component.offset + component.length
             ranges.setdefault(file, []).append((component.offset, end))
     return sum(
-        change(file.source, start, end - start)
+        file.source.advise(start, end - start, is_needed=is_needed)
         for file, some in ranges.items()
         for start, end in _joined(sorted(some))
     )

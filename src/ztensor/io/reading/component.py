@@ -24,9 +24,7 @@ from ztensor.io.source.base import PART_BYTES, Range, Source, fill_arriving
 from ztensor.locks import cached_property
 from ztensor.spec.digest import Digest, Hasher, parse_digest, parse_strict_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
-from ztensor.spec.encoding.base import (
-    require_decodable,
-)
+from ztensor.spec.encoding.base import FRAME_FIELD, require_decodable, runs_of_field
 from ztensor.spec.layout.elements import is_native
 
 if TYPE_CHECKING:
@@ -338,9 +336,10 @@ class StoredComponent:
             require_decodable(expected, limits)
         require_declared(self.component, expected)
         runs = None
-        encoding.require_length(stored, expected, limits)
         if expected >= _LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads:
             runs = encoding.find_runs(stored, expected, limits)
+        else:
+            encoding.require_length(stored, expected, limits)
         buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
         if runs is not None and len(runs.decoded) > 2:
             from ztensor.io.reading.decoding import decode_runs
@@ -452,13 +451,15 @@ class StoredComponent:
         place: Hashable = component.encoding, component.offset, component.length, needed
         if not shared.is_common(component.encoding):  # another format's may have no place
             place = component.encoding, key, needed
-        runs = None
+        runs, listed = None, (component.extra or {}).get(FRAME_FIELD)
         if shared.source.prefers_long_reads:
-            extra, listed = component.extra or {}, encoding.listed_runs
-            runs = shared.runs.table(place, lambda: listed(alone, extra, needed, shared.limits))
-        if runs is not None:
-            stored = alone  # else runs are looked for from the first to the last: all is read
-        else:
+            if listed is not None and component.encoding == "zstd":
+                require_decodable(needed, shared.limits)
+                length = component.length
+                runs = shared.runs.table(place, lambda: runs_of_field(listed, length, needed))
+            if runs is not None or encoding.has_table:
+                stored = alone  # else runs are looked for from the first to the last: all is read
+        if runs is None:
             find = encoding.find_runs
             runs = shared.runs.table(place, lambda: find(stored, needed, shared.limits))
         if runs is None or len(runs.decoded) < 3:

@@ -26,7 +26,7 @@ from ztensor.io.reading.places import Places
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
@@ -66,19 +66,12 @@ class FileObjects(OpenedFile):
         self._places = None
         super().close()
 
-    def check(
-        self, names: Iterable[str] | None = None, *, deep: bool = False, **how: Any
-    ) -> VerifyReport:
+    def check(self, names: Iterable[str] | None = None, **how: Any) -> VerifyReport:
         """Check every stored byte; see `Objects`."""
         from ztensor.io.reading.verify import verify_file
 
         self.require_open()
-        report = verify_file(self, names, **how)
-        if deep and self.manifest.shards:
-            from ztensor.io.reading.shards import with_shards
-
-            report = with_shards(report, self, how.get("progress"))
-        return report
+        return verify_file(self, names, **how)
 
     def token(self, name: str) -> tuple[object, ...]:
         """Return what tells an object from others, in any file.
@@ -292,21 +285,18 @@ class FileObjects(OpenedFile):
 
     def value(self, name: str, *, copy: bool) -> Any:
         """Return a dense object as an array, one of another layout as a `Tensor`."""
-        places = self._places or self.places()
-        array = places.copied(name) if copy else places.view(name)
+        array = self.plain(name, copy=copy)
         if array is not None:
             return array
         if self.object(name).format == "dense":
-            return self._array(name, copy=copy)
+            return self.array(name, copy=copy)
         return self.tensor(name, copy=copy)
 
     def array(self, name: str, *, copy: bool) -> Array:
         """Return a dense object as an array of its shape; see `Reader.read_numpy`."""
         plain = self.plain(name, copy=copy)
-        return self._array(name, copy=copy) if plain is None else plain
-
-    def _array(self, name: str, *, copy: bool) -> Array:
-        """Return a dense object that is not plain, or may not be, with every step it takes."""
+        if plain is not None:
+            return plain
         tensor_object = self.require_dense(name)
         with self.located(name):
             array = self.component(name, tensor_object, "data", copy=copy)

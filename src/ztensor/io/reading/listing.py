@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import numpy as np
 
 from ztensor.errors import Problem
@@ -13,9 +11,9 @@ from ztensor.limits import Budget, Limits
 from ztensor.spec.container import SCHEMAS
 from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, Frame, locate
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.manifest import CheckedObjects, Manifest
+from ztensor.spec.model.manifest import Manifest
+from ztensor.spec.model.objects import Bools, Ints, TableObjects
 from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
-from ztensor.spec.model.table import Bools, Ints, TableObjects
 
 # So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
 # network the source itself brings more than it is asked for.
@@ -110,9 +108,7 @@ def check_layouts(manifest: Manifest) -> list[Problem]:
     """Return what each object's layout finds wrong with the manifest alone."""
     problems: list[Problem] = []
     objects = manifest.objects
-    # Asked first whether it is a table: what derives from a mapping is found out slowly.
-    is_checked = type(objects) is TableObjects or isinstance(objects, CheckedObjects)
-    unchecked = cast("CheckedObjects", objects).others if is_checked else objects
+    unchecked = objects.others if type(objects) is TableObjects else objects
     if not unchecked:
         return problems
     for name, tensor_object in unchecked.items():

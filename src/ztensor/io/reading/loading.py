@@ -17,7 +17,7 @@ from ztensor.errors import UnsupportedError
 from ztensor.io.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.source.base import fill_arriving
-from ztensor.spec.model.later import LaterObjects
+from ztensor.spec.model.objects import LaterObjects
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import at_most, thread_count, worth
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from ztensor.errors import ArgumentTypeError, describe
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -161,25 +159,3 @@ class Objects(Protocol):
     def close(self) -> None:
         """Give the files back; arrays that are views of them stay valid. May be called again."""
         ...
-
-
-def several(names: Iterable[str], file: str) -> Iterable[str]:
-    """Return the names a caller asks for.
-
-    Raises:
-        ArgumentTypeError: it is nothing that has names in it.
-    """
-    if not hasattr(names, "__iter__"):
-        raise ArgumentTypeError("expected a name, or several", file=file, found=describe(names, 40))
-    return names
-
-
-def order_of_bytes(objects: Objects, names: Iterable[str]) -> list[str] | None:
-    """Return names in the order of their bytes, where a network brings these; else None."""
-    parts = {name: objects.part(name) for name in names}
-    if not any(file.source.prefers_long_reads for file in parts.values()):
-        return None
-    by_file: dict[FileObjects, list[str]] = {}
-    for name, file in parts.items():
-        by_file.setdefault(file, []).append(name)
-    return [name for file, some in by_file.items() for name in file.in_file_order(some)]

@@ -49,7 +49,7 @@ class OpenedFile:
         reopen: takes a path or bytes and opens the same again, in another process.
 
     Attributes:
-        source: as given, like manifest, frame, format, sums, faults.
+        source: as given, like manifest, frame, format, sums, faults, encodings, limits, verify.
         fetching: what the components share: encodings, limits, what was checked.
         is_closed: whether the file was given back.
     """
@@ -77,6 +77,9 @@ class OpenedFile:
         self.format = format
         self.sums = sums
         self.faults = faults
+        self.encodings = encodings
+        self.limits = limits
+        self.verify = verify
         self.fetching = Fetching(source, encodings, limits, verify=verify)
         self.is_closed = False
         self._account = account
@@ -113,21 +116,6 @@ class OpenedFile:
         return self.source.size
 
     @property
-    def encodings(self) -> Mapping[str, Encoding]:
-        """Return how components are stored, by the word for it."""
-        return self.fetching.encodings
-
-    @property
-    def limits(self) -> Limits:
-        """Return the caps in force."""
-        return self.fetching.limits
-
-    @property
-    def verify(self) -> bool | None:
-        """Return when digests are checked; see `Fetching`."""
-        return self.fetching.verify
-
-    @property
     def unrepresented(self) -> tuple[Unrepresented, ...]:
         """Return what the file says that neither its objects nor its attributes do.
 
@@ -140,9 +128,10 @@ class OpenedFile:
         with foreign_bytes("the file", self.name):
             return tuple(self._account())
 
-    def located(self, name: str | None, role: str | None = None) -> Located:
+    def located(self, name: str | None, role: str | None = None) -> foreign_bytes:
         """Return a context in which an error of ours is told file, object and component."""
-        return Located(self, name, role)
+        is_ours = self.format == "zt"
+        return foreign_bytes("the object", self.name, name, role, is_ours=is_ours)
 
     def stored(self, component: Component) -> StoredComponent:
         """Return the way to a component's bytes: all that reads them goes through it."""
@@ -185,24 +174,6 @@ class OpenedFile:
                 "a reader over a file object cannot be pickled; open it by path", file=self.name
             )
         return self._reopen, (source,)
-
-
-class Located(foreign_bytes):
-    """Tells errors file, object and component; many times faster than a generator's context."""
-
-    __slots__ = ("_name", "_objects", "_role")
-
-    def __init__(self, file: OpenedFile, name: str | None, role: str | None) -> None:
-        super().__init__("the object")
-        self._objects = file
-        self._name = name
-        self._role = role
-
-    def locate(self, error: ZTensorError) -> None:
-        """Fill in where an error comes from."""
-        error.locate(file=self._objects.name, object_name=self._name, component=self._role)
-        if self._objects.format != "zt":
-            error.forget_sections()
 
 
 def not_found(

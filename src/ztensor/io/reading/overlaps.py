@@ -16,7 +16,7 @@ import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.locks import Lock
-from ztensor.spec.model.table import TableObjects
+from ztensor.spec.model.objects import TableObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator

@@ -16,7 +16,7 @@ from ztensor.errors import ClosedError, ZTensorError
 from ztensor.io.reading.component import COMPLEX_ALIGNMENT
 from ztensor.spec.layout.elements import is_native, result_dtype
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.table import Table, TableObjects
+from ztensor.spec.model.objects import Table, TableObjects
 
 if TYPE_CHECKING:
     from ztensor.io.reading.opened import OpenedFile
@@ -68,10 +68,6 @@ class Place(NamedTuple):
             return None
 
 
-def _raw(place: Place | None) -> Place | None:
-    return place if place is not None and place.encoding == "raw" else None
-
-
 class Places:
     """The plain tensors of one file.
 
@@ -103,14 +99,18 @@ class Places:
         if not self._is_whole and _FEW <= len(self._known) >= len(self._objects) // _SHARE:
             self._learn_all()
             return self.of(name)
-        self._known[name] = found = _raw(self._of_object(self._objects.get(name)))
+        found = self._of_object(self._objects.get(name))
+        if found is not None and found.encoding != "raw":
+            found = None
+        self._known[name] = found
         return found
 
     def _learn_all(self) -> None:
         """Find all places, once some were asked for one by one: it takes a fifth of the time."""
         self._is_whole = True
         if isinstance(self._objects, TableObjects) and len(self._objects) <= _MOST_KNOWN:
-            self._known |= {name: _raw(place) for name, place in self.every().items()}
+            every = self.every().items()
+            self._known |= {n: one if one and one.encoding == "raw" else None for n, one in every}
 
     def every(self) -> dict[str, Place | None]:
         """Return the places of all objects by name, in the order of the file, encoded ones too."""

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from ztensor.aliases import ReaderAliases
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.interactive import Hinted, Keyed, Shown
-from ztensor.io.reading.objects import Objects, several
 from ztensor.showing import counted
-from ztensor.spec.model.table import TableObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
     from ztensor.accepted import Index, TorchTensor
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.reading.file import FileObjects, Location
+    from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.slices import TensorSlice
     from ztensor.io.tensor import Tensor
     from ztensor.spec.layout.base import Array
@@ -200,7 +199,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
         from ztensor.io.collecting import no_collection
 
         with no_collection():
-            return [_described(part(one), one) for one in several(name, self.name)]
+            return [_described(part(one), one) for one in name]
 
     @overload
     def read(self, name: str, *, copy: bool = False) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -224,7 +223,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
         if isinstance(name, str):
             return self.objects.part(name).tensor(name, copy=copy)
         part = self.objects.part
-        return {one: part(one).tensor(one, copy=copy) for one in several(name, self.name)}
+        return {one: part(one).tensor(one, copy=copy) for one in name}
 
     @overload
     def read_numpy(self, name: str, *, copy: bool = False) -> Array: ...  # type: ignore[overload-overlap]
@@ -255,7 +254,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
         if isinstance(name, str):
             return self.objects.part(name).array(name, copy=copy)
         part = self.objects.part
-        return {one: part(one).array(one, copy=copy) for one in several(name, self.name)}
+        return {one: part(one).array(one, copy=copy) for one in name}
 
     @overload
     def read_into(self, name: str, dst: Array | TorchTensor) -> None: ...
@@ -381,11 +380,6 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
 
 
 def _described(file: FileObjects, name: str) -> TensorMetadata:
-    from ztensor.io.metadata import describe_object, describe_row  # as `get_slice`
+    from ztensor.io.metadata import describe_object  # as `get_slice`
 
-    objects = file.manifest.objects
-    row = objects.row(name) if isinstance(objects, TableObjects) else None
-    if row is None or not isinstance(objects, TableObjects):
-        return describe_object(name, file.object(name))
-    file.require_open()
-    return describe_row(name, objects.table, row)
+    return describe_object(name, file.object(name))

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from ztensor.io.source.at_once import AtOnce
-    from ztensor.io.source.base import Range
+    from ztensor.io.source.base import AtOnce, Range
     from ztensor.limits import Limits
     from ztensor.spec.encoding.base import Encoding, Runs
     from ztensor.spec.layout.base import Array

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.io.reading.slices import slice_of
 from ztensor.io.reading.stored_array import StoredArray
-from ztensor.io.source.at_once import AtOnce
+from ztensor.io.source.base import AtOnce
 from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:

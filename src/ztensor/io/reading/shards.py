@@ -7,36 +7,28 @@ those that a part lies in are opened.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import (
     ContainerError,
-    DigestMismatchError,
-    FormatError,
-    LimitError,
-    Problem,
     Reason,
-    SourceError,
     SourceNotFoundError,
     UnsupportedError,
     ZTensorError,
     describe,
 )
 from ztensor.io.reading.listing import find_manifest
-from ztensor.io.source.base import Range, Source
+from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.table import open_url
 from ztensor.spec.container.framing import Container
-from ztensor.spec.digest import parse_strict_digest, require_match
+from ztensor.spec.digest import parse_strict_digest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.verify import VerifyReport
     from ztensor.limits import Limits
     from ztensor.spec.model.manifest import Shard
 
@@ -90,101 +82,39 @@ def _open(root: Source, shard: Shard, limits: Limits) -> Source:
         if len(os.fsencode(parts[-1])) > 255:  # no file is called so: digests may be of any length
             continue
         try:
-            source = _beside(root, path, parts)
+            if root.remote is None:
+                source: Source = open_beneath(path, parts)
+            else:
+                source = open_url(root.remote.beside("/".join(parts)))
         except SourceNotFoundError:
             continue
         try:
             _require_shard(source, shard, limits)
-        except ZTensorError as error:
+        except BaseException as error:
             source.close()
+            if not isinstance(error, ZTensorError):
+                raise
             wrong = wrong or error.locate(file=source.name)
-            continue
-        except BaseException:
-            source.close()
-            raise
-        return source
+        else:
+            return source
     if wrong is not None:
         raise wrong
     expected = os.path.basename(path).removesuffix(".zt") + f"-{shard.name}.zt"
-    raise ContainerError(
+    raise _unfit(
         "a shard of the file is not beside it",
-        reason=Reason.SHARD_FILE,
         file=path,
         expected=f"{describe(expected)}, or a file of `blobs` called by its digest",
         found="none",
-        section=SECTION,
     )
-
-
-def _beside(root: Source, path: str, parts: tuple[str, ...]) -> Source:
-    """Open a file in the folder of another one, or beneath the same prefix of a store."""
-    if root.remote is None:
-        return open_beneath(path, parts)
-    return open_url(root.remote.beside("/".join(parts)))
 
 
 def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:
     if source.size != shard.size:
-        raise ContainerError(
-            "the shard is of another size",
-            reason=Reason.SHARD_FILE,
-            expected=f"{shard.size} bytes",
-            found=f"{source.size}",
-            section=SECTION,
-        )
+        expected = f"{shard.size} bytes"
+        raise _unfit("the shard is of another size", expected=expected, found=f"{source.size}")
     if find_manifest(source, limits).container is not Container.V2:
-        raise ContainerError(
-            "the shard is a file of another version",
-            reason=Reason.SHARD_FILE,
-            expected="2.x",
-            section=SECTION,
-        )
+        raise _unfit("the shard is a file of another version", expected="2.x")
 
 
-def with_shards(
-    report: VerifyReport,
-    file: FileObjects,
-    progress: Callable[[int, int], None] | None = None,
-) -> VerifyReport:
-    """Return a report with what the digests of whole shards say, each read once more.
-
-    Args:
-        report: what the objects' own digests said.
-        file: whose shards they are; only those that were opened are looked at.
-        progress: called with the bytes read so far and the bytes to read in all.
-    """
-    problems, unsupported = list(report.problems), list(report.unsupported)
-    source = file.source
-    needed = [shard for shard in file.manifest.shards.values() if shard.start is not None]
-    total, done = sum(shard.size for shard in needed), 0
-    for shard in needed:
-        digest = parse_strict_digest(shard.digest)
-        path = ("shards", shard.name)
-        if digest.known is None:
-            message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
-            unsupported.append(Problem(Reason.UNKNOWN_ENCODING, message, path, SECTION))
-            continue
-        try:
-            hasher = digest.known.hasher()
-            for piece in Range(source, shard.start or 0, shard.size).pieces():
-                hasher.update(piece)
-                done += piece.nbytes
-                if progress is not None:
-                    progress(done, total)
-            require_match(digest, hasher.hexdigest())
-        except DigestMismatchError as error:
-            message = f"expected {error.expected}, found {error.found}"
-            problems.append(Problem(Reason.DIGEST_MISMATCH, message, path, SECTION))
-        except (FormatError, UnsupportedError, LimitError) as error:
-            message = error.message
-            unsupported.append(
-                Problem(error.reason or Reason.UNKNOWN_ENCODING, message, path, SECTION)
-            )
-        except SourceError as error:
-            raise error.locate(file=source.name)  # noqa: B904  # the same error
-    return dataclasses.replace(
-        report,
-        problems=tuple(problems),
-        unsupported=tuple(unsupported),
-        nbytes=report.nbytes + done,
-    )
+def _unfit(message: str, **details: str) -> ContainerError:
+    return ContainerError(message, reason=Reason.SHARD_FILE, section=SECTION, **details)

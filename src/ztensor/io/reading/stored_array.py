@@ -21,7 +21,7 @@ from ztensor.errors import (
 )
 from ztensor.io.reading.runs import WHOLE_BYTES, RunReader, StreamReader
 from ztensor.io.reading.selection import PIECE_BYTES, Piece, gathered, plan, select
-from ztensor.io.source.at_once import AtOnce
+from ztensor.io.source.base import AtOnce
 from ztensor.spec.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.spec.model.dtype import element_count
 

@@ -19,6 +19,7 @@ from ztensor.errors import (
     LimitError,
     Problem,
     Reason,
+    SourceError,
     UnsupportedError,
     ZTensorError,
     describe,
@@ -32,18 +33,18 @@ from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.sums import Sums, is_unheld
 from ztensor.io.reading.walking import ComponentWalk, require_listed
-from ztensor.io.source.base import PIECE_BYTES
+from ztensor.io.source.base import PIECE_BYTES, Range
 from ztensor.locks import Lock
 from ztensor.showing import counted, short_repr
-from ztensor.spec.digest import require_match
+from ztensor.spec.digest import parse_strict_digest, require_match
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.table import TableObjects
+from ztensor.spec.model.objects import TableObjects
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from ztensor.spec.layout.base import Watch
     from ztensor.spec.model.manifest import Component, TensorObject
@@ -113,6 +114,36 @@ class _Staging(threading.local):
         self.memory = new_bytes(PIECE_BYTES)
 
 
+@dataclasses.dataclass(slots=True)
+class _Findings:
+    """What is wrong with one object, or with what else a file has."""
+
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+    unsupported: list[Problem] = dataclasses.field(default_factory=list)
+    checked: int = 0
+    undigested: int = 0
+    unchecked: str | None = None  # why not every byte is under a digest
+    nbytes: int = 0  # stored bytes hashed, and reported, so far
+
+    def add(self, error: ZTensorError, name: str, role: str | None = None) -> None:
+        unsupported = isinstance(error, (UnsupportedError, LimitError))
+        path = ("objects", name) if role is None else ("objects", name, "components", role)
+        found = self.unsupported if unsupported else self.problems
+        found.append(_problem(error, path, name, role))
+
+
+def _problem(
+    error: ZTensorError, path: tuple[str, ...], name: str | None = None, role: str | None = None
+) -> Problem:
+    facts = [error.message]
+    if error.expected is not None:
+        facts.append(f"expected {error.expected}")
+    if error.found is not None:
+        facts.append(f"found {error.found}")
+    reason = error.reason or Reason.FIELD_VALUE
+    return Problem(reason, ", ".join(facts), path, error.section, name, error.component or role)
+
+
 class _Call:
     """What the walks of one call share; `total` is the stored bytes to read."""
 
@@ -146,55 +177,11 @@ class _Call:
             return list(crew.map(walk, objects))
 
 
-@dataclasses.dataclass(slots=True)
-class _Findings:
-    """What one object's walk found."""
-
-    problems: list[Problem] = dataclasses.field(default_factory=list)
-    unsupported: list[Problem] = dataclasses.field(default_factory=list)
-    checked: int = 0
-    undigested: int = 0
-    unchecked: str | None = None  # why not every byte is under a digest
-    nbytes: int = 0  # stored bytes hashed, and reported, so far
-
-    def add(self, error: ZTensorError, name: str, role: str | None) -> None:
-        unsupported = isinstance(error, (UnsupportedError, LimitError))
-        problem = Problem(
-            error.reason or Reason.FIELD_VALUE,
-            _sentence(error),
-            ("objects", name) if role is None else ("objects", name, "components", role),
-            error.section,
-            name,
-            role if error.component is None else error.component,
-        )
-        (self.unsupported if unsupported else self.problems).append(problem)
-
-
-def _of_attributes(file: FileObjects) -> _Findings:
-    """Return what is wrong with attributes that a format stores as it stores objects."""
-    findings = _Findings()
-    with foreign_bytes("the file", file.name):
-        faults = file.faults()
-    for name, error in faults.items():
-        path = ("attributes", name)
-        reason = error.reason or Reason.FIELD_VALUE
-        findings.problems.append(Problem(reason, _sentence(error), path, error.section))
-    return findings
-
-
-def _sentence(error: ZTensorError) -> str:
-    facts = [error.message]
-    if error.expected is not None:
-        facts.append(f"expected {error.expected}")
-    if error.found is not None:
-        facts.append(f"found {error.found}")
-    return ", ".join(facts)
-
-
 def verify_file(
     file: FileObjects,
     names: Iterable[str] | None = None,
     *,
+    deep: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
@@ -203,6 +190,7 @@ def verify_file(
     Args:
         file: an open file.
         names: objects to check; all of them by default.
+        deep: True reads the shards of a 2.x file once more, for the digests of whole files.
         threads: how many to use; as many as there are cores, four at most, by default.
         progress: called with the stored bytes read so far and the bytes to read in all.
 
@@ -216,6 +204,7 @@ def verify_file(
     chosen = list(file.names) if names is None else list(dict.fromkeys(names))
     damaged: dict[str, _Findings] = {}
     every, workers = file.manifest.objects, file.thread_count(threads)
+    right: Collection[str] = ()
     if isinstance(every, TableObjects):
         call = _Call(file, _stored_bytes(file, every, chosen), progress)
         right = right_names(file, chosen, call.report, workers)
@@ -232,19 +221,20 @@ def verify_file(
     findings += damaged.values()
     if names is None:
         findings.append(_of_attributes(file))
+    shards = _of_shards(file, progress) if deep else _Findings()
+    findings.append(shards)
     problems = [problem for found in findings for problem in found.problems]
     unsupported = [problem for found in findings for problem in found.unsupported]
     if file.format != "zt":
         problems = list(map(without_our_section, problems))
         unsupported = list(map(without_our_section, unsupported))
-    in_runs = len(chosen) - len(objects) - len(damaged)  # each with a digest that matches
     return VerifyReport(
         problems=tuple(problems),
         unsupported=tuple(unsupported),
-        checked=sum(found.checked for found in findings) + in_runs,
+        checked=sum(found.checked for found in findings) + len(right),
         undigested=sum(found.undigested for found in findings),
         objects=len(chosen),
-        nbytes=call.total,
+        nbytes=call.total + shards.nbytes,
         unchecked=unchecked,
     )
 
@@ -275,8 +265,43 @@ def _described(
             objects.append((name, file.object(name)))
         except (FormatError, UnsupportedError, LimitError) as error:
             damaged[name] = _Findings()
-            damaged[name].add(error, name, None)
+            damaged[name].add(error, name)
     return objects
+
+
+def _of_attributes(file: FileObjects) -> _Findings:
+    """Return what is wrong with attributes that a format stores as it stores objects."""
+    with foreign_bytes("the file", file.name):
+        faults = file.faults()
+    return _Findings([_problem(error, ("attributes", name)) for name, error in faults.items()])
+
+
+def _of_shards(file: FileObjects, progress: Progress | None) -> _Findings:
+    """Return what the digests of whole shards say, each read once more, that were opened."""
+    findings = _Findings()
+    needed = [shard for shard in file.manifest.shards.values() if shard.start is not None]
+    total = sum(shard.size for shard in needed)
+    for shard in needed:
+        digest, path = parse_strict_digest(shard.digest), ("shards", shard.name)
+        if digest.known is None:
+            message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
+            findings.unsupported.append(Problem(Reason.UNKNOWN_ENCODING, message, path))
+            continue
+        try:
+            hasher = digest.known.hasher()
+            for piece in Range(file.source, shard.start or 0, shard.size).pieces():
+                hasher.update(piece)
+                findings.nbytes += piece.nbytes
+                if progress is not None:
+                    progress(findings.nbytes, total)
+            require_match(digest, hasher.hexdigest())
+        except DigestMismatchError as error:
+            findings.problems.append(_problem(error, path))
+        except (UnsupportedError, LimitError) as error:
+            findings.unsupported.append(_problem(error, path))
+        except SourceError as error:
+            raise error.locate(file=file.name)  # noqa: B904  # the same error
+    return findings
 
 
 def _are_summed(sums: Sums, name: str, tensor_object: TensorObject, findings: _Findings) -> bool:
@@ -318,33 +343,31 @@ class _Walk:
 
     def run(self) -> _Findings:
         """Return what is wrong."""
-        findings, tensor_object = self._findings, self._object
+        findings, tensor_object, name = self._findings, self._object, self._name
         if self._layout is None:
             word = describe(tensor_object.format)
-            findings.unsupported.append(
-                Problem(
-                    Reason.UNKNOWN_LAYOUT,
-                    f"the layout {word} is unknown; its parts were checked",
-                    ("objects", self._name, "format"),
-                    object_name=self._name,
-                )
-            )
+            message = f"the layout {word} is unknown; its parts were checked"
+            path = ("objects", name, "format")
+            unknown = Problem(Reason.UNKNOWN_LAYOUT, message, path, object_name=name)
+            findings.unsupported.append(unknown)
         for role in roles_in_order(tensor_object):
             before = findings.nbytes
             self._check(role, tensor_object.components[role])
             rest = tensor_object.components[role].length - (findings.nbytes - before)
             self._call.report(rest)
-        for role, watch in self._watches if self._is_whole else ():
+        if not self._is_whole:
+            return findings
+        for role, watch in self._watches:
             try:
                 with foreign_bytes("the object"):
                     watch.finish(self._counts)
             except LayoutError as error:
-                findings.add(error, self._name, role)
-        if self._is_whole and tensor_object.entries_once and not findings.problems:
+                findings.add(error, name, role)
+        if tensor_object.entries_once and not findings.problems:
             try:
-                self._file.tensor(self._name, copy=False)
+                self._file.tensor(name, copy=False)
             except LayoutError as error:
-                findings.add(error, self._name, error.component)
+                findings.add(error, name, error.component)
         return findings
 
     def _check(self, role: str, component: Component) -> None:
@@ -383,8 +406,6 @@ class _Walk:
             findings.add(error, self._name, role)
             return True
         if component.digest_covers_decoded and component.encoding != "raw":
-            findings.nbytes += component.length
-            self._call.report(component.length)
             return None
 
         def hexdigest() -> str:
@@ -417,17 +438,25 @@ class _Walk:
         walked = self._walked(role, component, expected, digest_of_decoded=digest_of_decoded)
         findings.checked += digest_of_decoded
         require_listed(self._file, component, expected)
-        if walked.bool_problem is not None:
-            findings.add(walked.bool_problem, self._name, role)
+        faults = [walked.bool_fault]
         self._counts[role] = walked.count
-        if layout is not None and role == layout.main_role:
-            self._counts[role] = self._without_padding(role, walked)
+        entries, packed = self._entries, component.logical
+        if self._object.format == "dense":
+            entries = element_count(self._object.shape)
+        if layout is not None and role == layout.main_role and packed is not None:
+            padding = 0 if entries is None else walked.count - entries
+            if entries is not None and 0 < padding < packed.elements_per_storage:
+                self._counts[role] = entries
+                faults.append(walked.padding_fault(entries))
+        for fault in filter(None, faults):
+            findings.add(fault, self._name, role)
         if walked.unknown is not None:  # then its bytes say nothing of other parts
             findings.add(walked.unknown, self._name, role)
             self._is_whole = False
-        elif walked.watch is not None:
+            return
+        if walked.watch is not None:
             self._watches.append((role, walked.watch))
-        if layout is not None and self._entries is None and walked.unknown is None:
+        if layout is not None and self._entries is None:
             self._entries = layout.entries_told(role, walked.count, walked.last)
 
     def _walked(
@@ -435,47 +464,21 @@ class _Walk:
     ) -> ComponentWalk:
         """Return the walk over a component, or over another one of which all the same is true."""
         file, overlaps, seen = self._file, self._overlaps, self._object
-        watch = None
-        if self._layout is not None:
-            watch = self._layout.watch(seen, role, self._entries)
+        watch = None if self._layout is None else self._layout.watch(seen, role, self._entries)
 
         def walk() -> ComponentWalk:
             walker = ComponentWalk(
-                file, component, expected, watch, is_opaque=seen.is_opaque, overlaps=overlaps
+                file, component, expected, watch, overlaps, is_opaque=seen.is_opaque
             )
             walker.run(digest_of_decoded=digest_of_decoded)
             return walker
 
-        if not overlaps.is_repeated(file, component):
-            return walk()
         # All that a watch is made of; attributes say how large blocks are.
         made_of = seen.format, seen.shape, repr(seen.attributes), role, self._entries
-        stated = component._replace(
-            digest=component.digest if digest_of_decoded else None, extra=None
-        )
+        digest = component.digest if digest_of_decoded else None
+        stated = component._replace(digest=digest, extra=None)
         key = stated, expected, seen.is_opaque, None if watch is None else made_of
         return overlaps.once(file, component, key, walk)
-
-    def _without_padding(self, role: str, walked: ComponentWalk) -> int:
-        """Return how many elements a component has; add what is wrong with bits of none."""
-        component, entries = walked.component, self._entries
-        packed = component.logical
-        if packed is None or packed.elements_per_storage == 1:
-            return walked.count
-        if self._object.format == "dense":
-            entries = element_count(self._object.shape)
-        if entries is None or not 0 < walked.count - entries < packed.elements_per_storage:
-            return walked.count
-        if component.is_exact and walked.last_bits:
-            wrong = FormatError(
-                "bits that belong to no element are not 0",
-                reason=Reason.PADDING_VALUE,
-                expected=f"0 behind element {entries}",
-                found=f"{walked.last_bits:#x}",
-                section="2.1 appendix A",
-            )
-            self._findings.add(wrong, self._name, role)
-        return entries
 
     def _is_sum_right(self, role: str, component: Component) -> bool:
         """Return whether what cannot be read was held to its encoding's sum, if that has one.

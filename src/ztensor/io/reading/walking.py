@@ -17,6 +17,7 @@ from ztensor.errors import (
 from ztensor.io.reading.component import digest_of
 from ztensor.spec.digest import Hasher, require_match
 from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding.base import FRAME_FIELD, runs_of_field
 from ztensor.spec.layout.elements import require_known, storage_dtype, typed_array, whole_elements
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ class ComponentWalk:
     """Decodes one component piece by piece and lets every check see the elements.
 
     Attributes:
+        component: what is gone through.
+        watch: what the layout looks at elements with; None where it has no rule for them.
+        count: how many elements there are.
+        last: the last of them, where they are integers.
+        bool_fault: what is wrong with a bool, or None.
         unknown: why its elements have no type here: then the bytes alone were checked.
     """
 
@@ -41,20 +47,20 @@ class ComponentWalk:
         component: Component,
         expected: int | None,
         watch: Watch | None,
+        overlaps: Overlaps,
         *,
         is_opaque: bool,
-        overlaps: Overlaps | None = None,
     ) -> None:
         self._is_opaque = is_opaque
         self._overlaps = overlaps
         self._file = file
-        self._component = self.component = component
         self._expected = expected
+        self.component = component
         self.watch = watch
         self.count = 0
         self.last = 0
-        self.last_bits = 0  # of elements that share bytes
-        self.bool_problem: FormatError | None = None
+        self._last_bits = 0  # of elements that share bytes
+        self.bool_fault: FormatError | None = None
         self.unknown: ZTensorError | None = None
 
     def run(self, *, digest_of_decoded: bool) -> None:
@@ -65,36 +71,31 @@ class ComponentWalk:
             UnsupportedError: the encoding is unknown, or the type and the encoding are.
             LimitError: a safety cap is exceeded.
         """
+        component = self.component
         if not self._is_opaque:
             try:
-                require_known(self._component)
+                require_known(component)
             except (UnsupportedError, LayoutError) as error:
                 self.unknown, self._is_opaque = error, True
+        digest = digest_of(component) if digest_of_decoded else None
+        hasher = None if digest is None or digest.known is None else digest.known.hasher()
         try:
-            self._run(digest_of_decoded=digest_of_decoded)
+            if hasher is None and self._is_only_counted:
+                self._count()
+                return
+            for block in self._blocks(hasher):
+                self._look(block)
         except UnsupportedError:
             if self.unknown is not None:
                 raise self.unknown from None
             raise
-
-    def _run(self, *, digest_of_decoded: bool) -> None:
-        component = self._component
-        hasher: Hasher | None = None
-        digest = digest_of(component) if digest_of_decoded else None
-        if digest is not None and digest.known is not None:
-            hasher = digest.known.hasher()
-        if hasher is None and self._is_only_counted:
-            self._count()
-            return
-        for block in self._whole_elements(hasher):
-            self._look(block)
         if digest is not None and hasher is not None:
             require_match(digest, hasher.hexdigest())
 
     @property
     def _is_only_counted(self) -> bool:
         """Return whether any bytes are good elements: then they are not read a second time."""
-        component = self._component
+        component = self.component
         return (
             component.encoding == "raw"
             and self._expected is None
@@ -105,7 +106,7 @@ class ComponentWalk:
         )
 
     def _count(self) -> None:
-        component = self._component
+        component = self.component
         stored = self._file.stored(component).stored()
         if self._is_opaque or not stored.length:
             return
@@ -115,33 +116,29 @@ class ComponentWalk:
         # Of elements that end within the bytes, or of what is left over, which is refused.
         tail = stored.length % width or width
         for block in whole_elements(component, [stored.read(stored.length - tail, tail)]):
-            elements = typed_array(component, block)
-            self.count = stored.length // width * elements.size
-            self.last = int(elements[-1]) if elements.dtype.kind in "iu" else 0
+            self._look(block)
+            self.count *= stored.length // width
 
-    def _whole_elements(self, hasher: Hasher | None) -> Iterator[memoryview]:
-        """Return decoded pieces cut at element borders."""
-        component, file = self._component, self._file
+    def _blocks(self, hasher: Hasher | None) -> Iterator[memoryview]:
+        """Yield decoded pieces cut at element borders; none of what only the bytes are known of."""
+        component, file = self.component, self._file
         chunks = file.stored(component).pieces(self._expected)
-        if self._overlaps is not None:
-            chunks = self._overlaps.metered(file, component, chunks, "elements")
+        chunks = self._overlaps.metered(file, component, chunks, "elements")
         if hasher is not None:
             chunks = _hashed(chunks, hasher)
-        return chunks if self._is_opaque else whole_elements(component, chunks)
+        if not self._is_opaque:
+            yield from whole_elements(component, chunks)
+        for _ in chunks:
+            pass
 
     def _look(self, block: memoryview) -> None:
-        component = self._component
-        if self._is_opaque:
-            return
-        if (
-            component.dtype == "bool"
-            and not component.nonzero_is_true
-            and (self.bool_problem is None)
-        ):
+        component = self.component
+        is_checked = component.dtype == "bool" and not component.nonzero_is_true
+        if is_checked and self.bool_fault is None:
             stored = np.frombuffer(block, np.uint8)
             if stored.size and stored.max() > 1:
                 at = int(np.flatnonzero(stored > 1)[0])
-                self.bool_problem = FormatError(
+                self.bool_fault = FormatError(
                     "a bool is neither 0x00 nor 0x01",
                     reason=Reason.BOOL_VALUE,
                     found=f"{stored[at]:#04x} at position {self.count + at}",
@@ -154,7 +151,19 @@ class ComponentWalk:
         if elements.size and elements.dtype.kind in "iu":
             self.last = int(elements[-1])
         elif elements.size and elements.itemsize == 1:
-            self.last_bits = int(elements[-1:].view(np.uint8)[0])
+            self._last_bits = int(elements[-1:].view(np.uint8)[0])
+
+    def padding_fault(self, entries: int) -> FormatError | None:
+        """Return what is wrong with the bits behind so many elements that share bytes, or None."""
+        if not self.component.is_exact or not self._last_bits:
+            return None
+        return FormatError(
+            "bits that belong to no element are not 0",
+            reason=Reason.PADDING_VALUE,
+            expected=f"0 behind element {entries}",
+            found=f"{self._last_bits:#x}",
+            section="2.1 appendix A",
+        )
 
 
 def _hashed(chunks: Iterator[memoryview], hasher: Hasher) -> Iterator[memoryview]:
@@ -179,8 +188,6 @@ def require_listed(file: FileObjects, component: Component, expected: int | None
     encoding = file.encodings.get(component.encoding)
     if component.encoding != "zstd" or expected is None:
         return
-    from ztensor.spec.encoding.zstd.listing import FRAME_FIELD, runs_of_field
-
     listed = (component.extra or {}).get(FRAME_FIELD)
     if listed is None or encoding is None:
         return

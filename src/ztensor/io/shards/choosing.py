@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ztensor.io.source.beneath import Beneath
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
 
 # What lies in the folder of a pipeline of diffusers, whose models are in folders of their own.
 PIPELINE = "model_index.json"

@@ -18,15 +18,14 @@ from ztensor.errors import (
 )
 from ztensor.io.formats import opened_in
 from ztensor.io.shards.choosing import PIPELINE, chosen, require_complete
-from ztensor.io.shards.folders import LocalFolder, RemoteFolder
-from ztensor.io.shards.index import FileSet, read_index, read_remote_index
+from ztensor.io.shards.folders import Folder, LocalFolder, RemoteFolder
+from ztensor.io.shards.index import FileSet, read_index, shown_name
 from ztensor.io.shards.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, shard_paths
-from ztensor.io.source.directory import RemoteFiles
-from ztensor.io.source.folders import folder_of, listed
+from ztensor.io.source.beneath import Beneath
+from ztensor.io.source.folders import RemoteFiles, folder_of, listed
 from ztensor.io.source.paths import absolute_path, path_text
-from ztensor.io.source.reference import Remote, is_option_store, path_of_file_url, remote_of
-from ztensor.io.source.schemes import store_of
-from ztensor.io.source.table import absolute, is_remote, source_of
+from ztensor.io.source.stores import absolute, is_remote, store_of
+from ztensor.io.source.urls import Remote, is_option_store, path_of_file_url, remote_of
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.spec.digest import ALGORITHMS, digest_of
 
@@ -61,65 +60,31 @@ def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
     if is_remote(path) or isinstance(source, Remote):
         return _remote(remote_of(source), limits)
     if os.path.isdir(path):
-        return _in_folder(path, limits)
+        return _in_folder(LocalFolder(path), limits)
+    path = absolute_path(path)
     if FIRST_OF_GGUF.search(path):
         return _with_siblings(path)
     if os.path.basename(path) == PIPELINE and os.path.isfile(path):
-        return _in_folder(os.path.dirname(path) or os.curdir, limits)
+        return _in_folder(LocalFolder(os.path.dirname(path)), limits)
     return read_index(path if is_index(path) else index_path(path), limits)
-
-
-def _listed(source: Sequence[Any]) -> FileSet:
-    if not source:
-        raise ArgumentValueError("an empty list of files", expected="at least one path")
-    for item in source:
-        if not isinstance(item, (str, os.PathLike)):
-            raise ArgumentTypeError(
-                "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
-            )
-    remotes: dict[str, Remote | RemoteFiles] = {}
-    urls = [absolute(path_text(item)) for item in source]
-    names = [without_secrets(url) for url in urls]
-    counts = collections.Counter(names)
-    files = tuple(
-        f"{name}?id={_id(url)}" if counts[name] > 1 and url != name else name
-        for name, url in zip(names, urls, strict=True)  # a query may choose the object
-    )
-    for file, item in zip(files, source, strict=True):
-        if isinstance(item, RemoteFiles):
-            remotes[file] = item
-        elif isinstance(item, Remote) or is_remote(path_text(item)):
-            remotes[file] = remote_of(item)
-    if len(set(files)) < len(files):
-        twice = next(file for file in files if files.count(file) > 1)
-        raise ArgumentValueError("a list has one file twice", file=twice)
-    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
-    return FileSet(f"{files[0]}{more}", files, remotes=remotes)
-
-
-def _id(url: str) -> str:
-    """Return what tells a URL from others, but for a signature, and nothing of a secret in it."""
-    text = store_of(url).unsigned(url)
-    digest = digest_of(ALGORITHMS["sha256"], [text.encode("utf-8", "surrogateescape")])
-    return digest.rpartition(":")[2][:16]
 
 
 def _remote(remote: Remote, limits: Limits) -> FileSet:
     """Return the set that a URL means: an index, a folder, or the first shard of a GGUF model."""
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
         return find_set(path_of_file_url(remote.url), limits)
-    if store_of(remote.url).names_folder(remote.url):
-        return _in_remote_folder(remote, limits)
     name = remote.name.rpartition("/")[2]
-    match = SHARD.fullmatch(name)
-    if match is not None and FIRST_OF_GGUF.search(name):
-        files = shard_paths(match["stem"] + match["extension"], int(match["count"]))
-        remotes = {place.name: place for place in map(remote.beside, files)}
-        return FileSet(remote.name, tuple(remotes), remotes=remotes)
-    if name == PIPELINE:
-        return _in_remote_folder(remote.beside(""), limits)
+    is_folder = store_of(remote.url).names_folder(remote.url)
+    if is_folder or name == PIPELINE:
+        folder = RemoteFolder(remote if is_folder else remote.beside(""))
+        place = opened_in(folder.remote, list(folder.names))
+        if place is not None and not isinstance(place, str):
+            return FileSet(folder.name, [place], {place.name: place})
+        return _in_folder(folder, limits)
+    if FIRST_OF_GGUF.search(name):
+        return _with_siblings(remote)
     if is_index(name):
-        return read_remote_index(remote, limits)
+        return read_index(remote, limits)
     instead = set_instead(remote)
     if instead is None:
         raise SourceNotFoundError(
@@ -135,9 +100,7 @@ def set_instead(source: Any) -> Remote | None:
     Args:
         source: what a caller passed, which could not be found.
     """
-    if not isinstance(source, (str, os.PathLike)):
-        return None
-    if not is_remote(path_text(source)):
+    if not isinstance(source, (str, os.PathLike)) or not is_remote(path_text(source)):
         return None
     remote = remote_of(source)
     store = store_of(remote.url)
@@ -156,40 +119,62 @@ def set_instead(source: Any) -> Remote | None:
     return None
 
 
-def _in_remote_folder(remote: Remote, limits: Limits) -> FileSet:
-    folder = RemoteFolder(remote)
-    place = opened_in(folder.remote, list(folder.names))
-    if place is not None and not isinstance(place, str):
-        return FileSet(folder.name, (place.name,), remotes={place.name: place})
+def _in_folder(folder: Folder, limits: Limits) -> FileSet:
     files = chosen(folder)
     if isinstance(files, str):
-        return read_remote_index(folder.place(files), limits)
+        return read_index(folder.place(files), limits)
     require_complete(folder.name, files)
-    remotes = {place.name: place for place in map(folder.place, files)}
-    return FileSet(folder.name, tuple(remotes), remotes=remotes)
+    return _of_places(folder.name, folder.origin, list(map(folder.place, files)))
 
 
-def _in_folder(path: str, limits: Limits) -> FileSet:
-    folder = LocalFolder(path)
-    files = chosen(folder)
-    if isinstance(files, str):
-        with contextlib.closing(source_of(folder.place(files), mapped=False)):
-            pass  # a link that leads out of the folder is refused
-        return read_index(folder.path(files), limits)
-    require_complete(path, files)
-    paths = tuple(os.path.abspath(folder.path(name)) for name in files)
-    return FileSet(path, paths, roots=folder.roots)
-
-
-def _with_siblings(path: str) -> FileSet:
-    """Return the set whose first shard a path is."""
-    path = absolute_path(path)
-    folder, name = os.path.split(path)
-    match = SHARD.fullmatch(name)
+def _with_siblings(first: str | Remote) -> FileSet:
+    """Return the set of the shards beside the first of them."""
+    name = shown_name(first)
+    folder, base = os.path.split(name)
+    match = SHARD.fullmatch(base)
     if match is None:  # a line break is in it
-        return FileSet(path, (path,))
-    whole = os.path.join(folder, match["stem"] + match["extension"])
-    files = shard_paths(whole, int(match["count"]))
-    require_complete(folder, [name, *map(os.path.basename, filter(os.path.isfile, files))])
-    roots = frozenset((os.path.realpath(folder), os.path.dirname(os.path.realpath(path))))
-    return FileSet(path, tuple(files), roots=roots)
+        return FileSet(name, first, {name: first})
+    files = shard_paths(match["stem"] + match["extension"], int(match["count"]))
+    if isinstance(first, Remote):
+        return _of_places(name, first, list(map(first.beside, files)))
+    paths = [os.path.join(folder, file) for file in files]
+    require_complete(folder, [base, *map(os.path.basename, filter(os.path.isfile, paths))])
+    roots = frozenset((os.path.realpath(folder), os.path.dirname(os.path.realpath(first))))
+    return _of_places(name, first, [Beneath(path, roots) for path in paths])
+
+
+def _of_places(name: str, origin: Any, places: Sequence[Beneath | Remote]) -> FileSet:
+    return FileSet(name, origin, {shown_name(place): place for place in places})
+
+
+def _listed(source: Sequence[Any]) -> FileSet:
+    if not source:
+        raise ArgumentValueError("an empty list of files", expected="at least one path")
+    for item in source:
+        if not isinstance(item, (str, os.PathLike)):
+            raise ArgumentTypeError(
+                "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
+            )
+    urls = [absolute(path_text(item)) for item in source]
+    names = [without_secrets(url) for url in urls]
+    counts = collections.Counter(names)
+    places: dict[str, Any] = {}
+    for item, url, name in zip(source, urls, names, strict=True):
+        # A query may choose the object.
+        file = f"{name}?id={_id(url)}" if counts[name] > 1 and url != name else name
+        if file in places:
+            raise ArgumentValueError("a list has one file twice", file=file)
+        places[file] = url
+        if isinstance(item, RemoteFiles):
+            places[file] = item
+        elif isinstance(item, Remote) or is_remote(path_text(item)):
+            places[file] = remote_of(item)
+    first, more = next(iter(places)), len(places) - 1
+    return FileSet(f"{first} and {more} more" if more else first, list(places.values()), places)
+
+
+def _id(url: str) -> str:
+    """Return what tells a URL from others, but for a signature, and nothing of a secret in it."""
+    text = store_of(url).unsigned(url)
+    digest = digest_of(ALGORITHMS["sha256"], [text.encode("utf-8", "surrogateescape")])
+    return digest.rpartition(":")[2][:16]

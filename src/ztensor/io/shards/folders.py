@@ -1,64 +1,46 @@
-"""A folder as the choice of its model sees it: names of files, and what opens one of them."""
+"""A folder as the choice of its model sees it: names of files, and what opens one of them.
+
+Both kinds have `name` and `path()` for messages, `names` of the files directly in it, in order,
+`place()`, which opens one of them, and `origin`, which finds the folder again. Of as many files as
+`most_looked_into` the first bytes are read.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 from ztensor.errors import SourceError, SourceNotFoundError, SourcePermissionError
 from ztensor.io.formats import is_read_suffix
 from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.io.source.beneath import Beneath, cache_of
 from ztensor.io.source.folders import folder_of, listed, there
+from ztensor.io.source.paths import absolute_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
+
+Folder: TypeAlias = Union["LocalFolder", "RemoteFolder"]
 
 # Names under which model hubs keep the one model of a folder, whatever else is beside it.
 SAFETENSORS = ("model.safetensors", "diffusion_pytorch_model.safetensors")
 OTHERS = ("pytorch_model.bin", "diffusion_pytorch_model.bin", "adapter_model.bin", "tf_model.h5")
 # What is looked for where a server does not say what it has.
-_USUAL = ("model.zt", *SAFETENSORS, "adapter_model.safetensors", *OTHERS)
 _SHARDED = ("model.zt", *SAFETENSORS, *OTHERS[:2])
-
-
-class Folder(Protocol):
-    """A folder on disk or in a store.
-
-    Attributes:
-        name: what messages call it.
-        names: of the files directly in it, in their order.
-        most_looked_into: of how many files at most the first bytes are read.
-    """
-
-    name: str
-    names: Sequence[str]
-    most_looked_into: int
-
-    def place(self, name: str) -> Beneath | Remote:
-        """Return what opens one of its files."""
-        ...
-
-    def path(self, name: str) -> str:
-        """Return what a caller calls a file or folder in it."""
-        ...
-
-    def models_beneath(self) -> Iterable[str]:
-        """Return the folders beneath it that have files of formats that are read."""
-        ...
+_USUAL = (
+    *(name + INDEX_SUFFIX for name in _SHARDED),
+    *("model.zt", *SAFETENSORS, "adapter_model.safetensors", *OTHERS),
+)
 
 
 class LocalFolder:
-    """A folder on disk; see `Folder`.
+    """A folder on disk.
 
     Args:
         path: the folder.
-
-    Attributes:
-        roots: where its files may lie, links followed.
 
     Raises:
         SourceError: it cannot be listed.
@@ -69,18 +51,18 @@ class LocalFolder:
 
     def __init__(self, path: str) -> None:
         self.name = path
-        self.roots = frozenset(filter(None, (os.path.realpath(path), cache_of(path))))
+        self.origin = absolute_path(path)
+        # Where its files may be, links followed.
+        self._roots = frozenset(filter(None, (os.path.realpath(path), cache_of(path))))
         try:
             with os.scandir(path) as entries:
-                self.names: Sequence[str] = sorted(
-                    entry.name for entry in entries if entry.is_file()
-                )
+                self.names = sorted(entry.name for entry in entries if entry.is_file())
         except OSError as error:
             raise SourceError.from_os(error, "cannot list the folder", path) from error
 
     def place(self, name: str) -> Beneath:
         """Return what opens one of its files."""
-        return Beneath(self.path(name), self.roots)
+        return Beneath(os.path.join(self.origin, name), self._roots)
 
     def path(self, name: str) -> str:
         """Return the path of a file or folder in it."""
@@ -108,16 +90,13 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """A folder of a store, a hub or an HTTP server; see `Folder`.
+    """A folder of a store, a hub or an HTTP server.
 
     Of a server without lists, and of a store that forbids them, only the usual names of models are
     known: each is asked for.
 
     Args:
         remote: the folder, with a slash at its end or not.
-
-    Attributes:
-        remote: the folder.
 
     Raises:
         SourceNotFoundError: nothing is in it, or none of the names that are looked for.
@@ -128,40 +107,28 @@ class RemoteFolder:
     most_looked_into = 16  # of two requests each
 
     def __init__(self, remote: Remote) -> None:
-        self.remote = folder_of(remote)
+        self.remote = self.origin = folder_of(remote)
         self.name = self.remote.name
-        self._folders: Sequence[str] = ()
-        self.names: Sequence[str] = ()
-        has_lists = self._list()
-        if not self.names and not self._folders:
-            error = SourceNotFoundError("there is nothing in this folder", file=self.name)
-            if not has_lists:
-                error = SourceNotFoundError(
-                    "this server does not say what a folder has, and none of the usual names of "
-                    "models is in it",
-                    file=self.name,
-                    expected=", ".join(_looked_for()),
-                )
-                error.hint = "name a file, or the index of a sharded model"
-            raise error
-
-    def _list(self) -> bool:
-        """Take the names that are in it; return whether the place says which."""
+        denied: SourcePermissionError | None = None
         try:
-            found = listed(self.remote)
-        except SourcePermissionError:
-            self.names = self._usual()
-            if not self.names:
-                raise
-            return True
-        if found is None:
-            self.names = self._usual()
-        else:
-            self.names, self._folders = found
-        return found is not None
-
-    def _usual(self) -> list[str]:
-        return sorted(there(self.remote, _looked_for()))
+            tree = listed(self.remote)
+        except SourcePermissionError as error:
+            tree, denied = None, error
+        self.names, self._folders = tree or (sorted(there(self.remote, _USUAL)), [])
+        if self.names or self._folders:
+            return
+        if denied is not None:
+            raise denied
+        missing = SourceNotFoundError("there is nothing in this folder", file=self.name)
+        if tree is None:
+            missing = SourceNotFoundError(
+                "this server does not say what a folder has, and none of the usual names of "
+                "models is in it",
+                file=self.name,
+                expected=", ".join(_USUAL),
+            )
+            missing.hint = "name a file, or the index of a sharded model"
+        raise missing
 
     def place(self, name: str) -> Remote:
         """Return what opens one of its files."""
@@ -174,7 +141,3 @@ class RemoteFolder:
     def models_beneath(self) -> Sequence[str]:
         """Return the folders directly in it; what they have is not looked at."""
         return self._folders
-
-
-def _looked_for() -> list[str]:
-    return [*(name + INDEX_SUFFIX for name in _SHARDED), *_USUAL]

@@ -1,13 +1,12 @@
-"""The index of a set: what it says, checked, and turned into paths."""
+"""The index of a set: what it says, checked, and turned into what opens each file."""
 
 from __future__ import annotations
 
 import codecs
-import contextlib
+import collections
 import dataclasses
 import json
 import os
-import pathlib
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -17,23 +16,20 @@ from ztensor.errors import (
     Reason,
     SourceError,
     SourceNotFoundError,
+    UnsupportedError,
     ZTensorError,
     describe,
 )
 from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.beneath import Beneath, parts_of
-from ztensor.io.source.local import FileSource
-from ztensor.io.source.paths import absolute_path
-from ztensor.io.source.table import open_url
+from ztensor.io.source.table import source_of
+from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.showing import counted
 from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ztensor.io.source.directory import RemoteFiles
-    from ztensor.io.source.reference import Remote
+    from collections.abc import Collection, Mapping, Sequence
 
 
 _MAP = re.compile(rb'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')
@@ -49,171 +45,78 @@ class FileSet:
 
     Attributes:
         name: what messages call it: the index, the folder, or the first file.
-        files: their paths, in order.
-        weight_map: names of objects to paths; None where only the files tell.
+        origin: what finds it again: the index, the folder, the first file, or a list.
+        places: the names of its files, absolute paths or URLs, and what opens each, in order.
+        weight_map: names of objects to names of files; None where only the files tell.
         metadata: what else the index says; empty where there is none.
-        index: the path of the index, or None.
-        roots: the folders beneath which the files have to be, links followed; None where the
-            caller named each of them.
-        remotes: what opens those of the files that are URLs.
-        source: the index, where it is a URL.
+        source: the index, where it is a URL; it stays open.
     """
 
     name: str
-    files: tuple[str, ...]
+    origin: Any
+    places: Mapping[str, Any]
     weight_map: Mapping[str, str] | None = None
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    index: str | None = None
-    roots: frozenset[str] | None = None
-    remotes: Mapping[str, Remote | RemoteFiles] = dataclasses.field(default_factory=dict)
     source: Source | None = None
+
+    @property
+    def index(self) -> str | None:
+        """Return what messages call the index; None without one."""
+        return None if self.weight_map is None else self.name
 
     @property
     def is_prefix(self) -> bool:
         """Return whether it is what a folder of a store has, without an index."""
-        return bool(self.remotes) and self.index is None and self.name.endswith("/")
-
-    def place(self, file: str) -> Beneath | Remote | RemoteFiles | str:
-        """Return what opens one of `files`."""
-        if file in self.remotes:
-            return self.remotes[file]
-        return file if self.roots is None else Beneath(file, self.roots)
+        return self.index is None and isinstance(self.origin, Remote) and self.name.endswith("/")
 
 
-def read_index(path: str, limits: Limits = DEFAULT_LIMITS) -> FileSet:
-    """Return the set an index names, every shard there and beneath the index's folder.
+def read_index(place: str | Beneath | Remote, limits: Limits = DEFAULT_LIMITS) -> FileSet:
+    """Return the set an index names: files beneath its folder, none of them hidden.
 
-    An index reached by a link may name files beside the link and beside the file the link leads
-    to, as the cache of the hub has them; nothing else is opened.
+    On disk every shard has to be there. An index reached by a link may name files beside the link
+    and beside the file the link leads to, as the cache of the hub has them. Whether those behind a
+    URL are there is seen when they are opened: each would cost a request.
 
     Args:
-        path: the index.
+        place: the index: an absolute path, or a URL.
         limits: safety caps; of them `index_bytes`.
 
     Raises:
         FormatError: it is damaged, or leads out of its folder.
         LimitError: it is larger or deeper than the caps allow.
         SourceError: it cannot be read, or a shard is missing.
-    """
-    path = absolute_path(path)
-    try:
-        index = parse_index(read_data(path, limits), limits)
-    except ZTensorError as error:
-        error.locate(file=path)
-        raise
-    folder, weight_map = os.path.dirname(path), index["weight_map"]
-    names = sorted(set(weight_map.values()))
-    roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path))}
-    there = _names_in(folder)
-    # What is not in the folder need not be looked for, name by name: an index may name a million.
-    places: dict[str, str] = {}
-    for name in names:
-        if not _is_plain(name) or name.lower() in there:
-            place = _place_of(path, name, roots)
-            if os.path.isfile(place):
-                places[name] = place
-    if len(places) < len(names):
-        raise _incomplete(path, names, places, weight_map)
-    for name, file in weight_map.items():  # in place: a second table would take as much again
-        weight_map[name] = places[file]
-    return FileSet(
-        path,
-        tuple(places.values()),
-        weight_map,
-        index.get("metadata") or {},
-        path,
-        frozenset(roots),
-    )
-
-
-def _incomplete(
-    path: str, names: list[str], places: dict[str, str], weight_map: dict[str, str]
-) -> SourceNotFoundError:
-    missing = [name for name in names if name not in places]
-    lost = [one for one, name in weight_map.items() if name not in places]
-    error = SourceNotFoundError(
-        "the index names shards that are not there; fetch them again",
-        file=path,
-        expected=some_of(missing),
-        found=f"{len(missing)} of {counted(len(names), 'shard')} missing, and with them "
-        f"{some_of(lost)}",
-    )
-    error.in_python = "a list of their paths opens those that are there"
-    return error
-
-
-def _names_in(folder: str) -> set[str]:
-    """Return the names in a folder in lower case: some systems do not tell the cases apart."""
-    try:
-        return {name.lower() for name in os.listdir(folder)}
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot list the folder", folder) from error
-
-
-def _is_plain(name: str) -> bool:
-    """Return whether a name can only be that of a file in the index's own folder."""
-    return (
-        name.isascii()
-        and name.strip(".") != ""
-        and name.replace("_", "").replace("-", "").replace(".", "a").isalnum()
-    )
-
-
-def read_remote_index(remote: Remote, limits: Limits = DEFAULT_LIMITS) -> FileSet:
-    """Return the set that an index behind a URL names: files beneath its own prefix, no others.
-
-    Whether they are there is seen when they are opened: each would cost a request.
-
-    Args:
-        remote: the index.
-        limits: safety caps; of them `index_bytes`.
-
-    Raises:
-        FormatError: it is damaged, or leads out of its folder.
-        LimitError: it is larger or deeper than the caps allow.
-        SourceError: it cannot be read.
         UsageError: its URL is signed, and so opens no other file.
     """
-    source = open_url(remote)
+    source = source_of(place, mapped=False)
+    name = source.name
     try:
         index = parse_index(_data_of(source, limits), limits)
-        weight_map = index["weight_map"]
-        places = {name: _beside(remote, name) for name in sorted(set(weight_map.values()))}
-    except ZTensorError as error:
-        error.locate(file=remote.name)
+        weight_map: dict[str, str] = index["weight_map"]
+        files = {file: _parts_of(file) for file in sorted(set(weight_map.values()))}
+        places: dict[str, Beneath] | dict[str, Remote]
+        if isinstance(place, Remote):
+            places = {file: place.beside("/".join(parts)) for file, parts in files.items()}
+        else:
+            places = _beneath(name, files)
+            _require_all(files, places, weight_map)
+    except BaseException as error:
+        source.close()
+        if isinstance(error, ZTensorError):
+            error.locate(file=name)
         raise
-    for name, file in weight_map.items():
-        weight_map[name] = places[file].name
-    remotes = {place.name: place for place in places.values()}
-    metadata = index.get("metadata") or {}
+    if not isinstance(place, Remote):
+        source.close()
+    names = {file: shown_name(found) for file, found in places.items()}
+    for one, file in weight_map.items():  # in place: a second table would take as much again
+        weight_map[one] = names[file]
     return FileSet(
-        remote.name,
-        tuple(remotes),
+        name,
+        os.fspath(place) if isinstance(place, Beneath) else place,
+        {names[file]: found for file, found in places.items()},
         weight_map,
-        metadata,
-        remote.name,
-        remotes=remotes,
-        source=source,
+        index.get("metadata") or {},
+        source if isinstance(place, Remote) else None,
     )
-
-
-def _beside(remote: Remote, name: str) -> Remote:
-    """Return the place of a file that an index names, which must lie beneath its folder."""
-    try:
-        return remote.beside("/".join(parts_of(name)))
-    except FormatError:
-        raise _leads_out(remote.name, name) from None
-
-
-def read_data(path: str, limits: Limits) -> bytes | bytearray:
-    """Return the bytes of an index.
-
-    Raises:
-        LimitError: it is longer than the caps allow.
-        SourceError: it cannot be read.
-    """
-    with contextlib.closing(FileSource(path, mapped=False)) as source:
-        return _data_of(source, limits)
 
 
 def _data_of(source: Source, limits: Limits) -> bytes | bytearray:
@@ -225,6 +128,73 @@ def _data_of(source: Source, limits: Limits) -> bytes | bytearray:
             found=str(source.size),
         )
     return read_bytes(source, 0, source.size)
+
+
+def shown_name(place: Any) -> str:
+    """Return what messages call a file: its path, or its URL without secrets."""
+    return os.fspath(place) if isinstance(place, (str, Beneath)) else place.name
+
+
+def _parts_of(file: str) -> tuple[str, ...]:
+    """Return the steps from an index to a file it names, alike on every system.
+
+    Raises:
+        FormatError: it is not beneath the folder of the index, or is hidden.
+    """
+    try:
+        os.fsencode(file)
+        return parts_of(file)
+    except (FormatError, UnicodeEncodeError):
+        raise _leads_out(file) from None
+
+
+def _leads_out(file: str) -> FormatError:
+    return broken_index(
+        "the index leads out of its folder, or to a hidden file",
+        expected="files beneath the index's folder, none of them hidden",
+        found=describe(file, 200),
+    )
+
+
+def _beneath(index: str, files: Mapping[str, tuple[str, ...]]) -> dict[str, Beneath]:
+    """Return what opens the files of an index on disk, of those that are there."""
+    folder = os.path.dirname(index)
+    roots = frozenset((os.path.realpath(folder), os.path.dirname(os.path.realpath(index))))
+    try:
+        there = {name.lower() for name in os.listdir(folder or os.curdir)}
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot list the folder", folder) from error
+    places: dict[str, Beneath] = {}
+    for file, parts in files.items():
+        # An index may name a million: what begins with no name in the folder is not looked for. In
+        # small letters, and ASCII only: some systems do not tell names apart that others do.
+        if parts[0].lower() not in there and parts[0].isascii():
+            continue
+        place = Beneath(os.path.join(folder, *parts), roots)
+        if os.path.isfile(place.path):
+            try:
+                place.require_beneath()
+            except UnsupportedError:
+                raise _leads_out(file) from None
+            places[file] = place
+    return places
+
+
+def _require_all(
+    files: Collection[str], places: Collection[str], weight_map: Mapping[str, str]
+) -> None:
+    """Raise where files of an index are missing."""
+    missing = [file for file in files if file not in places]
+    if missing:
+        lost = [name for name, file in weight_map.items() if file not in places]
+        error = SourceNotFoundError(
+            "the index names shards that are not there; fetch them again",
+            expected=some_of(missing),
+            found=f"{len(missing)} of {counted(len(files), 'shard')} missing, and with them "
+            f"{some_of(lost)}",
+        )
+        error.in_python = "a list of their paths opens those that are there"
+        raise error
 
 
 def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
@@ -246,14 +216,13 @@ def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dic
         index = _regular(data, budget)
         if index is None:
             index = _parsed(data, budget)
-    except RecursionError as error:
-        raise LimitError("the index is nested too deeply", reason=Reason.LIMIT_DEPTH) from error
     except (FormatError, LimitError):
         raise
-    except UnicodeDecodeError as error:
-        raise broken_index("the index is not UTF-8", found=str(error)) from error
+    except RecursionError as error:
+        raise LimitError("the index is nested too deeply", reason=Reason.LIMIT_DEPTH) from error
     except ValueError as error:  # also of a number with thousands of digits
-        raise broken_index("the index is not JSON", found=describe(str(error), 120)) from error
+        message = describe(str(error), 120)
+        raise broken_index("the index is not JSON in UTF-8", found=message) from error
     if not isinstance(index, dict) or not isinstance(index.get("weight_map"), dict):
         raise broken_index(
             "the index has no weight_map",
@@ -319,8 +288,8 @@ def _regular(data: bytes | bytearray, budget: Budget) -> Any:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        counts = collections.Counter(key for key, _ in pairs)
+        twice = next(key for key, count in counts.items() if count > 1)
         raise FormatError(
             "the index has a name twice", reason=Reason.DUPLICATE_NAME, found=describe(twice)
         )
@@ -330,34 +299,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def broken_index(message: str, **details: Any) -> FormatError:
     """Return the error for an index that breaks a rule of its own."""
     return FormatError(message, reason=Reason.SHARD_INDEX, **details)
-
-
-def _place_of(index: str, name: str, roots: set[str]) -> str:
-    """Return the path of a file an index names, which must lie beneath one of `roots`."""
-    steps = re.split(r"[\\/]", name)
-    # Names of Windows count everywhere: what an index may say depends on no machine.
-    is_hidden = any(step.startswith(".") and step != "." for step in steps)  # also by `..`
-    if name and "\0" not in name and not is_hidden and not _has_root(name):
-        with contextlib.suppress(UnicodeEncodeError):
-            os.fsencode(name)
-            place = os.path.join(os.path.dirname(index), name)
-            real = os.path.realpath(place)
-            if any(real.startswith(os.path.join(root, "")) for root in roots):
-                return place
-    raise _leads_out(index, name)
-
-
-def _leads_out(index: str, name: str) -> FormatError:
-    return broken_index(
-        "the index leads out of its folder, or to a hidden file",
-        file=index,
-        expected="files beneath the index's folder, none of them hidden",
-        found=describe(name, 200),
-    )
-
-
-def _has_root(name: str) -> bool:
-    return bool(pathlib.PureWindowsPath(name).anchor or pathlib.PurePosixPath(name).anchor)
 
 
 def some_of(names: Sequence[str]) -> str:
@@ -375,24 +316,3 @@ def state_of(path: str | None) -> tuple[int, ...] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def index_bytes(
-    weight_map: Mapping[str, str],
-    files: Sequence[str],
-    total_size: int,
-    digests: Sequence[str] | None,
-) -> bytes:
-    """Return the index of a new set.
-
-    Args:
-        weight_map: names of objects to names of files, in the order of the index.
-        files: the names of all files.
-        total_size: bytes of all tensors.
-        digests: of each file, where they are wanted.
-    """
-    metadata: dict[str, Any] = {"total_size": total_size}
-    if digests is not None:
-        metadata["digests"] = dict(zip(files, digests, strict=True))
-    text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2) + "\n"
-    return text.encode("ascii")

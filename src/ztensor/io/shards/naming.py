@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.reference import Remote, path_of_file_url
-from ztensor.io.source.schemes import store_of
-from ztensor.io.source.table import is_remote
+from ztensor.io.source.stores import is_remote, store_of
+from ztensor.io.source.urls import Remote, path_of_file_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-    Progress = Callable[[int, int], None]
+    from ztensor.accepted import Progress
 
 # Of the file that tells where the objects of a sharded model are, behind the model's own name.
 INDEX_SUFFIX = ".index.json"
@@ -30,8 +29,6 @@ WAITING = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.[0-9a-f]{8}(?P<extension>\.[
 # files.
 STEP_NAME = re.compile(r"step-([0-9]{8,18})(\.zt)?")
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_BINARY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
 
 
@@ -43,11 +40,9 @@ def parse_size(size: int | str) -> int:
     """
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
-    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    if match:
-        unit = match[2].upper()
-        factor = _BINARY_UNITS[unit] if match[3] and unit else _UNITS[unit]
-        amount = float(match[1]) * factor
+    if isinstance(size, str) and (match := _SIZE.fullmatch(size)):
+        number, unit, is_binary = match.groups()
+        amount = float(number) * (1024 if is_binary else 1000) ** " KMGT".index(unit.upper() or " ")
         if 1 <= amount < 1 << 64:
             return int(amount)
     raise ArgumentValueError(
@@ -134,5 +129,4 @@ def shifted(progress: Progress | None, done: int, total: int) -> Progress | None
     """Return a progress call of one part that reports on the whole."""
     if progress is None:
         return None
-    report = progress
-    return lambda part, _: report(min(done + part, total), total)
+    return lambda part, _: progress(min(done + part, total), total)

@@ -21,7 +21,8 @@ from ztensor.io.attributes import kinds_of, merged_attributes
 from ztensor.io.contents import open_file
 from ztensor.io.reading.opened import not_found
 from ztensor.io.shards.finding import find_set
-from ztensor.io.shards.index import FileSet, broken_index, some_of, state_of
+from ztensor.io.shards.index import broken_index, some_of, state_of
+from ztensor.io.source.beneath import Beneath
 from ztensor.limits import caps_of
 from ztensor.locks import Lock
 from ztensor.showing import counted
@@ -74,13 +75,11 @@ class ShardedObjects:
         self.is_closed = False
         self._lock = Lock()
         self._opened: dict[str, FileObjects] = {}
-        self.set: FileSet = find_set(source, caps)
+        self.set = find_set(source, caps)
         self._state = state_of(self.set.index)
         self.homes: dict[str, str] = dict(self.set.weight_map or {})
-        self._names: dict[str, list[str]] = {file: [] for file in self.set.files}
-        for name, file in self.homes.items():
-            self._names[file].append(name)
-        if self.set.weight_map is None:
+        self._names = self.by_file(self.homes)
+        if self.set.index is None:
             try:
                 self._open_all()
             except BaseException:
@@ -88,11 +87,14 @@ class ShardedObjects:
                 raise
 
     def _open_all(self) -> None:
-        for file in self.set.files:
-            if self.set.is_prefix:
-                self._require_no_part(file)
-            names = list(self.file(file).names)
-            for name in names:
+        for file in self.set.places:
+            opened = self.file(file)
+            if self.set.is_prefix and opened.format == "zt":
+                # A file of a prefix may be a part of something else; folders were looked at.
+                for _, kind, value in kinds_of(opened.manifest.attributes):
+                    kind.require_whole(value, self.set.name)
+            self._names[file] = list(opened.names)
+            for name in opened.names:
                 if self.homes.setdefault(name, file) != file:
                     error = FormatError(
                         "two files hold an object of that name, so they are not parts of one model",
@@ -101,19 +103,8 @@ class ShardedObjects:
                         object_name=name,
                         found=f"also in {describe(self.homes[name], 300)}",
                     )
-                    error.hint = f"name the one that is meant: {some_of(self.set.files)}"
+                    error.hint = f"name the one that is meant: {some_of(list(self.set.places))}"
                     raise error
-            self._names[file] = names
-
-    def _require_no_part(self, file: str) -> None:
-        """Raise where a file of a prefix is a part of something else: folders were looked at.
-
-        Raises:
-            SourceNotFoundError: so it is, and the file is missing that tells what belongs together.
-        """
-        opened = self.file(file)  # of another format attributes may have to be read first
-        for _, kind, value in kinds_of(opened.manifest.attributes if opened.format == "zt" else {}):
-            kind.require_whole(value, self.set.name)
 
     # --- The set ----------------------------------------------------------------------------
 
@@ -125,9 +116,8 @@ class ShardedObjects:
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the files, and before them that of the index."""
-        has_index = self.set.index is not None and self.set.source is None
-        files = [file for file in self.set.files if file not in self.set.remotes]
-        return (*((self.set.index,) if has_index else ()), *files)
+        index = [] if self.set.index is None or self.set.source else [self.set.index]
+        return (*index, *filter(self._is_on_disk, self.set.places))
 
     @property
     def names(self) -> Collection[str]:
@@ -151,14 +141,14 @@ class ShardedObjects:
         Where files hold different trees (see `ztensor.save_tree`), none of them is that of all.
         In a set of GGUF files the first shard's metadata wins; keys that only others have are kept.
         """
-        every = [self.file(file).attributes for file in self.set.files]
+        every = [file.attributes for file in self.parts()]
         if every and self.format != "zt":
             from ztensor.io.formats import FORMATS  # files of ours need none of it
 
             format = FORMATS.get(self.format)
             if format is not None and format.merges_attributes:
                 return format.loaded().attributes_of_whole(every)
-        return merged_attributes(every)[0]
+        return merged_attributes(every)
 
     @property
     def unrepresented(self) -> tuple[Unrepresented, ...]:
@@ -170,38 +160,25 @@ class ShardedObjects:
         """
         found = []
         whole = self.attributes
-        for file in self.set.files:
-            place, shard = os.path.basename(file), self.file(file)
-            named = self._names[file]
-            unnamed = sorted(set(shard.names) - set(named))
-            found += [
-                dataclasses.replace(one, where=f"{place}: {one.where}" if one.where else place)
-                for one in shard.unrepresented
-            ]
-            found += [
-                Unrepresented(
-                    "object that the index does not name",
-                    f"{place}: {name}",
-                    nbytes=shard.object(name).stored_nbytes,
-                )
-                for name in unnamed
-            ]
-            found += [
-                Unrepresented("attribute of one shard", f"{place}: {key}")
-                for key, value in shard.attributes.items()
-                if key not in _OF_ONE_SHARD and repr(whole.get(key)) != repr(value)
-            ]
-        found += [
-            Unrepresented("note of the index", key)
-            for key in self.set.metadata
-            if key not in _MADE_ANEW
-        ]
-        return tuple(found)
+        for file, shard in zip(self.set.places, self.parts(), strict=True):
+            place = os.path.basename(file)
+            for one in shard.unrepresented:
+                where = f"{place}: {one.where}" if one.where else place
+                found.append(dataclasses.replace(one, where=where))
+            for name in sorted(set(shard.names) - set(self._names[file])):
+                nbytes = shard.object(name).stored_nbytes
+                what = "object that the index does not name"
+                found.append(Unrepresented(what, f"{place}: {name}", nbytes=nbytes))
+            for key, value in shard.attributes.items():
+                if key not in _OF_ONE_SHARD and repr(whole.get(key)) != repr(value):
+                    found.append(Unrepresented("attribute of one shard", f"{place}: {key}"))
+        notes = (key for key in self.set.metadata if key not in _MADE_ANEW)
+        return (*found, *(Unrepresented("note of the index", key) for key in notes))
 
     @property
     def nbytes(self) -> int:
         """Return the bytes of all files, which this opens."""
-        return sum(self.file(file).nbytes for file in self.set.files)
+        return sum(file.nbytes for file in self.parts())
 
     def close(self) -> None:
         """Close all files; see `Objects`."""
@@ -229,24 +206,18 @@ class ShardedObjects:
 
     def identity(self) -> object:
         """Return what tells these files from others: their places and times."""
-        return (self._state, *map(state_of, self.set.files))
+        return (self._state, *map(state_of, self.set.places))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by paths, so that workers open the files themselves."""
         self.require_open()
-        source: Any = self.set.index or list(map(self.set.place, self.set.files))
-        if self.set.source is not None:
-            source = self.set.source.remote
-        elif self.set.index is None and self.set.roots is not None:
-            first = self.set.files[0]  # a folder, or the first shard of GGUF
-            source = first if self.set.name == first else os.path.dirname(first)
-        return functools.partial(type(self), **self._how), (source,)
+        return functools.partial(type(self), **self._how), (self.set.origin,)
 
     # --- Its files --------------------------------------------------------------------------
 
     def parts(self) -> Sequence[FileObjects]:
         """Return the objects of each file, which this opens."""
-        return [self.file(file) for file in self.set.files]
+        return [self.file(file) for file in self.set.places]
 
     def part(self, name: str) -> FileObjects:
         """Return the objects of the file that one of them is in.
@@ -270,12 +241,12 @@ class ShardedObjects:
             FormatError: the file is damaged, or lacks objects the index says it has.
             SourceError: it cannot be read, or the set was saved anew since it was opened.
         """
+        if file not in self.set.places:
+            raise ObjectNotFoundError(
+                "no such file in the set", file=self.name, found=describe(file, 300)
+            )
         opened = self._opened.get(file)
         if opened is None:
-            if file not in self._names:
-                raise ObjectNotFoundError(
-                    "no such file in the set", file=self.name, found=describe(file, 300)
-                )
             with self._lock:
                 self.require_open()
                 opened = self._opened.get(file)
@@ -285,13 +256,24 @@ class ShardedObjects:
 
     def is_known(self, name: str) -> bool:
         """Return whether what an object is can be told without asking a network."""
-        file = self.homes[name]
-        opened = self._opened.get(file)
-        return file not in self.set.remotes if opened is None else opened.is_known(name)
+        opened = self._opened.get(self.homes[name])
+        return self._is_on_disk(self.homes[name]) if opened is None else opened.is_known(name)
 
-    def names_in(self, file: str) -> list[str]:
-        """Return the objects of the set that are in one of its files."""
-        return self._names[file]
+    def _is_on_disk(self, file: str) -> bool:
+        return isinstance(self.set.places[file], (str, Beneath))
+
+    def by_file(self, names: Iterable[str]) -> dict[str, list[str]]:
+        """Return some of the objects by the file each is in, for all files.
+
+        Raises:
+            ObjectNotFoundError: no object of one of the names.
+        """
+        found: dict[str, list[str]] = {file: [] for file in self.set.places}
+        for name in names:
+            if name not in self.homes:
+                raise not_found(name, self.names, self.name)
+            found[self.homes[name]].append(name)
+        return found
 
     def select(self, names: Iterable[str]) -> Self:
         """Return some of the objects, over the same open files."""
@@ -301,9 +283,7 @@ class ShardedObjects:
 
     def mapped(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> Self:
         """Return the same objects with each file's changed; see `Objects`."""
-        names: dict[str, list[str]] = {file: [] for file in self.set.files}
-        for name, file in self.homes.items():
-            names[file].append(name)
+        names = self.by_file(self.homes)
         return self._over({file: change(self.file(file), some) for file, some in names.items()})
 
     def _over(self, opened: dict[str, FileObjects]) -> Self:
@@ -316,27 +296,37 @@ class ShardedObjects:
     @property
     def _first(self) -> FileObjects:
         self.require_open()
-        if not self.set.files:
-            raise FormatError("the index names no file", reason=Reason.SHARD_INDEX, file=self.name)
-        return self.file(self.set.files[0])
+        for file in self.set.places:
+            return self.file(file)
+        raise FormatError("the index names no file", reason=Reason.SHARD_INDEX, file=self.name)
 
     def _open(self, file: str) -> FileObjects:
         try:
-            opened = open_file(self.set.place(file), **self._how)
+            opened = open_file(self.set.places[file], **self._how)
         except ZTensorError as error:
-            files = counted(len(self.set.files), "file")
+            files = counted(len(self.set.places), "file")
             error.hint = error.hint or f"it is one of {files} of {self.name}"
             raise
         try:
-            self._require_same_index()
-            self._require_named(file, opened)
+            self._require_of_set(file, opened)
         except BaseException:
             opened.close()
             raise
         return opened
 
-    def _require_named(self, file: str, opened: FileObjects) -> None:
-        """Raise where the index names objects of a file that it does not have."""
+    def _require_of_set(self, file: str, opened: FileObjects) -> None:
+        """Raise where the set was replaced, or the index names objects that a file does not have.
+
+        Shards of another save may have the same names.
+        """
+        if self.set.source is not None:
+            self.set.source.require_current()
+        elif state_of(self.set.index) != self._state:
+            raise SourceError(
+                "the index was replaced after it was opened; open it again",
+                reason=Reason.SOURCE_CHANGED,
+                file=self.name,
+            )
         lost = [name for name in self._names[file] if name not in opened.names]
         if lost:
             error = broken_index(
@@ -348,14 +338,3 @@ class ShardedObjects:
             )
             error.in_python = "a list of their paths opens the shards without the index"
             raise error
-
-    def _require_same_index(self) -> None:
-        """Raise where the set was replaced: its shards may have the names of the old ones."""
-        if self.set.source is not None:
-            self.set.source.require_current()
-        elif state_of(self.set.index) != self._state:
-            raise SourceError(
-                "the index was replaced after it was opened; open it again",
-                reason=Reason.SOURCE_CHANGED,
-                file=self.name,
-            )

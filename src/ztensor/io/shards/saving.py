@@ -1,9 +1,10 @@
-"""A dict as shards and an index, put in place so that the folder always holds a whole set."""
+"""A dict as one file, or as shards and an index, put in place so that readers find a whole set."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -12,86 +13,97 @@ import numpy as np
 
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.io.formats import written_as
-from ztensor.io.shards.in_store import RemoteShardSet, remove_shards_in_store
-from ztensor.io.shards.index import index_bytes, read_data, state_of
-from ztensor.io.shards.naming import (
-    WAITING,
-    index_path,
-    parse_size,
-    plan_shards,
-    shard_paths,
-    shifted,
+from ztensor.io.shards.earlier import (
+    base_of,
+    beside,
+    index_data,
+    index_of,
+    place_of_whole,
+    remove_set,
+    remove_shards,
+    shards_in,
+    target_of,
 )
-from ztensor.io.shards.owning import remove_index, remove_shard, shards_named
-from ztensor.io.source.base import Range
-from ztensor.io.source.beneath import names_in
-from ztensor.io.source.local import FileSource
+from ztensor.io.shards.naming import parse_size, plan_shards, shard_paths, shifted
 from ztensor.io.source.paths import is_path, path_text
-from ztensor.io.source.removal import Made, remove_file, stamp_of
+from ztensor.io.source.removal import Made, remove_file, remove_object, stamp_of
 from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import Nowhere
+from ztensor.io.source.urls import Remote
 from ztensor.io.writing.saving import save_all
-from ztensor.limits import DEFAULT_LIMITS
-from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ztensor.accepted import Durable
-    from ztensor.io.shards.naming import Progress
+    from ztensor.accepted import Durable, Progress
 
 
 class ShardSet:
-    """The shards of one save, put in place together: first they, then the index.
+    """The shards of one save, put in place together: first the shards, then the index.
 
-    Where older shards have their names, the new ones are written under others, the index names
-    these, and only then they get the names everyone expects, and an index that says so. So
-    whatever ends the process, the folder has the old index with its shards, or a new one with all
-    of its.
+    Where older shards are, the new ones are written under other names, and the index names those:
+    whatever ends the process, readers find the old index with its shards, or a new one with all of
+    its own. A store has no renames, so the names stay. On disk the shards then get the names
+    everyone expects, and an index that names these.
 
     Args:
-        path: the file they are the shards of, such as `model.zt`.
+        given: the file they are the shards of, such as `model.zt`; also a URL of a store.
         count: how many.
-        durable: as for `Writer`; "auto" flushes where an older save is replaced.
+        durable: as for `Writer`; "auto" flushes where an older save is replaced. What a store has
+            taken is durable.
         sources: the rights of the files whose objects these are; a new index grants no more.
-        replaces_file: whether a file at `path` is older than the shards, and goes at the end.
+        replaces_file: whether a file at `given` is older than the shards, and goes at the end.
 
     Attributes:
         paths: where each shard is to be written.
         durable: what to write them with.
+
+    Raises:
+        SourceError: the index of an older set cannot be read.
     """
 
     def __init__(
         self,
-        path: str,
+        given: Any,
         count: int,
         *,
         durable: Durable = "auto",
         sources: Iterable[Rights] = (),
         replaces_file: bool = True,
     ) -> None:
+        self._target = target = target_of(given)
         self._sources = tuple(sources)
-        self._path = path
-        self._index = index_path(path)
         self._replaces_file = replaces_file
-        self._old = _old_shards(path)
         self._made = Made()
-        replaced = [*self._old, *((path,) if replaces_file else ())]
-        self._like = narrowest_of(replaced)
-        self._names = shard_paths(path, count)
-        self.paths = self._names
-        if any(map(os.path.lexists, self._names)):
+        self._like: Rights | None = None
+        index = index_data(target)
+        self._old = shards_in(target, index)
+        self._files = self._names = shard_paths(base_of(target), count)
+        is_taken = index is not None
+        if isinstance(target, str):
+            whole = [target] if replaces_file else []
+            old = [os.path.join(os.path.dirname(target), file) for file in self._old]
+            self._like = narrowest_of([*old, *whole])
+            if durable == "auto" and (is_taken or any(map(os.path.lexists, whole))):
+                durable = True
+            is_taken = any(os.path.lexists(beside(target, name)) for name in self._names)
+        if is_taken:
             extension = os.path.splitext(self._names[0])[1]
             suffix = f".{secrets.token_hex(4)}{extension}"
-            self.paths = [name.removesuffix(extension) + suffix for name in self._names]
-        replaces = os.path.lexists(self._index) or (replaces_file and os.path.lexists(path))
-        self.durable: Durable = True if durable == "auto" and replaces else durable
+            self._files = [name.removesuffix(extension) + suffix for name in self._names]
+        self.durable: Durable = durable
+        self.paths = [os.fspath(beside(target, file)) for file in self._files]
 
     def place(self, path: str) -> Place:
         """Return how a shard is to be written: with the rights of those it replaces."""
-        return Place(path, is_derived=True, like=self._like, made=self._made)
+        return self._place(self._files[self.paths.index(path)], self._made)
+
+    def _place(self, name: str, made: Made | None) -> Place:
+        place = beside(self._target, name)
+        remote = place if isinstance(place, Remote) else None
+        return Place(os.fspath(place), is_derived=True, like=self._like, remote=remote, made=made)
 
     def commit(
         self,
@@ -108,60 +120,83 @@ class ShardSet:
 
         Raises:
             SourceError: the index could not be written; the shards are gone, and what was there
-                before still is. Or the set is in place, and the file it replaces could not be
-                removed.
+                before still is. Or the set is in place, and what it replaces could not be removed.
         """
-        numbers = {name: number for number, names in enumerate(shards) for name in names}
+        homes = sorted((name, number) for number, names in enumerate(shards) for name in names)
 
-        def write(paths: Sequence[str]) -> None:
-            files = [os.path.basename(path) for path in paths]
-            weight_map = {name: files[number] for name, number in sorted(numbers.items())}
-            data = index_bytes(weight_map, files, total_size, digests)
-            sink = FileSink(self._index, durable=self.durable, is_derived=True, like=self._like)
-            for rights in self._sources:
-                sink.narrow(rights)
-            try:
-                sink.write(data)
-                if self.durable is True:  # no index before the names it trusts
-                    sink.flush_folder("the names of the shards could not be flushed")
-                sink.commit()
-            except BaseException:
-                sink.abort()
-                raise
+        def index_for(files: Sequence[str]) -> bytes:
+            metadata: dict[str, Any] = {"total_size": total_size}
+            if digests:
+                metadata["digests"] = dict(zip(files, digests, strict=True))
+            weight_map = {name: files[number] for name, number in homes}
+            text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2)
+            return f"{text}\n".encode("ascii")
 
-        before = state_of(self._index)
         try:
-            write(self.paths)
+            self._write_index(index_for(self._files))
         except BaseException:
-            if state_of(self._index) == before:  # else it is in place, and only its flush failed
+            # Where it may be in place, and only its flush failed, the shards stay: it names them.
+            if not self._has_index(index_for(self._files)):
                 self.abort()
             raise
-        live, keep = self.paths, {*self.paths}
-        if self.paths is not self._names:
-            before = state_of(self._index)
+        live, kept = self._files, {*self._files}
+        if isinstance(self._target, str) and self._files is not self._names:
             # A file system without hard links keeps the other names: the set is whole either way.
             with contextlib.suppress(OSError):
-                for path, name in zip(self.paths, self._names, strict=True):
-                    _link_over(path, name)
-                write(self._names)
-                keep = set()
-            if state_of(self._index) != before:
+                for file, name in zip(self._files, self._names, strict=True):
+                    _link_over(*(os.fspath(beside(self._target, one)) for one in (file, name)))
+                self._write_index(index_for(self._names))
+                kept = set()
+            if self._has_index(index_for(self._names)):
                 live = self._names
-            keep.update(live)
-        old = {**_waiting(self._path), **self._old}
-        _remove({path: names for path, names in old.items() if path not in keep})
+            kept.update(live)
+        old = {**dict.fromkeys(self._files, ()), **self._old}
         try:
-            if self._replaces_file and os.path.lexists(self._path):
-                remove_file(self._path, stamp_of(self._path))
-        except OSError as error:
-            raise SourceError.from_os(
-                error, "the shards are in place, but the file they replace stays", self._path
-            ) from error
-        return list(live)
+            remove_shards(self._target, {file: old[file] for file in old if file not in kept})
+            self._remove_whole()
+        except SourceError as error:
+            error.hint = "the new set is in place; this one of the old stays, and can be removed"
+            raise
+        return [os.fspath(beside(self._target, file)) for file in live]
 
     def abort(self) -> None:
         """Remove the shards that were written; what was there before is untouched."""
         self._made.take_back()
+
+    def _write_index(self, data: bytes) -> None:
+        name = base_of(index_of(self._target))
+        sink = self._place(name, None).sink(self.durable)
+        try:
+            if isinstance(sink, FileSink):
+                for rights in self._sources:
+                    sink.narrow(rights)
+            sink.write(data)
+            if isinstance(sink, FileSink) and self.durable is True:
+                # No index before the names it trusts.
+                sink.flush_folder("the names of the shards could not be flushed")
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
+
+    def _has_index(self, data: bytes) -> bool:
+        """Return whether an index is in place; True where that cannot be told."""
+        try:
+            return index_data(self._target) == data
+        except ZTensorError:
+            return True
+
+    def _remove_whole(self) -> None:
+        if not self._replaces_file:
+            return
+        if isinstance(self._target, Remote):
+            remove_object(self._target, None)
+        elif os.path.lexists(self._target):
+            try:
+                remove_file(self._target, stamp_of(self._target))
+            except OSError as error:
+                doing = "cannot remove the file that the shards replace"
+                raise SourceError.from_os(error, doing, self._target) from error
 
 
 def _link_over(path: str, name: str) -> None:
@@ -173,65 +208,6 @@ def _link_over(path: str, name: str) -> None:
     except BaseException:
         remove_file(temporary, stamp_of(path))
         raise
-
-
-def _old_shards(path: str) -> dict[str, list[str]]:
-    """Return the shards of an earlier save, as its index names them, and the names in each."""
-    folder, name = os.path.split(path)
-    try:
-        data = read_data(index_path(path), DEFAULT_LIMITS)
-    except (ZTensorError, OSError):
-        return {}  # none, or none that can be told
-    shards = shards_named(data, os.path.splitext(name)[0])
-    return {os.path.join(folder, file): names for file, names in shards.items()}
-
-
-def _waiting(path: str) -> dict[str, list[str]]:
-    """Return shards a killed save left under the names they wait with; no index names objects."""
-    folder, name = os.path.split(path)
-    stem = os.path.splitext(name)[0]
-    matches = filter(None, map(WAITING.fullmatch, sorted(names_in(folder or os.curdir))))
-    return {os.path.join(folder, one[0]): [] for one in matches if one["stem"] == stem}
-
-
-def _remove(shards: Mapping[str, Collection[str]]) -> None:
-    for path, names in shards.items():
-        with contextlib.suppress(OSError):
-            remove_shard(path, names)
-
-
-def place_of_whole(given: Any, durable: Durable) -> tuple[Place, Durable]:
-    """Return how a file is to be written that may take the place of shards, which go next."""
-    path, remote = path_text(given), remote_of(given)
-    if remote is not None:
-        return Place(path, remote=remote), durable
-    if durable == "auto" and os.path.lexists(index_path(path)):
-        durable = True
-    return Place(path, like=narrowest_of(_old_shards(path))), durable
-
-
-def shards_there(path: str) -> list[str]:
-    """Return the index and the shards of an earlier save of a file, whether they exist or not."""
-    return [index_path(path), *_old_shards(path), *_waiting(path)]
-
-
-def remove_shards(given: Any) -> None:
-    """Remove the index and the shards of an earlier save of a file, which now is one file."""
-    remote = remote_of(given)
-    if remote is None:
-        path = path_text(given)
-        old = {**_waiting(path), **_old_shards(path)}
-        with contextlib.suppress(OSError):
-            remove_index(index_path(path))
-        _remove(old)
-    else:
-        remove_shards_in_store(remote)
-
-
-def sha256_of(path: str) -> str:
-    """Return the digest of a whole file, as an index notes it."""
-    with contextlib.closing(FileSource(path)) as source:
-        return digest_of(ALGORITHMS["sha256"], Range(source, 0, source.size).pieces(8 << 20))
 
 
 def save_files(
@@ -302,7 +278,7 @@ def save_files(
         )
     whole, durable = place_of_whole(target, durable)
     shared = save(tensors, whole, progress=progress, durable=durable)
-    remove_shards(target)
+    remove_set(target)
     return shared
 
 
@@ -334,12 +310,7 @@ def _save_shards(
     durable: Durable,
 ) -> dict[str, str]:
     """Save a dict as several files and an index; see `save_files`."""
-    remote = remote_of(target)
-    shards: ShardSet | RemoteShardSet
-    if remote is None:
-        shards = ShardSet(path_text(target), len(groups), durable=durable)
-    else:
-        shards = RemoteShardSet(remote, len(groups), durable=durable)
+    shards = ShardSet(target, len(groups), durable=durable)
     sizes = [sum(int(getattr(tensors[name], "nbytes", 0)) for name in names) for names in groups]
     shared: dict[str, str] = {}
     try:

@@ -15,21 +15,17 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.io.reading.opened import not_found
 from ztensor.io.reading.verify import VerifyReport
 from ztensor.io.shards.naming import shifted
 from ztensor.io.source.base import Range
-from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.table import source_of
-from ztensor.spec.digest import digest_of, parse_digest
+from ztensor.spec.digest import parse_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.io.shards.naming import Progress
+    from ztensor.accepted import Progress
     from ztensor.io.shards.objects import ShardedObjects
-    from ztensor.io.source.directory import RemoteFiles
-    from ztensor.io.source.reference import Remote
 
 
 def verify_set(
@@ -47,28 +43,25 @@ def verify_set(
         SourceError: the bytes could not be read.
     """
     objects.require_open()
-    files = objects.set.files
-    chosen: dict[str, list[str]] = {file: [] for file in files}
-    for name in objects.names if names is None else [names] if isinstance(names, str) else names:
-        if name not in objects.homes:
-            raise not_found(name, objects.names, objects.name)
-        chosen[objects.homes[name]].append(name)
+    digests = _digests(objects) if names is None else {}
+    chosen = objects.by_file(
+        objects.names if names is None else [names] if isinstance(names, str) else names
+    )
     problems: list[Problem] = []
     unsupported: list[Problem] = []
-    unchecked: dict[str, str] = {}
     sizes: dict[str, int] = {}
     for file, wanted in chosen.items():
         if not wanted and names is not None:
             continue
         try:
-            found = map(objects.file(file).object, wanted)
-            sizes[file] = sum(one.stored_nbytes for one in found)
-        except (FormatError, UnsupportedError, LimitError) as error:
-            damaged = isinstance(error, FormatError)
-            (problems if damaged else unsupported).extend(_problems_of(error, file))
-    digests = _digests(objects) if names is None else {}
+            sizes[file] = sum(objects.file(file).object(name).stored_nbytes for name in wanted)
+        except FormatError as error:
+            problems += _problems_of(error, file)
+        except (UnsupportedError, LimitError) as error:
+            unsupported += _problems_of(error, file)
     total = sum(sizes.values()) + sum(objects.file(f).nbytes for f in digests if f in sizes)
     counts = dict.fromkeys(("checked", "undigested", "objects", "nbytes"), 0)
+    unchecked: dict[str, str] = {}
     done = 0
     for file, size in sizes.items():
         opened = objects.file(file)
@@ -76,31 +69,28 @@ def verify_set(
             chosen[file], deep=deep, threads=threads, progress=shifted(progress, done, total)
         )
         done += size
-        problems.extend(problem.under(file) for problem in report.problems)
-        unsupported.extend(problem.under(file) for problem in report.unsupported)
+        problems += (problem.under(file) for problem in report.problems)
+        unsupported += (problem.under(file) for problem in report.unsupported)
         for key in counts:
             counts[key] += getattr(report, key)
         if file not in digests:  # else one of the whole file covers all that is in it
             unchecked.update(report.unchecked)
-        else:
-            problems.extend(_check_file(objects.set.place(file), digests[file]))
-            done += opened.nbytes
-            if progress is not None:
-                progress(done, total)
+            continue
+        problems += _check_file(objects, file, digests[file])
+        done += opened.nbytes
+        if progress is not None:
+            progress(done, total)
     return VerifyReport(tuple(problems), tuple(unsupported), unchecked=unchecked, **counts)
 
 
 def _digests(objects: ShardedObjects) -> dict[str, str]:
     """Return the digests of whole files that the index has."""
     texts = objects.set.metadata.get("digests")
-    if not isinstance(texts, dict) or objects.set.index is None:
+    if not isinstance(texts, dict):
         return {}
-    folder = os.path.dirname(objects.set.index)
-    return {
-        file: texts[name]
-        for file in objects.set.files
-        if isinstance(texts.get(name := os.path.relpath(file, folder)), str)
-    }
+    folder = os.path.dirname(objects.set.name)
+    named = ((file, texts.get(os.path.relpath(file, folder))) for file in objects.set.places)
+    return {file: text for file, text in named if isinstance(text, str)}
 
 
 def _problems_of(error: ZTensorError, file: str) -> list[Problem]:
@@ -110,18 +100,19 @@ def _problems_of(error: ZTensorError, file: str) -> list[Problem]:
     return [Problem(error.reason or Reason.SHARD_INDEX, error.message, (file,), error.section)]
 
 
-def _check_file(place: Beneath | Remote | RemoteFiles | str, text: str) -> list[Problem]:
+def _check_file(objects: ShardedObjects, file: str, text: str) -> list[Problem]:
     """Return what is wrong where a file's bytes are not those of the digest in the index."""
-    file = os.fspath(place) if isinstance(place, (str, Beneath)) else place.name
     try:
         digest = parse_digest(text)
     except FormatError as error:
         return _problems_of(error, file)
     if digest.known is None:
         return []
-    with contextlib.closing(source_of(place, mapped=False)) as source:
-        actual = digest_of(digest.known, Range(source, 0, source.size).pieces(8 << 20))
-    if parse_digest(actual) == digest:
+    with contextlib.closing(source_of(objects.set.places[file], mapped=False)) as source:
+        hasher = digest.known.hasher()
+        for piece in Range(source, 0, source.size).pieces(8 << 20):
+            hasher.update(piece)
+    if hasher.hexdigest().lower() == digest.expected:
         return []
     message = f"the file is not the one the index was written for: its {digest.algorithm} differs"
     return [Problem(Reason.DIGEST_MISMATCH, message, (file,))]

@@ -1,14 +1,12 @@
 """Where bytes come from and go to; knows offsets, not formats.
 
-Read `base.py` (the contract), `descriptor.py`, `memory.py`, `local.py`, `joined.py` (several files
-as one), `table.py` (which of them a path, a URL or an object gives), then `sink.py` and `stream.py`
-for the way out, with `gathering.py` (how bytes are written), `flushing.py` (what is on disk) and
-`targets.py` (what may be written over). `appending.py` changes a file in place, in the orders of
-`guards.py` and under the lock of `locking.py`; `rights.py`, `removal.py` and `caching.py` (the page
-cache) stand beside both ways.
-For URLs: `reference.py` (one with what opens its store), `schemes.py` (the places they lead to,
-which `ztensor.remote` has), `folders.py` (what is in a folder there), `pieces.py` (which requests
-a read takes), `ahead.py` (long reads for a file that is read in order) and `at_once.py` (many parts
-by few requests).
+Read `base.py` (the contract of a source and a sink), `local.py` (a file on disk), `memory.py`,
+`joined.py` (several files as one), `beneath.py` (files that others lead to), `paths.py`, `table.py`
+(which of them a path, a URL or an object gives). Then the way out: `stream.py` (how bytes are
+gathered), `sink.py` (a file that appears as a whole), `targets.py` (what may be written over),
+`rights.py`, `reserving.py` (room on a disk), `appending.py` (a file changed in place, in one
+of two orders of writes), `locking.py` and `removal.py`.
+For URLs: `urls.py` (one with what opens its store), `stores.py` (the places they lead to, which
+`ztensor.remote` has), `folders.py`, and `ahead.py` (long reads where each request costs much).
 `open` and `mmap` live here and nowhere else in the library.
 """

@@ -14,23 +14,113 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztensor.buffers import new_bytes
 from ztensor.io.source.base import Source
-from ztensor.io.source.heads import Heads
-from ztensor.io.source.pieces import Extents
 from ztensor.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from ztensor.io.source.base import Source
+
+_HEAD_BYTES = 4 << 10  # of each; a longer one is read by who asks
+_AT_ONCE = 32  # heads that lie far from one another
+_NEAR_BYTES = 8 << 20  # or all in so many bytes, which are one request
+_MOST = 4096
 _WINDOW_BYTES = 32 << 20
 _FIRST_BYTES = 2 << 20  # the first time a reader goes on to the next component
 _GROWTH = 4
 _KEPT = 2  # windows: threads that share the work are not all at the same place
+
+
+class Extents(NamedTuple):
+    """Where components lie, in the order of the file, none reaching into the next.
+
+    Attributes:
+        starts: (count,) int64, offsets of their first bytes.
+        stops: (count,) int64, offsets behind their last ones.
+        is_encoded: (count,) bool, whether they are read more than once.
+    """
+
+    starts: np.ndarray[Any, np.dtype[np.int64]]
+    stops: np.ndarray[Any, np.dtype[np.int64]]
+    is_encoded: np.ndarray[Any, np.dtype[np.bool_]]
+
+
+def extents_of(offsets: Any, lengths: Any, is_encoded: Any) -> Extents:
+    """Return the extents of components in any order; those that share bytes become one.
+
+    Args:
+        offsets: (count,) of their first bytes.
+        lengths: (count,) in bytes.
+        is_encoded: (count,) bool.
+    """
+    offsets, lengths = np.asarray(offsets, np.int64), np.asarray(lengths, np.int64)
+    order = np.argsort(offsets, kind="stable")
+    order = order[lengths[order] > 0]
+    starts, stops = offsets[order], offsets[order] + lengths[order]
+    encoded = np.asarray(is_encoded, np.bool_)[order]
+    if not len(order):
+        return Extents(starts, stops, encoded)
+    reach = np.maximum.accumulate(stops)
+    first = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), starts[1:] >= reach[:-1])))
+    return Extents(
+        starts[first], np.maximum.reduceat(stops, first), np.logical_or.reduceat(encoded, first)
+    )
+
+
+class Heads:
+    """Reads heads, those behind as well once they are read in order; thread-safe.
+
+    Args:
+        source: where they lie.
+        find: gives the extents that begin with them, when the first is read.
+    """
+
+    def __init__(self, source: Source, find: Callable[[], Extents]) -> None:
+        self._source = source
+        self._find: Callable[[], Extents] | None = find
+        self._starts = self._stops = np.empty(0, np.int64)
+        self._kept: dict[int, memoryview] = {}
+        self._next = -1
+        self._lock = Lock()
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Fill `destination` from `offset`.
+
+        Raises:
+            SourceError: the bytes could not be read.
+        """
+        with self._lock:
+            if self._find is not None:
+                extents, self._find = self._find(), None
+                self._starts, self._stops = extents.starts, extents.stops
+            number = int(np.searchsorted(self._starts, offset))
+            if number < len(self._starts) and self._starts[number] == offset:
+                if number == self._next and destination.nbytes <= _HEAD_BYTES:
+                    self._bring(number)
+                elif number not in self._kept:
+                    self._next = number + 1
+                kept = self._kept.get(number)
+                if kept is not None and destination.nbytes <= kept.nbytes:
+                    destination[:] = kept[: destination.nbytes]
+                    return
+        self._source.read_into(offset, destination)
+
+    def _bring(self, first: int) -> None:
+        """Read a head and those behind it."""
+        near = int(np.searchsorted(self._starts, self._starts[first] + _NEAR_BYTES))
+        stop = min(max(first + _AT_ONCE, near), first + _MOST, len(self._starts))
+        starts = self._starts[first:stop]
+        lengths = np.minimum(self._stops[first:stop] - starts, _HEAD_BYTES)
+        heads = [new_bytes(length) for length in lengths.tolist()]
+        self._source.read_many(list(zip(starts.tolist(), heads, strict=True)))
+        self._kept = dict(zip(range(first, stop), heads, strict=True))
+        self._next = stop
 
 
 class AheadSource(Source):

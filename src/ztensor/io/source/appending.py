@@ -1,11 +1,16 @@
-"""New bytes behind a finished file, so that a crash at any moment leaves the old state readable.
+"""A finished file with new bytes behind it, so that a crash at any moment leaves a state readable.
 
-Nothing of the old file is ever written. In which order what is new is written, `guards.py` says;
-here is the file itself: opened, locked, read, written to at an offset, cut.
+The old file ends at S, and nothing below S is ever written. Readers look at the end of the file to
+find the manifest. So before new bytes are written, what the end has to be, the *guard*, is written
+where they will end. `LockedFile` is the file; each order of writes and flushes is a sink:
+`CommitBehind` for formats whose manifest lies at the end, `CommitOver` for those whose last bytes
+say where it lies: there the last write replaces them, and no moment is left at which the end is
+none.
 """
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import functools
 import os
@@ -13,18 +18,26 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.io.source import locking
-from ztensor.io.source.descriptor import Descriptor
-from ztensor.io.source.guards import CommitBehind, CommitOver, Guarded
-from ztensor.io.source.local import FileSource
+from ztensor.io.source.local import Descriptor, FileSource
 from ztensor.io.source.paths import path_text
+from ztensor.io.source.stream import Gatherer
 from ztensor.io.source.targets import require_changed_in_place
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from ztensor.accepted import Durable
 
 _TRIES = 10
+# New bytes are gathered to pieces this long, as each piece costs a guard before it.
+_PIECE_BYTES = 8 << 20
+# And at least as long as four guards, so that a large manifest costs a quarter at the most.
+_GUARDS_PER_PIECE = 4
+# Room is made for as much as came so far, up to this: each time costs a flush.
+_AHEAD_BYTES = 64 << 20
+# What a disk writes whole or not at all.
+_SECTOR_BYTES = 512
+
+_OLD = "cannot flush; the file still holds its old state"
+_NEW = "the new state is written, but whether it reached the disk is unknown"
 
 
 class _Locked(Descriptor):
@@ -39,31 +52,35 @@ class _Locked(Descriptor):
         super().close()
 
 
-class AppendSink(FileSource):
-    """The end of a finished file, locked for this writer.
-
-    It is also a source of the file's old bytes, from which the manifest is read after locking.
+class LockedFile(FileSource):
+    """A finished file, locked for one writer: its old bytes are read, new ones put behind them.
 
     Args:
         path: the file.
         durable: False leaves the flushes out: safe against a killed process, not a power cut.
         lock: False takes no lock; only for file systems without locks, if nobody else writes.
         timeout: seconds to wait for another writer.
+        dry_run: True locks and reads the file, and changes nothing.
 
     Raises:
         SourceError: the file cannot be opened for writing, or another process is writing.
     """
 
-    _guarded: Guarded | None = None
-
     def __init__(
-        self, path: str, *, durable: Durable = "auto", lock: bool = True, timeout: float = 0.0
+        self,
+        path: str,
+        *,
+        durable: Durable = "auto",
+        lock: bool = True,
+        timeout: float = 0.0,
+        dry_run: bool = False,
     ) -> None:
         path = path_text(path)
         require_changed_in_place(path)
         opener = functools.partial(_open_to_write, path, lock=lock, timeout=timeout)
         super().__init__(path, mapped=False, opener=opener)
-        self._durable = durable is not False
+        self._is_trial = dry_run
+        self._is_durable = durable is not False and not dry_run
 
     def require_unchanged(self) -> None:
         """Do nothing: the lock keeps other writers out."""
@@ -85,50 +102,13 @@ class AppendSink(FileSource):
                 file=self.name,
             )
 
-    # --- The new bytes ----------------------------------------------------------------------
-
-    def commit_behind(self, guard: bytes) -> None:
-        """Put new states behind a guard: the old manifest and footer; see `CommitBehind`."""
-        self._guarded = CommitBehind(self, guard)
-
-    def commit_over(self, guard: bytes) -> None:
-        """Put new states before a guard, a copy of the old footer; see `CommitOver`."""
-        self._guarded = CommitOver(self, guard)
-
-    @property
-    def position(self) -> int:
-        """Return the offset at which the next byte will lie."""
-        return self.size if self._guarded is None else self._guarded.position
-
-    def _require_guarded(self) -> Guarded:
-        if self._guarded is None:
-            raise ClosedError("the file was opened to be read, or was given up", file=self.name)
-        return self._guarded
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes; after `barrier` they belong to the commit."""
-        self._require_guarded().write(data)
-
-    def barrier(self) -> int:
-        """End the blobs, and return where the commit will lie."""
-        return self._require_guarded().barrier()
-
-    def commit(self) -> None:
-        """Make what was written the file's state, and flush."""
-        self._require_guarded().commit()
-        descriptor, self._descriptor = self._descriptor, None
-        try:
-            if descriptor is not None:
-                descriptor.close()  # where a network file system says that it could not write back
-        except OSError as error:
-            raise SourceError.from_os(
-                error, "the change is in the file, but closing it failed", self.name
-            ) from error
-
-    # --- What can be done to the file -------------------------------------------------------
-
     def put(
-        self, data: Buffer, offset: int, *, tears: bool = True, back_to: int | None = None
+        self,
+        data: bytes | memoryview,
+        offset: int,
+        *,
+        tears: bool = True,
+        back_to: int | None = None,
     ) -> None:
         """Write bytes at an offset behind the old end; where that fails, cut the file back.
 
@@ -142,7 +122,7 @@ class AppendSink(FileSource):
             SourceError: the system refused.
         """
         view = memoryview(data)
-        while view.nbytes:
+        while view.nbytes and not self._is_trial:
             descriptor = self.in_use()
             try:
                 count = _pwrite(descriptor.number, view, offset)
@@ -160,36 +140,28 @@ class AppendSink(FileSource):
         """Cut the file to a length it had, and return whether that worked.
 
         The disk may be full, and compacting would need room. A reader that opened the file
-        meanwhile is told that it shrank; who has it mapped touches blobs of the old state only,
-        and those stay.
+        meanwhile is told that it shrank; a process that has it mapped touches blobs of the old
+        state only, and those stay.
         """
         try:
             self.shorten(length)
         except (SourceError, ClosedError):
             return False
         # The bytes are the old ones again: the time says so to readers that were there before.
-        if length == self.size and os.utime in os.supports_fd:
+        if length == self.size and os.utime in os.supports_fd and not self._is_trial:
             with contextlib.suppress(OSError):
                 times = self.status().st_atime_ns, self._changed_at
                 self._ask(lambda number: os.utime(number, ns=times))
         return True
 
-    def require_length(self, length: int) -> None:
-        """Raise where the file is longer: what could not be written could not be cut off either.
+    def shorten(self, length: int) -> None:
+        """Cut the file to a length, without a flush.
 
         Raises:
-            SourceError: so it is.
+            SourceError: the system refused.
         """
-        found = self.status().st_size
-        if found > length:
-            raise SourceError(
-                "cannot shorten the file; it holds its old state before a torn end, which "
-                "`ztensor repair` cuts off",
-                reason=Reason.SOURCE_FAILED,
-                file=self.name,
-                expected=f"{length} bytes",
-                found=f"{found}",
-            )
+        if not self._is_trial:
+            self._ask(lambda number: os.ftruncate(number, length), "cannot shorten the file")
 
     def flush(self, failure: str) -> None:
         """Put what was written on disk, unless that was not wanted.
@@ -200,16 +172,8 @@ class AppendSink(FileSource):
         Raises:
             SourceError: the system refused.
         """
-        if self._durable:
+        if self._is_durable:
             self._ask(os.fsync, failure)
-
-    def shorten(self, length: int) -> None:
-        """Cut the file to a length, without a flush.
-
-        Raises:
-            SourceError: the system refused.
-        """
-        self._ask(lambda number: os.ftruncate(number, length), "cannot shorten the file")
 
     def cut(self, length: int) -> None:
         """Shorten the file to a state that ends at `length`, and flush.
@@ -223,37 +187,167 @@ class AppendSink(FileSource):
         self.shorten(length)
         self.flush("the file is shortened, but whether that reached the disk is unknown")
 
-    def close(self) -> None:
-        """Let go of the file; it holds its old state. May be called again."""
-        if self._guarded is not None and self._descriptor is not None:
-            self._guarded.forget()
-        super().close()  # a write in another thread ends first
+    def finish(self) -> None:
+        """Close the file in its new state.
+
+        Raises:
+            SourceError: closing failed, where a network file system says that it could not write.
+        """
+        descriptor, self._descriptor = self._descriptor, None
+        try:
+            if descriptor is not None:
+                descriptor.close()
+        except OSError as error:
+            raise SourceError.from_os(
+                error, "the change is in the file, but closing it failed", self.name
+            ) from error
+
+
+class Commit(Gatherer):
+    """New bytes behind a finished file, gathered to pieces.
+
+    Args:
+        file: the file.
+        guard: the bytes that keep the old state readable.
+    """
+
+    def __init__(self, file: LockedFile, guard: bytes) -> None:
+        super().__init__(file.size)
+        self.name = file.name
+        self._file = file
+        self._guard = guard
+        piece = max(_PIECE_BYTES, _GUARDS_PER_PIECE * len(guard))
+        self.small_bytes = self.most_bytes = piece
+
+    @abc.abstractmethod
+    def commit(self, manifest: bytes = b"") -> None:
+        """Make the new state that of the file, flush, and close the file."""
 
     def abort(self) -> None:
-        """Let go of the file, as `close`."""
-        self.close()
+        """Drop what is gathered, and let go of the file, which holds its old state."""
+        self._forget()
+        self._file.close()
 
 
-class TrialSink(AppendSink):
-    """The end of a finished file, locked and counted as `AppendSink` does, but never written."""
+class CommitBehind(Commit):
+    """The guard is manifest and footer; those of the new state are written behind the last one.
 
-    def put(
-        self, data: Buffer, offset: int, *, tears: bool = True, back_to: int | None = None
-    ) -> None:
-        """Write nothing."""
+    1. Before new bytes are written up to an end E, the guard is written at E. A process that opens
+       the file sees the old state while the new bytes fill the gap before it.
+    2. All is flushed to disk.
+    3. Manifest and footer of the new state are written behind the last guard in one call.
+    4. That is flushed.
 
-    def require_length(self, length: int) -> None:
-        """Ask nothing."""
+    What was written stays where the change is given up: another process may have it mapped, with
+    the manifest in it. A process killed before 3 leaves the old state; inside 3, a torn end that
+    `repair` cuts off; after it, the new state. Without the flush in 2 a power cut could leave the
+    new manifest over blobs that never reached the disk.
+    """
 
-    def flush(self, failure: str) -> None:
-        """Flush nothing."""
+    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+        self._file.put(self._guard, self.position)
+        gathered = b"".join(pieces)
+        self._file.put(gathered, start)
+        self._file.put(data, start + len(gathered))
 
-    def shorten(self, length: int) -> None:
-        """Cut nothing."""
+    def end_blobs(self) -> int:
+        """Put every blob on disk before what follows, and return where the manifest will lie."""
+        self._flush()
+        # Also where no blob is new: those of an earlier commit may have been left to the system.
+        # A failed flush is final: what is on disk is then unknown, and a second try would report
+        # success without knowing (as PostgreSQL learnt).
+        self._file.flush(_OLD)
+        if self.position > self._file.size:
+            self.position += len(self._guard)
+        return self.position
 
-    def take_back(self, length: int) -> bool:
-        """Cut nothing."""
-        return True
+    def commit(self, manifest: bytes = b"") -> None:
+        """Write manifest and footer in one call, and flush."""
+        self._file.put(manifest, self.position)
+        self._file.flush(_NEW)
+        self.position += len(manifest)
+        self._file.finish()
+
+
+class CommitOver(Commit):
+    """The guard is the footer alone, a copy of the old one; that of the new state takes its place.
+
+    1. A copy of the old footer is written so far behind the old end that the new state fits before
+       it: one write, in one sector, over a hole. The file has its new length, and ends as before.
+    2. That is flushed. Without it a power cut could leave a file that ends among new blobs.
+    3. New blobs and the new manifest fill the room, and are flushed.
+    4. The new footer is written over the copy, in one write, and flushed.
+
+    A process killed at any moment leaves the old state or the new one, and so does a power cut on a
+    file system on which a file is not longer before the bytes are there (ext4 as it is by default,
+    XFS, Btrfs). Where it is not known how much will come, the room grows by 1 and 2, and what is
+    too long at the end is cut off, behind one more copy.
+    """
+
+    def __init__(self, file: LockedFile, guard: bytes) -> None:
+        super().__init__(file, guard)
+        self._room = file.size  # the length of the file, which ends with the guard or the old one
+        self._is_final = False  # the new footer may be there
+
+    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+        needed = self.position + len(self._guard)
+        if needed > self._room:
+            self._make_room(needed, min(needed - self._file.size, _AHEAD_BYTES))
+        gathered = b"".join(pieces)
+        self._file.put(gathered, start, tears=False)
+        self._file.put(data, start + len(gathered), tears=False)
+
+    def _make_room(self, needed: int, ahead: int) -> None:
+        """Make the file long enough for `needed` bytes, and up to `ahead` longer where it may be.
+
+        The old guard is written over only when the new one is on disk.
+        """
+        least, longest = self._end(needed), self._end(needed + ahead)
+        end = longest
+        try:
+            back_to = self._room if least < longest else None
+            self._file.put(self._guard, end - len(self._guard), back_to=back_to)
+        except SourceError:  # no file may become so long
+            if least == longest or self._file.status().st_size > self._room:
+                raise
+            end = least
+            self._file.put(self._guard, end - len(self._guard))
+        self._file.flush(_OLD)
+        self._room = end
+
+    def _end(self, least: int) -> int:
+        """Return the least end at which the footer lies in one sector."""
+        into = (least - len(self._guard)) % _SECTOR_BYTES
+        return least if into + len(self._guard) <= _SECTOR_BYTES else least + _SECTOR_BYTES - into
+
+    def commit(self, manifest: bytes = b"") -> None:
+        """Store what is left with the manifest, then write the footer over the guard."""
+        size = len(self._guard)
+        rest, start = b"".join([*self._pieces, manifest[:-size]]), self.position - self._gathered
+        self._forget()
+        end = self._end(start + len(rest) + size)
+        if end <= self._room < end + _SECTOR_BYTES:
+            end = self._room
+        elif self._room < end:
+            self._make_room(end, 0)
+        self._file.put(rest, start, tears=False)
+        if end < self._room:
+            self._file.put(self._guard, end - size, tears=False)
+        self._file.flush(_OLD)
+        if end < self._room:
+            self._file.shorten(end)
+            self._room = end
+        self._is_final = True
+        self._file.put(manifest[-size:], end - size)
+        self.position = end
+        self._file.flush(_NEW)
+        self._file.finish()
+
+    def abort(self) -> None:
+        """Drop what is gathered, and give its room back."""
+        if not self._is_final and self._room > self._file.size:
+            self._file.take_back(self._file.size)
+        super().abort()
 
 
 def _open_to_write(path: str, flags: int, *, lock: bool, timeout: float) -> Descriptor:

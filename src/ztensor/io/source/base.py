@@ -13,8 +13,9 @@ from ztensor.errors import Reason, SourceError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ztensor.io.source.reference import Remote
     from ztensor.io.source.rights import Rights
+    from ztensor.io.source.urls import Remote
+
 
 PART_BYTES = 8 << 20  # of one request at most
 # One read where all bytes are looked at once: they stay in the processor's cache until then.
@@ -26,6 +27,8 @@ _LONG_BYTES = 16 << 20
 # Up to here it is a look at headers, which does not take the place of what is kept.
 _LOOK_BYTES = 4 << 10
 _NOTHING = memoryview(b"")
+# What is gathered before it is read; so much memory at most waits for bytes.
+_MOST_BYTES = 64 << 20
 
 
 class Source(abc.ABC):
@@ -126,6 +129,22 @@ class Source(abc.ABC):
         """Return what tells the file from one that takes its place; None where only bytes do."""
         return None
 
+    def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
+        """Ask the system to read bytes into its page cache, or say that they need not stay there.
+
+        It may return long before they are read. Pages that a view has touched stay, and so do
+        those not yet written to disk. A map is never touched for this: another process may cut
+        the file.
+
+        Returns:
+            How many bytes the system was told of: none where it keeps no pages of the source.
+
+        Raises:
+            ClosedError: it is closed.
+        """
+        del offset, length, is_needed
+        return 0
+
     def confirm(self) -> None:  # noqa: B027  # opening it has asked
         """See that the file is there and as long as was said, where that is not known yet.
 
@@ -168,16 +187,16 @@ class Sink(Protocol):
         """
         ...
 
-    def barrier(self) -> int:
-        """End the blobs, and return the offset at which manifest and footer will lie.
+    def end_blobs(self) -> int:
+        """Return the offset at which manifest and footer will lie; no blob follows.
 
         Raises:
             SourceError: the blobs could not be stored.
         """
         ...
 
-    def commit(self) -> None:
-        """Make what was written the file's content, as a whole.
+    def commit(self, manifest: bytes = b"") -> None:
+        """Write the manifest, if there is one, and make all the file's content, as a whole.
 
         Raises:
             SourceError: it could not be; what was there before still is, unless the message says
@@ -323,3 +342,55 @@ class Range:
             self.source.read_into(self.offset + offset, read)
             for start in range(0, len(read), size):
                 yield read[start : start + size].toreadonly()
+
+
+class AtOnce:
+    """Gathers reads of one source, and makes them when they are many or when all are there.
+
+    Where requests are not dear each is made when it is asked for.
+
+    Args:
+        source: what is read.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._parts: list[tuple[int, memoryview]] = []
+        self._later: list[Callable[[], None]] = []
+        self._nbytes = 0
+
+    def add(self, offset: int, target: memoryview) -> None:
+        """Ask for bytes: `target` is filled with those from `offset` before the next `later`.
+
+        Raises:
+            SourceError: what was asked for before could not be read.
+        """
+        if not self._source.prefers_long_reads:
+            self._source.read_into(offset, target)
+            return
+        if self._nbytes + target.nbytes > _MOST_BYTES:
+            self.end()
+        self._parts.append((offset, target))
+        self._nbytes += target.nbytes
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Do something once what was asked for so far is there."""
+        if self._parts:
+            self._later.append(work)
+        else:
+            work()
+
+    def end(self) -> None:
+        """Read what was asked for, and do what waits for it.
+
+        Raises:
+            SourceError: it could not be read.
+        """
+        parts, later = self._parts, self._later
+        self._parts, self._later, self._nbytes = [], [], 0
+        if len(parts) == 1:
+            self._source.read_into(*parts[0])  # neighbours are kept for who comes next
+        elif parts:
+            self._source.read_many(parts)
+        for work in later:
+            work()

@@ -7,7 +7,6 @@ an error, not another file.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import functools
@@ -16,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe
 from ztensor.io.source.base import Opening
-from ztensor.io.source.descriptor import Descriptor
-from ztensor.io.source.local import FileSource
+from ztensor.io.source.local import Descriptor, FileSource
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -154,31 +152,9 @@ def open_beneath(beside: str, parts: tuple[str, ...]) -> FileSource:
     return Beneath(os.path.join(folder, *parts), roots).open(mapped=False)
 
 
-def length_beneath(beside: str, parts: tuple[str, ...]) -> int | None:
-    """Return how long a file is that `open_beneath` would open, None where there is none."""
-    try:
-        return os.stat(os.path.join(os.path.dirname(os.path.abspath(beside)), *parts)).st_size
-    except (OSError, ValueError):
-        return None
-
-
 def names_in(folder: str) -> list[str]:
     """Return the names in a folder; none where it cannot be listed."""
     try:
         return os.listdir(folder)
     except OSError:
         return []
-
-
-def files_in(folder: str) -> dict[str, int]:
-    """Return the names and lengths of the files in a folder; empty where it cannot be listed."""
-    found: dict[str, int] = {}
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    if entry.is_file():
-                        found[entry.name] = entry.stat().st_size
-    except OSError:
-        pass
-    return found

@@ -1,17 +1,20 @@
-"""What lies directly in a folder of a store, of a hub, or of a server that has no lists."""
+"""A folder, on disk or in a store: what is in it, and as the source that stands for its files."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, SourceNotFoundError, SourcePermissionError
+from ztensor.io.source.base import Opening, Source
 from ztensor.io.source.beneath import parts_of
-from ztensor.io.source.reference import Remote
-from ztensor.io.source.schemes import store_of
+from ztensor.io.source.stores import store_of
+from ztensor.io.source.urls import Remote
 from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _THREADS = 8
 
@@ -76,3 +79,55 @@ def there(folder: Remote, names: Iterable[str]) -> list[str]:
         return [
             name for name, is_found in zip(names, pool.map(look, names), strict=True) if is_found
         ]
+
+
+class FolderSource(Source):
+    """A folder whose files are read as one: a source of no bytes that opens the same again.
+
+    Args:
+        folder: its path, or its URL with a slash at the end.
+        names: the files in it that are read, where it is in a store.
+    """
+
+    size = 0
+    is_folder = True
+
+    def __init__(self, folder: str | Remote, names: Sequence[str] = ()) -> None:
+        self.names = names
+        if isinstance(folder, Remote):
+            self.name, self.remote = folder.name, folder
+        else:
+            self.name, self.path = folder, os.path.abspath(folder)
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Do nothing: there are no bytes."""
+
+    def identity(self) -> tuple[object, ...]:
+        """Return nothing: its files tell."""
+        return ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RemoteFiles(Opening):
+    """Files in one folder of a store that are read as one.
+
+    Attributes:
+        folder: the folder, with a slash at its end.
+        names: of the files, in order.
+    """
+
+    folder: Remote
+    names: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        """Return the folder's URL without secrets."""
+        return self.folder.name
+
+    def __fspath__(self) -> str:
+        """Return the folder's URL."""
+        return self.folder.url
+
+    def open(self, *, mapped: bool = True) -> FolderSource:
+        """Return the folder as a source; its files are opened when they are read."""
+        return FolderSource(self.folder, self.names)

@@ -1,14 +1,13 @@
-"""Files on this machine: by path (mapped or read), or as an open binary file object."""
+"""Files on this machine, opened by path: mapped or read, and open for as long as they are used."""
 
 from __future__ import annotations
 
 import mmap
 import os
 import stat
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor.errors import (
-    ArgumentTypeError,
     ClosedError,
     Reason,
     SourceError,
@@ -16,14 +15,11 @@ from ztensor.errors import (
     SourceNotRegularError,
 )
 from ztensor.io.source.base import Source, read_bytes, shrunk
-from ztensor.io.source.descriptor import Descriptor, OpenFile
 from ztensor.io.source.paths import absolute_path, is_url
 from ztensor.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from typing_extensions import Buffer
 
     from ztensor.io.source.rights import Rights
 
@@ -38,6 +34,8 @@ _OPEN_FLAGS = (
 )
 
 PAGE_BYTES = mmap.PAGESIZE
+# Linux takes no more of one call than the larger of its read-ahead and the disk's longest request.
+_ADVICE_BYTES = 1 << 20
 # How often the end of a file is read again that changes while it is read.
 _LOOKS = 20
 
@@ -47,6 +45,79 @@ _MAP_NORESERVE = (
     if (hasattr(os, "uname"))
     else 0
 )
+
+
+class Descriptor:
+    """An open file's number, closed with the last reference to this object.
+
+    References are the count of its users: who reads or writes holds one for as long as the call,
+    and whoever closes beside him takes away only his own. So the system gives the number to
+    another file no sooner than the last call is done. References are counted right in every
+    thread, with a GIL or without, in signal handlers, and behind a fork; under a lock they would
+    not be.
+
+    Hold one as a local name, and delete that in a `finally`: the traceback of an error would keep
+    the file open.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def close(self) -> None:
+        """Close it now, whoever uses it: the only way to learn that it failed.
+
+        Raises:
+            OSError: as `os.close`.
+        """
+        number, self.number = self.number, -1
+        if number >= 0:
+            os.close(number)
+
+    def __del__(self) -> None:
+        """Close it, unless that was done."""
+        try:  # noqa: SIM105  # a context takes longer than the rest
+            self.close()
+        except (AttributeError, OSError):  # an interpreter at its end has no os
+            pass
+
+
+class OpenFile:
+    """A file that is open until it is closed, perhaps by another thread.
+
+    Attributes:
+        name: its path, for messages.
+    """
+
+    name: str
+    _descriptor: Descriptor | None = None
+
+    def in_use(self) -> Descriptor:
+        """Return what keeps the file open as long as it is referred to; see `Descriptor`.
+
+        Raises:
+            ClosedError: it is closed.
+        """
+        descriptor = self._descriptor
+        if descriptor is None:
+            raise ClosedError("the file is closed", file=self.name)
+        return descriptor
+
+    def _ask(self, ask: Callable[[int], _T], doing: str = "cannot look at the file") -> _T:
+        """Return what a call says that takes the number of the open file.
+
+        Raises:
+            ClosedError: it is closed.
+            SourceError: the system refused.
+        """
+        descriptor = self.in_use()
+        try:
+            return ask(descriptor.number)
+        except OSError as error:
+            raise SourceError.from_os(error, doing, self.name) from error
+        finally:
+            del descriptor  # an error's traceback would keep the file open
 
 
 class FileSource(OpenFile, Source):
@@ -264,6 +335,22 @@ class FileSource(OpenFile, Source):
             return False
         return not os.path.samestat(there, here) or there.st_size != self.size
 
+    def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
+        """Tell the system which bytes it will be asked for, or need not keep."""
+        name = "POSIX_FADV_WILLNEED" if is_needed else "POSIX_FADV_DONTNEED"
+        advice: Any = getattr(os, name, None) if hasattr(os, "posix_fadvise") else None
+        descriptor, end, told = self.in_use(), min(offset + length, self.size), 0
+        try:
+            for start in range(offset, end if advice is not None else 0, _ADVICE_BYTES):
+                count = min(_ADVICE_BYTES, end - start)
+                os.posix_fadvise(descriptor.number, start, count, advice)
+                told += count
+        except OSError:
+            pass  # no more than a hint
+        finally:
+            del descriptor  # an error's traceback would keep the file open
+        return told
+
     def _require_empty(self, number: int) -> None:
         """Raise where a file without a length has bytes, as those of `/proc` and `/sys` have."""
         try:
@@ -309,76 +396,3 @@ def _map_private(descriptor: int, size: int) -> mmap.mmap:
             prot=mmap.PROT_READ | mmap.PROT_WRITE,
         )
     return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
-
-
-class BinaryFile(Protocol):
-    """What is used of an open binary file object."""
-
-    def read(self, size: int, /) -> bytes | None:
-        """Return up to `size` bytes."""
-        ...
-
-    def seek(self, offset: int, whence: int = 0, /) -> object:
-        """Move to an offset."""
-        ...
-
-    def tell(self) -> int:
-        """Return the offset."""
-        ...
-
-
-class FileObjectSource(Source):
-    """A seekable binary file object, read from its first byte under a lock; never mapped.
-
-    The object stays the caller's: it is not closed, and its position moves.
-
-    Raises:
-        ArgumentTypeError: the object is not readable, not seekable or not binary.
-    """
-
-    def __init__(self, file: BinaryFile) -> None:
-        self._file = file
-        self._lock = Lock()
-        name = getattr(file, "name", None)
-        self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
-        hint = "a seekable file object opened in binary mode; else read it and pass the bytes"
-        try:
-            file.seek(0, os.SEEK_END)
-            size = file.tell()  # not every seek() tells
-            file.seek(0)
-            sample = file.read(0)
-        except (OSError, ValueError, AttributeError, TypeError) as error:
-            raise ArgumentTypeError(
-                "cannot read from the file object", expected=hint, found=str(error), file=self.name
-            ) from error
-        if not isinstance(sample, bytes):
-            raise ArgumentTypeError(
-                "cannot read from the file object",
-                expected=hint,
-                found=f"{type(sample).__name__} from read()",
-                file=self.name,
-            )
-        self.size = size
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        """Seek and read under the lock."""
-        done = 0
-        wanted = destination.nbytes
-        with self._lock:
-            try:
-                self._file.seek(offset)
-                while done < wanted:
-                    piece: Buffer | None = self._file.read(wanted - done)
-                    if not piece:
-                        raise shrunk(self.name, offset, wanted, done)
-                    taken = memoryview(piece).cast("B")
-                    destination[done : done + taken.nbytes] = taken
-                    done += taken.nbytes
-            except SourceError:
-                raise
-            except (OSError, ValueError, TypeError) as error:  # closed by its owner, or no bytes
-                raise SourceError(
-                    f"cannot read from the file object: {error}",
-                    reason=Reason.SOURCE_FAILED,
-                    file=self.name,
-                ) from error

@@ -15,13 +15,9 @@ import os
 import re
 import struct
 import time
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from ztensor.errors import Reason, SourceError
-from ztensor.io.source.descriptor import Descriptor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 try:
     import fcntl
@@ -36,7 +32,6 @@ _LOCK_OFFSET = 1 << 62
 # struct flock: kind, from where the start counts, start, length, process; filled to its length.
 _RANGE = struct.Struct("@hhqqi0q")
 _QUIETLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | _QUIETLY
 
 
 def acquire(descriptor: int, path: str, *, timeout: float = 0.0) -> None:
@@ -206,77 +201,3 @@ def _range_lock(command: str, descriptor: int, kind: str) -> int | None:
             return None
         raise
     return answer
-
-
-# --- The lock of a folder ---------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def folder_in_use(path: str) -> Iterator[None]:
-    """Make a folder where there is none, and keep others from removing it as what is left over.
-
-    Several may use one folder at once. Where the system cannot lock folders, this makes it only,
-    and no process takes it for left over.
-
-    Raises:
-        OSError: it cannot be made, or is a link.
-    """
-    folder = _use_folder(path)
-    try:
-        yield
-    finally:
-        if folder is not None:
-            folder.close()
-
-
-@contextlib.contextmanager
-def idle_folder(path: str) -> Iterator[bool | None]:
-    """Say whether no process uses a folder, and keep others from using it meanwhile.
-
-    None where the system cannot tell.
-    """
-    folder, is_idle = None, None
-    try:
-        folder = _lock_folder(path, is_shared=False)
-        is_idle = True if folder is not None else None
-    except BlockingIOError:
-        is_idle = False
-    except FileNotFoundError:
-        pass
-    try:
-        yield is_idle
-    finally:
-        if folder is not None:
-            folder.close()
-
-
-def _use_folder(path: str) -> Descriptor | None:
-    from ztensor.io.source.removal import is_link  # not for a file that is read
-
-    while True:
-        os.makedirs(path, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # removed since it was made
-            if is_link(os.lstat(path)):
-                raise NotADirectoryError(errno.ENOTDIR, "a link, which is not followed", path)
-            folder = _lock_folder(path, is_shared=True)
-            if folder is None or os.path.samestat(os.fstat(folder.number), os.stat(path)):
-                return folder
-
-
-def _lock_folder(path: str, *, is_shared: bool) -> Descriptor | None:
-    """Open a folder and lock it; return None where the system cannot lock folders.
-
-    Raises:
-        FileNotFoundError: it is gone.
-        BlockingIOError: another process uses it.
-    """
-    if fcntl is None:
-        return None
-    try:
-        folder = Descriptor(os.open(path, _FOLDER))
-        fcntl.flock(folder.number, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (FileNotFoundError, BlockingIOError):
-        raise
-    except OSError:
-        return None
-    return folder

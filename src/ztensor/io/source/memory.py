@@ -1,13 +1,20 @@
-"""Bytes that are already in memory."""
+"""Bytes that are already in memory, and those of an open file object."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Protocol
 
+from ztensor.errors import (
+    ArgumentTypeError,
+    Reason,
+    SourceError,
+)
 from ztensor.io.source.base import Source, shrunk
+from ztensor.locks import Lock
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer  # collections.abc has it from 3.12 on
+    from typing_extensions import Buffer
 
 
 class MemorySource(Source):
@@ -47,3 +54,76 @@ class MemorySource(Source):
 
 def _restore(data: bytes, name: str) -> MemorySource:
     return MemorySource(data, name=name)
+
+
+class BinaryFile(Protocol):
+    """What is used of an open binary file object."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """Return up to `size` bytes."""
+        ...
+
+    def seek(self, offset: int, whence: int = 0, /) -> object:
+        """Move to an offset."""
+        ...
+
+    def tell(self) -> int:
+        """Return the offset."""
+        ...
+
+
+class FileObjectSource(Source):
+    """A seekable binary file object, read from its first byte under a lock; never mapped.
+
+    The object stays the caller's: it is not closed, and its position moves.
+
+    Raises:
+        ArgumentTypeError: the object is not readable, not seekable or not binary.
+    """
+
+    def __init__(self, file: BinaryFile) -> None:
+        self._file = file
+        self._lock = Lock()
+        name = getattr(file, "name", None)
+        self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
+        hint = "a seekable file object opened in binary mode; else read it and pass the bytes"
+        try:
+            file.seek(0, os.SEEK_END)
+            size = file.tell()  # not every seek() tells
+            file.seek(0)
+            sample = file.read(0)
+        except (OSError, ValueError, AttributeError, TypeError) as error:
+            raise ArgumentTypeError(
+                "cannot read from the file object", expected=hint, found=str(error), file=self.name
+            ) from error
+        if not isinstance(sample, bytes):
+            raise ArgumentTypeError(
+                "cannot read from the file object",
+                expected=hint,
+                found=f"{type(sample).__name__} from read()",
+                file=self.name,
+            )
+        self.size = size
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Seek and read under the lock."""
+        done = 0
+        wanted = destination.nbytes
+        with self._lock:
+            try:
+                self._file.seek(offset)
+                while done < wanted:
+                    piece: Buffer | None = self._file.read(wanted - done)
+                    if not piece:
+                        raise shrunk(self.name, offset, wanted, done)
+                    taken = memoryview(piece).cast("B")
+                    destination[done : done + taken.nbytes] = taken
+                    done += taken.nbytes
+            except SourceError:
+                raise
+            except (OSError, ValueError, TypeError) as error:  # closed by its owner, or no bytes
+                raise SourceError(
+                    f"cannot read from the file object: {error}",
+                    reason=Reason.SOURCE_FAILED,
+                    file=self.name,
+                ) from error

@@ -1,7 +1,8 @@
-"""The one place where what a caller calls a file becomes text."""
+"""Paths as callers give them, as text; and folders on disk."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -75,3 +76,34 @@ def absolute_path(path: str) -> str:
         return os.path.abspath(path)
     except OSError as error:
         raise SourceError.from_os(error, "cannot find the working folder", path) from error
+
+
+_FLAGS = (os.O_RDWR if os.name == "nt" else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
+
+
+def flush_file(path: str) -> None:
+    """Flush the bytes of a file to disk, whoever wrote them.
+
+    Raises:
+        OSError: they could not be.
+    """
+    descriptor = os.open(path, _FLAGS)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_folder(path: str) -> None:
+    """Flush the names of all that is in a folder to disk, where the system has a way to.
+
+    Raises:
+        OSError: they could not be.
+    """
+    if os.name == "nt":  # Windows has none
+        return
+    try:
+        flush_file(path)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # as some network mounts say
+            raise

@@ -22,13 +22,13 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from ztensor.io.source.schemes import store_of
+from ztensor.io.source.stores import store_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Self
 
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
 
     Check = Callable[[BinaryIO], bool]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import re
 import secrets
@@ -15,15 +16,12 @@ from ztensor.arguments import require_choice
 from ztensor.errors import SourceError, describe
 from ztensor.io.source import locking, removal
 from ztensor.io.source.base import Sink, read_bytes
-from ztensor.io.source.descriptor import Descriptor, OpenFile
-from ztensor.io.source.flushing import flush_folder
-from ztensor.io.source.gathering import MOST_PIECES, Gatherer
-from ztensor.io.source.paths import path_text
+from ztensor.io.source.local import Descriptor, OpenFile
+from ztensor.io.source.paths import flush_folder, path_text
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
 from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
-from ztensor.io.source.schemes import store_of
-from ztensor.io.source.stream import StreamSink
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of, store_of
+from ztensor.io.source.stream import WRITE_BYTES, Gatherer, StreamSink
 from ztensor.io.source.targets import no_folder, require_own_link, require_place, shown
 from ztensor.locks import RLock
 from ztensor.threads.background import note_write
@@ -33,9 +31,11 @@ if TYPE_CHECKING:
 
     from ztensor.accepted import Durable
     from ztensor.io.source.local import FileSource
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
 
 
+# Linux takes at most 1024 buffers in one call. More of them are short: joining takes less time.
+_MOST_PIECES = 1024
 _COPY_BYTES = 8 << 20
 # What the kernel copies in one call, so that a copy of gigabytes can be watched and interrupted.
 _KERNEL_BYTES = 256 << 20
@@ -241,12 +241,21 @@ class FileSink(OpenFile, Gatherer):
         name = f".{shown(self._target)}.{secrets.token_hex(8)}.tmp"
         return os.path.join(self._folder, name)
 
-    def _write_some(self, data: memoryview) -> int:
-        return self._ask(lambda number: os.write(number, data), "cannot write")
+    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+        nbytes, written = sum(map(len, pieces)), 0
+        self._reserve(start, nbytes + data.nbytes)
+        if 1 < len(pieces) <= _MOST_PIECES and hasattr(os, "writev"):
+            written = self._ask(lambda number: os.writev(number, pieces), "cannot write")
+        if written < nbytes:  # of the others, or on a disk that is nearly full
+            self._write_through(memoryview(b"".join(pieces))[written:], start + written)
+        self._write_through(data, start + nbytes)
 
-    def _write_through(self, data: memoryview, at: int) -> None:
-        self._reserve(at, data.nbytes)
-        super()._write_through(data, at)
+    def _write_through(self, data: memoryview, start: int) -> None:
+        while data.nbytes:
+            some = data[: WRITE_BYTES - start % WRITE_BYTES]
+            count = self._ask(functools.partial(_write, some), "cannot write")
+            data = data[count:]
+            start += count
 
     def _reserve(self, at: int, nbytes: int) -> None:
         if self._is_reserving and nbytes >= LEAST_BYTES:
@@ -261,21 +270,12 @@ class FileSink(OpenFile, Gatherer):
         self._ask(lambda number: os.lseek(number, count, os.SEEK_CUR), "cannot write")
         self.position += count
 
-    def _write_pieces(self, pieces: list[bytes], at: int, nbytes: int) -> None:
-        if not hasattr(os, "writev") or len(pieces) > MOST_PIECES:
-            super()._write_pieces(pieces, at, nbytes)
-            return
-        self._reserve(self.position, nbytes)
-        written = self._ask(lambda number: os.writev(number, pieces), "cannot write")
-        if written < nbytes:  # a disk that is nearly full
-            self._write_through(memoryview(b"".join(pieces))[written:], at + written)
-
-    def commit(self) -> None:
-        """Flush as `durable` asks, then rename over the target."""
+    def commit(self, manifest: bytes = b"") -> None:
+        """Write the manifest, flush as `durable` asks, then rename over the target."""
         flush = self._durable is True or (self._durable == "auto" and self._old is not None)
         descriptor = self.in_use()
         try:
-            self._flush()
+            self._flush(manifest, len(manifest))
             self._settle_rights(descriptor.number)
             if flush:
                 os.fsync(descriptor.number)
@@ -397,6 +397,10 @@ class FileSink(OpenFile, Gatherer):
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             descriptor.close()
+
+
+def _write(data: memoryview, number: int) -> int:
+    return os.write(number, data)
 
 
 class Place(NamedTuple):

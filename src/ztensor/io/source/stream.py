@@ -1,15 +1,77 @@
-"""An open file object that bytes go to."""
+"""How bytes go out: gathered, in order; and the file object of a caller that they go to."""
 
 from __future__ import annotations
 
+import abc
 import io
 from typing import TYPE_CHECKING, Protocol
 
 from ztensor.errors import ArgumentTypeError, SourceError
-from ztensor.io.source.gathering import Gatherer
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+# Linux keeps a write in pages of its length where it can, and new memory for them comes fast in
+# long pages: saves of 262 MB, in turn with other libraries, took 61 to 267 ms by 512 KiB and 40 to
+# 60 by 4 MiB (medians, ext4, Linux 6.18 in a virtual machine). So no write goes over a multiple.
+WRITE_BYTES = 1 << 22
+
+
+class Gatherer(abc.ABC):
+    """Joins small writes, hands large ones on without a copy, and counts.
+
+    Args:
+        position: where the first byte will lie.
+
+    Attributes:
+        position: the offset at which the next byte will lie.
+        small_bytes: up to this length writes are gathered: a system call costs more than the copy.
+        most_bytes: so many are gathered.
+    """
+
+    small_bytes = 1 << 15
+    most_bytes = 1 << 20
+
+    def __init__(self, position: int = 0) -> None:
+        self.position = position
+        self._pieces: list[bytes] = []
+        self._gathered = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append bytes.
+
+        Raises:
+            SourceError: they could not be stored.
+        """
+        count = data.nbytes if isinstance(data, memoryview) else len(data)
+        if count > self.small_bytes:
+            self._flush(data, count)
+            return
+        self._pieces.append(bytes(data))
+        self._gathered += count
+        self.position += count
+        if self._gathered >= self.most_bytes:
+            self._flush()
+
+    def end_blobs(self) -> int:
+        """Return the position: the file appears as a whole, so its parts need no order."""
+        return self.position
+
+    def _flush(self, data: bytes | bytearray | memoryview = b"", count: int = 0) -> None:
+        """Store what is gathered, and `count` bytes that follow it."""
+        pieces, start = self._pieces, self.position - self._gathered
+        self._forget()
+        self.position += count
+        if start < self.position:
+            self._store(pieces, memoryview(data), start)
+
+    def _forget(self) -> None:
+        """Drop what is gathered."""
+        self._pieces, self._gathered = [], 0
+
+    @abc.abstractmethod
+    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+        """Write what was gathered from an offset on, and then what follows it."""
 
 
 class WritableFile(Protocol):
@@ -42,6 +104,13 @@ class StreamSink(Gatherer):
         name = getattr(file, "name", None)
         self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
 
+    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+        del start
+        for whole in (memoryview(b"".join(pieces)), data):
+            done = 0
+            while done < whole.nbytes:
+                done += self._write_some(whole[done : done + WRITE_BYTES])
+
     def _write_some(self, data: memoryview) -> int:
         try:
             count = self._file.write(data)
@@ -51,9 +120,9 @@ class StreamSink(Gatherer):
                 found=str(error),
                 file=self.name,
             ) from error
-        except (OSError, ValueError) as error:
-            if isinstance(error, OSError):
-                raise SourceError.from_os(error, "cannot write", self.name) from error
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot write", self.name) from error
+        except ValueError as error:
             raise SourceError(f"cannot write: {error}", file=self.name) from error
         if count is None and not isinstance(self._file, io.RawIOBase):
             return data.nbytes
@@ -63,9 +132,9 @@ class StreamSink(Gatherer):
             )
         return count
 
-    def commit(self) -> None:
-        """Hand on what is gathered, and flush the file object where it can be."""
-        self._flush()
+    def commit(self, manifest: bytes = b"") -> None:
+        """Hand on what is gathered and the manifest, and flush the file object where it can be."""
+        self._flush(manifest, len(manifest))
         flush = getattr(self._file, "flush", None)
         if callable(flush):
             try:
@@ -75,5 +144,4 @@ class StreamSink(Gatherer):
 
     def abort(self) -> None:
         """Drop what is gathered."""
-        self._pieces.clear()
-        self._gathered = 0
+        self._forget()

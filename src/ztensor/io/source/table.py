@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentTypeError, UsageError, describe
+from ztensor.errors import ArgumentTypeError, describe
 from ztensor.io.source.base import Opening
-from ztensor.io.source.local import FileObjectSource, FileSource
-from ztensor.io.source.paths import absolute_path, is_url, path_text
-from ztensor.io.source.reference import Remote, is_option_store, path_of_file_url
-from ztensor.io.source.schemes import SCHEMES, scheme_of, store_of
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.stores import is_remote, store_of
+from ztensor.io.source.urls import Remote, is_option_store, path_of_file_url
 
 if TYPE_CHECKING:
     from ztensor.io.source.base import Source
@@ -37,7 +37,7 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         if not has_options and not is_remote(path):
             return FileSource(path, mapped=mapped)
         return open_url(remote or Remote(path))
-    from ztensor.io.source.memory import MemorySource
+    from ztensor.io.source.memory import FileObjectSource, MemorySource
 
     try:  # before asking for read(), which an mmap has as well
         return MemorySource(given)
@@ -78,59 +78,8 @@ def opened_by(source: Source) -> Any:
     remote = first.remote
     if remote is not None:
         return remote
-    from ztensor.io.source.directory import RemoteFolderSource
-
-    if isinstance(first, RemoteFolderSource):
-        return first.files.folder
     if is_remote(first.name):
         return first.name
     if first.path is None and first.held() is not None:
         return bytes(first.held() or b"")
     return first.path
-
-
-def is_remote(path: str) -> bool:
-    """Return whether a path is a URL that is read, and not a file on disk that is called so.
-
-    Raises:
-        UnsupportedError: the plugin that has its scheme is broken.
-    """
-    if not is_url(path) or os.path.lexists(path):
-        return False
-    try:
-        SCHEMES[scheme_of(path)]
-    except KeyError:
-        return False
-    return True
-
-
-def absolute(path: str) -> str:
-    """Return a path that means the same in another folder; a URL as it is."""
-    return path if is_remote(path) else absolute_path(path)
-
-
-def require_on_disk(path: str, name_it: str) -> None:
-    """Raise where a new file is to lie beside one that is in no folder.
-
-    Args:
-        path: what is read.
-        name_it: what the caller has to give.
-
-    Raises:
-        UsageError: it is a URL.
-    """
-    if is_remote(path):
-        raise UsageError(f"{name_it}: the source is a URL, which has no folder", file=path)
-
-
-def remote_of(given: Any) -> Remote | None:
-    """Return the URL a caller names a file by, with what opens its store; None for one on disk.
-
-    Raises:
-        ArgumentTypeError: it is no path.
-        ArgumentValueError: no file can have that path.
-    """
-    if isinstance(given, Remote):
-        return given
-    path = path_text(given)
-    return Remote(path) if is_remote(path) else None

@@ -17,8 +17,7 @@ from ztensor.errors import (
     without_secrets,
 )
 from ztensor.io.source.paths import absolute_path, is_url, path_text
-from ztensor.io.source.schemes import store_of
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of, store_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

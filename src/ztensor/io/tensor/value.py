@@ -28,7 +28,7 @@ from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.base import Array, Quantized
 from ztensor.spec.layout.elements import as_type, numpy_dtype, spell
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.spec.model.shape import Shape
+from ztensor.spec.model.manifest import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

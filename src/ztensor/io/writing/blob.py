@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.io.source.gathering import WRITE_BYTES
 from ztensor.io.source.sink import FileSink
+from ztensor.io.source.stream import WRITE_BYTES
 from ztensor.io.writing.compressing import (
     ALONE_BYTES,
     Compression,
@@ -18,9 +18,9 @@ from ztensor.io.writing.compressing import (
 )
 from ztensor.io.writing.frames import Frames, frames_of, require_chunk_rows
 from ztensor.spec.digest import Algorithm, require_writable
-from ztensor.spec.encoding import ENCODINGS, writable
+from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding.base import FRAME_FIELD, listed_frames
 from ztensor.spec.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
-from ztensor.spec.encoding.zstd.listing import FRAME_FIELD, listed_frames
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.rules import Form, align
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.io.source.base import Sink
-    from ztensor.threads.pool import Crew
+    from ztensor.threads.pool import Pool
 
     Pieces = Callable[[], Iterable[memoryview]]
 
@@ -112,7 +112,8 @@ def compression_of(asked: bool | int | str | None) -> Compression | None:  # noq
     if isinstance(asked, int) and FASTEST_LEVEL <= asked <= STRONGEST_LEVEL:
         return Compression("zstd", asked)
     kind = ArgumentValueError if isinstance(asked, (int, str)) else ArgumentTypeError
-    names = ", ".join(repr(name) for name in writable() if name != "raw")
+    written = (name for name, encoding in ENCODINGS.items() if encoding.is_written)
+    names = ", ".join(repr(name) for name in written if name != "raw")
     raise kind(
         "unknown compression",
         expected=f"False, True, {names} or a zstd level up to {STRONGEST_LEVEL}",
@@ -148,7 +149,7 @@ class Blob:
         crew: threads that hash beside the writing.
     """
 
-    def __init__(self, sink: Sink, options: BlobOptions, crew: Crew | None = None) -> None:
+    def __init__(self, sink: Sink, options: BlobOptions, crew: Pool | None = None) -> None:
         self._sink = sink
         self._algorithm = algorithm = options.algorithm
         self._hasher = None if algorithm is None else algorithm.hasher()
@@ -224,7 +225,7 @@ def write_component(
     pieces: Pieces,
     nbytes: int | None,
     options: BlobOptions,
-    crew: Crew,
+    crew: Pool,
     *,
     alone_bytes: int = ALONE_BYTES,
 ) -> Component:
@@ -266,7 +267,7 @@ def write_component(
 
 
 def _write_raw(
-    sink: Sink, component: Component, pieces: Pieces, options: BlobOptions, crew: Crew
+    sink: Sink, component: Component, pieces: Pieces, options: BlobOptions, crew: Pool
 ) -> Component:
     blob = Blob(sink, options, crew)
     for piece in pieces():

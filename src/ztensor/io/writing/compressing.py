@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
-    from ztensor.threads.pool import Crew
+    from ztensor.threads.pool import Pool
 
     Pieces = Callable[[], Iterable[memoryview]]
 
@@ -69,7 +69,7 @@ class Compressor:
         self,
         compression: Compression,
         frames: Frames,
-        crew: Crew | None = None,
+        crew: Pool | None = None,
         *,
         alone_bytes: int = ALONE_BYTES,
         is_lent: bool = False,

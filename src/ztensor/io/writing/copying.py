@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ztensor.io.reading.objects import Objects
     from ztensor.io.source.base import Sink, Source
     from ztensor.spec.model.manifest import Component, TensorObject
-    from ztensor.threads.pool import Crew
+    from ztensor.threads.pool import Pool
 
     Progress = Callable[[int], None]
     Chunks = Callable[[FileObjects, str, str], Iterator[memoryview]]
@@ -46,7 +46,7 @@ class Copier:
             them decoded before they are asked for.
     """
 
-    def __init__(self, sink: Sink, options: BlobOptions, crew: Crew) -> None:
+    def __init__(self, sink: Sink, options: BlobOptions, crew: Pool) -> None:
         self._sink = sink
         self._options = options
         self._form = options.form

@@ -17,7 +17,7 @@ from ztensor.io.writing.canonical import CanonicalBlobs, require_canonical, requ
 from ztensor.io.writing.copying import Copier
 from ztensor.io.writing.draft import Draft
 from ztensor.io.writing.planning import aligned
-from ztensor.threads.pool import Crew
+from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Output:
         if canonical:
             require_canonical(emitter.version, self._options)
         self._canonical = CanonicalBlobs(emitter.form) if canonical else None
-        self._crew = Crew(thread_count(threads))
+        self._crew = Pool(thread_count(threads))
         self._streamed: str | None = None  # the object whose stream is open
         self._shared: dict[str, str] = {}
         # Of small arrays like one before, by shape and element type: the number of their kind.
@@ -113,9 +113,8 @@ class Output:
         self._require_open()
         self._require_no_stream()
         try:
-            end = self._sink.barrier()
-            self._sink.write(self.draft.emit(end, self._previous_length))
-            self._sink.commit()
+            end = self._sink.end_blobs()
+            self._sink.commit(self.draft.emit(end, self._previous_length))
         except BaseException:
             self.abort()
             raise

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ztensor.io.source.base import Sink
     from ztensor.io.writing.output import Output
     from ztensor.spec.layout.base import Array
-    from ztensor.threads.pool import Crew
+    from ztensor.threads.pool import Pool
 
 # What comes in pieces is held up to here, as only its end tells whether compressing it saves.
 _MOST_HELD_BYTES = 4 << 20
@@ -207,7 +207,7 @@ class StreamBlob(Protocol):
         ...
 
 
-def blob_of_stream(sink: Sink, plan: TensorObject, options: BlobOptions, crew: Crew) -> StreamBlob:
+def blob_of_stream(sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool) -> StreamBlob:
     """Return what writes the data of an object that comes in pieces.
 
     Args:
@@ -227,7 +227,7 @@ def blob_of_stream(sink: Sink, plan: TensorObject, options: BlobOptions, crew: C
 class _HeldBlob:
     """A small component, held until it is whole: only then it is known whether frames save."""
 
-    def __init__(self, sink: Sink, plan: TensorObject, options: BlobOptions, crew: Crew) -> None:
+    def __init__(self, sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool) -> None:
         self._where = sink, plan
         self._how = options, crew
         self._data = bytearray()
@@ -250,7 +250,7 @@ class _CompressedBlob:
         plan: TensorObject,
         options: BlobOptions,
         compression: Compression,
-        crew: Crew,
+        crew: Pool,
     ) -> None:
         self._encoding = compression.encoding
         is_exact = options.form.is_exact

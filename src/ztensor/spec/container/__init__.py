@@ -11,19 +11,15 @@ line in each.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.limits import Budget
 from ztensor.registry import Registry
-from ztensor.spec.container.framing import Container
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ztensor.limits import Budget
-    from ztensor.spec.container.framing import Frame
-    from ztensor.spec.model.manifest import Manifest, TensorObject
-    from ztensor.spec.model.rules import Form
+from ztensor.spec.container.framing import Container, Frame
+from ztensor.spec.model.manifest import Manifest, TensorObject
+from ztensor.spec.model.rules import Form
 
 SCHEMAS: Registry[Container, Callable[[bytes, Frame, Budget], Manifest]] = Registry(
     {
@@ -39,20 +35,14 @@ class Emitter(Protocol):
     """What the writer needs of a version.
 
     Attributes:
+        version: the version text written into files.
+        magic: the first bytes of a file.
         form: what its blobs are like.
     """
 
+    version: str
+    magic: bytes
     form: Form
-
-    @property
-    def version(self) -> str:
-        """Return the version text written into files."""
-        ...
-
-    @property
-    def magic(self) -> bytes:
-        """Return the first bytes of a file."""
-        ...
 
     def require_name(self, name: str) -> None:
         """Raise `NotRepresentableError` where no object can be called so."""

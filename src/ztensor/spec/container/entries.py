@@ -6,16 +6,12 @@ emitted once for each kind, and copied.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ztensor.spec.model.manifest import Entry, TensorObject, WrittenObjects
 from ztensor.spec.wire import cbor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-# Objects that are joined at once: their bytes are still in cache then.
-_JOINED = 2048
 _MARK = 1 << 63  # an offset that no object has
 
 
@@ -45,8 +41,8 @@ class ObjectsEmitter:
         self._emit_object, self._place = emit_object, place
         self._arounds: dict[tuple[object, ...], Around] = {}
 
-    def emit(self, objects: Mapping[str, TensorObject], names: Sequence[str]) -> Iterator[bytes]:
-        """Yield a map of names and objects, some thousand objects at a time.
+    def emit(self, objects: Mapping[str, TensorObject], names: Sequence[str]) -> bytes:
+        """Return a map of names and objects.
 
         Args:
             objects: the objects.
@@ -56,24 +52,22 @@ class ObjectsEmitter:
         kinds: list[Around] = []
         if isinstance(objects, WrittenObjects):
             entries, kinds = objects.entries, [self._around(kind) for kind in objects.kinds]
-        yield cbor.head(5, len(names))
-        for start in range(0, len(names), _JOINED):
-            parts = []
-            for name in names[start : start + _JOINED]:
-                parts.append(cbor.encode_text(name))
-                entry = entries[name]
-                if isinstance(entry, TensorObject):
-                    component = entry.components.get("data")
-                    if component is None or not _is_plain(entry):
-                        parts.append(self._emit_object(entry))
-                        continue
-                    around, offset, digest = self._around(entry), component.offset, component.digest
-                else:
-                    number, offset, digest = entry
-                    around = kinds[number]
-                before, between, behind = around
-                parts += before, cbor.encode_uint(offset), between, (digest or "").encode(), behind
-            yield b"".join(parts)
+        parts = [cbor.head(5, len(names))]
+        for name in names:
+            parts.append(cbor.encode_text(name))
+            entry = entries[name]
+            if not isinstance(entry, TensorObject):
+                number, offset, digest = entry
+                before, between, behind = kinds[number]
+            elif _is_plain(entry):
+                component = entry.components["data"]
+                offset, digest = component.offset, component.digest
+                before, between, behind = self._around(entry)
+            else:
+                parts.append(self._emit_object(entry))
+                continue
+            parts += before, cbor.encode_uint(offset), between, (digest or "").encode(), behind
+        return b"".join(parts)
 
     def _around(self, plain: TensorObject) -> Around:
         """Return what is around offset and digest of a plain object."""
@@ -92,13 +86,12 @@ class ObjectsEmitter:
 
 def _is_plain(tensor_object: TensorObject) -> bool:
     """Return whether an object is of a kind."""
+    component = tensor_object.components.get("data")
     return (
-        tensor_object.format == "dense"
+        component is not None
+        and tensor_object.format == "dense"
         and len(tensor_object.components) == 1
-        and tensor_object.attributes is None
-        and tensor_object.extra is None
-        and all(
-            component.encoding == "raw" and component.extra is None and component.shard is None
-            for component in tensor_object.components.values()
-        )
+        and tensor_object.attributes is tensor_object.extra is component.extra is None
+        and component.encoding == "raw"
+        and component.shard is None
     )

@@ -42,16 +42,13 @@ MAGIC_2 = bytes.fromhex("895A54320D0A1A0A")
 
 HEAD_BYTES = 8
 TAIL_BYTES = 16  # of 1.x, the longest but for 2.x
-FOOTER_2_BYTES = 40
+FOOTER_2 = struct.Struct("<QQQII8s")
+FOOTER_2_BYTES = FOOTER_2.size
 LOOK_BYTES = FOOTER_2_BYTES  # so much of a file's end tells where its manifest is, in any version
 
 PAGE_2 = 4096  # in 2.x everything begins at a multiple of it
 MANIFEST_2_MOST = 1 << 30
 
-_SIZE = struct.Struct("<Q")
-_FOOTER_2 = struct.Struct("<QQQII8s")
-_SECTION_0_1 = "0.1 section 3.3.2"
-_SECTION_1 = "1.2 section 5"
 _SECTION_2 = "2.1 section 2.3"
 
 
@@ -97,10 +94,8 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
         LimitError: the manifest is larger than the cap.
         UnsupportedVersionError: the container is of a version this release does not read.
     """
-    if head == MAGIC_0_1:
-        return _locate_0_1(tail, file_size, limits)
-    if head == MAGIC_1:
-        return _locate_1(tail, file_size, limits)
+    if head in (MAGIC_0_1, MAGIC_1):
+        return _locate_1(head, tail, file_size, limits)
     if head == MAGIC_2:
         return _locate_2(tail, file_size, limits)
     if file_size == 0:
@@ -140,35 +135,35 @@ def may_be_damaged(head: bytes, tail: bytes) -> bool:
     )
 
 
-def _locate_0_1(tail: bytes, file_size: int, limits: Limits) -> Frame:
-    _require_size(file_size, HEAD_BYTES + _SIZE.size, _SECTION_0_1)
-    (length,) = _SIZE.unpack_from(tail, len(tail) - _SIZE.size)
+def _locate_1(head: bytes, tail: bytes, file_size: int, limits: Limits) -> Frame:
+    """Return where the manifest of 1.x, or of 0.1, is: its size is near the file's end."""
+    is_0_1 = head == MAGIC_0_1
+    section, after = ("0.1 section 3.3.2", 8) if is_0_1 else ("1.2 section 5", TAIL_BYTES)
+    _require_size(file_size, HEAD_BYTES + after, section)
+    length = int.from_bytes(tail[-after:][:8], "little")
+    if not is_0_1 and tail[-len(MAGIC_1) :] != MAGIC_1:
+        # Releases 1.0.0 and 1.0.1 end with the size alone. A torn file's last bytes seldom give a
+        # size that fits, and the schema then finds no manifest there.
+        length = int.from_bytes(tail[-8:], "little")
+        if 0 < length <= min(file_size - HEAD_BYTES - 8, limits.manifest_bytes):
+            return Frame(Container.V1_0, file_size - 8 - length, length, file_size)
+        raise footer_missing(tail[-len(MAGIC_1) :])
+    most = file_size - HEAD_BYTES - after
     # The released 0.1 library reads a file whose index has no bytes at all, where the text wants
     # the one byte of an empty array (0.1 section 7). No release writes that, and a file cut down
     # to its first padding looks so: it must not pass for an empty one.
-    if length == 0:
-        message = "the index's size field is zero; the file is cut or damaged"
-        raise _broken(message, Reason.MANIFEST_SIZE, "at least 1 byte", "0", _SECTION_0_1)
-    return _frame(Container.V0_1, length, _SIZE.size, file_size, limits, _SECTION_0_1)
-
-
-def _locate_1(tail: bytes, file_size: int, limits: Limits) -> Frame:
-    _require_size(file_size, HEAD_BYTES + TAIL_BYTES, _SECTION_1)
-    if tail[-len(MAGIC_1) :] == MAGIC_1:
-        (length,) = _SIZE.unpack_from(tail, len(tail) - TAIL_BYTES)
-        return _frame(Container.V1, length, TAIL_BYTES, file_size, limits, _SECTION_1)
-    # Releases 1.0.0 and 1.0.1 end with the size alone. A torn file's last bytes seldom give a
-    # size that fits, and the schema then finds no manifest there.
-    (length,) = _SIZE.unpack_from(tail, len(tail) - _SIZE.size)
-    if 0 < length <= min(file_size - HEAD_BYTES - _SIZE.size, limits.manifest_bytes):
-        return Frame(Container.V1_0, file_size - _SIZE.size - length, length, file_size)
-    raise footer_missing(tail[-len(MAGIC_1) :])
+    if not is_0_1 <= length <= most:
+        message = "the manifest's size field does not fit the file; the file is cut or damaged"
+        expected = f"{int(is_0_1)} to {most} bytes"
+        raise _broken(message, Reason.MANIFEST_SIZE, expected, f"{length}", section)
+    _require_cap(length, limits.manifest_bytes, section)
+    container = Container.V0_1 if is_0_1 else Container.V1
+    return Frame(container, file_size - after - length, length, file_size)
 
 
 def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
     _require_size(file_size, HEAD_BYTES + FOOTER_2_BYTES, "2.1 section 2.1")
-    footer = _FOOTER_2.unpack_from(tail, len(tail) - FOOTER_2_BYTES)
-    offset, length, digest, version, _, magic = footer
+    offset, length, digest, version, _, magic = FOOTER_2.unpack(tail[-FOOTER_2_BYTES:])
     if magic != MAGIC_2:
         raise footer_missing(magic, MAGIC_2, _SECTION_2)
     if version != 2:
@@ -178,28 +173,19 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
             found=str(version),
             section=_SECTION_2,
         )
-    if not length:
-        if offset or digest:
-            raise _no_manifest_there("zeros for offset and hash where there is no manifest", footer)
-        return Frame(Container.V2, 0, 0, file_size, 0)
-    if offset % PAGE_2 or offset < PAGE_2:
-        raise _no_manifest_there(f"a multiple of {PAGE_2}, at least {PAGE_2}", footer)
-    if offset + length > file_size - FOOTER_2_BYTES:
-        raise _no_manifest_there("the manifest to end before the footer", footer)
+    expected = ""
+    if not length and (offset or digest):
+        expected = "zeros for offset and hash where there is no manifest"
+    elif length and (offset % PAGE_2 or offset < PAGE_2):
+        expected = f"a multiple of {PAGE_2}, at least {PAGE_2}"
+    elif length and offset + length > file_size - FOOTER_2_BYTES:
+        expected = "the manifest to end before the footer"
+    if expected:
+        message = "the footer does not say where the manifest is; the file is damaged"
+        found = f"offset {offset}, length {length}"
+        raise _broken(message, Reason.MANIFEST_SIZE, expected, found, _SECTION_2)
     _require_cap(length, min(limits.manifest_bytes, MANIFEST_2_MOST), _SECTION_2)
     return Frame(Container.V2, offset, length, file_size, digest)
-
-
-def _no_manifest_there(expected: str, footer: tuple[int, ...]) -> ContainerError:
-    message = "the footer does not say where the manifest is; the file is damaged"
-    found = f"offset {footer[0]}, length {footer[1]}"
-    return _broken(message, Reason.MANIFEST_SIZE, expected, found, _SECTION_2)
-
-
-def _broken(
-    message: str, reason: Reason, expected: str, found: str, section: str
-) -> ContainerError:
-    return ContainerError(message, reason=reason, expected=expected, found=found, section=section)
 
 
 def footer_missing(
@@ -228,17 +214,7 @@ def _require_cap(length: int, most: int, section: str) -> None:
         )
 
 
-def _frame(
-    container: Container,
-    length: int,
-    tail_bytes: int,
-    file_size: int,
-    limits: Limits,
-    section: str,
-) -> Frame:
-    room = file_size - HEAD_BYTES - tail_bytes
-    if length > room:
-        message = "the manifest's size field does not fit the file; the file is cut or damaged"
-        raise _broken(message, Reason.MANIFEST_SIZE, f"at most {room} bytes", f"{length}", section)
-    _require_cap(length, limits.manifest_bytes, section)
-    return Frame(container, file_size - tail_bytes - length, length, file_size)
+def _broken(
+    message: str, reason: Reason, expected: str, found: str, section: str
+) -> ContainerError:
+    return ContainerError(message, reason=reason, expected=expected, found=found, section=section)

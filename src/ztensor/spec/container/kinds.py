@@ -22,7 +22,7 @@ import numpy as np
 
 from ztensor.errors import LimitError, ManifestError
 from ztensor.spec.model.dtype import decoded_size
-from ztensor.spec.model.table import Table, TableObjects
+from ztensor.spec.model.objects import Table, TableObjects
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ztensor.limits import Budget
     from ztensor.spec.model.manifest import Component, TensorObject
-    from ztensor.spec.model.table import Bools, Ints, Uints
+    from ztensor.spec.model.objects import Bools, Ints, Uints
     from ztensor.spec.wire.record import Form
 
     ReadObject = Callable[[object, int], tuple[TensorObject | None, int]]

@@ -15,11 +15,12 @@ Every other field is the user's own and becomes an attribute.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ztensor.errors import ManifestError, NotRepresentableError, Problem, Reason, describe
-from ztensor.spec.container.framing import MAGIC_0_1
-from ztensor.spec.container.walk import check_blob, read_array
+from ztensor.limits import Budget
+from ztensor.spec.container.framing import MAGIC_0_1, Frame
+from ztensor.spec.container.walk import check_blob
 from ztensor.spec.model.dtype import BY_LONG_NAME, STORAGE_TYPES
 from ztensor.spec.model.manifest import (
     COMPONENT_COST,
@@ -31,12 +32,6 @@ from ztensor.spec.model.manifest import (
 from ztensor.spec.model.rules import FORM_1, MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import SHAPE, TEXT, UINT, Record, kind_of, read_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ztensor.limits import Budget
-    from ztensor.spec.container.framing import Frame
 
 SECTION = "0.1 section 4"
 VERSION = "0.1.0"
@@ -83,25 +78,30 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         )
     problems: list[Problem] = []
     objects: dict[str, TensorObject] = {}
-    for index, (entry, cost) in enumerate(read_array(decoder)):
-        if len(problems) >= MOST_PROBLEMS:
+    count, pos = decoder.enter(0, 0)
+    index = 0
+    while index != count and len(problems) < MOST_PROBLEMS:
+        if count < 0 and data[pos : pos + 1] == b"\xff":
+            pos += 1
             break
-        budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
-        start = len(problems)
+        left, known = budget.bytes_left, len(problems)
+        entry, pos = decoder.read(pos, 1)
         name, tensor_object = _parse_entry(entry, index, frame, problems)
         if name in objects:
             message = f"expected a name of its own, found {describe(name)} for the second time"
             path = (index, "name")
             problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
-        if len(problems) > start:
-            if name is not None:
-                problems[start:] = [problem.about(name) for problem in problems[start:]]
-        elif name is not None and tensor_object is not None:
+        if len(problems) == known and name is not None and tensor_object is not None:
             objects[name] = tensor_object
             if not tensor_object.attributes:  # which are decoded values
-                budget.release_bytes(cost)
+                budget.release_to(left)
+        elif name is not None:
+            problems[known:] = [problem.about(name) for problem in problems[known:]]
+        budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
+        index += 1
     if problems:
         raise manifest_error(problems)
+    decoder.require_end(pos)
     return Manifest(VERSION, objects)
 
 
@@ -157,48 +157,31 @@ class Emitter:
         """
         component = tensor_object.components.get("data")
         if tensor_object.format != "dense" or len(tensor_object.components) != 1 or not component:
-            raise NotRepresentableError(
-                "version 0.1.0 holds dense tensors of one component only; write version 1.2.0",
-                expected="format 'dense' with the component 'data'",
-                found=f"format {describe(tensor_object.format)} with "
-                f"{', '.join(map(describe, tensor_object.components))}",
-                section=SECTION,
+            roles = ", ".join(map(describe, tensor_object.components))
+            raise _refused(
+                "holds dense tensors of one component only; write version 1.2.0",
+                f"format {describe(tensor_object.format)} with {roles}",
+                "4",
             )
-        found = None
-        if component.storage is None:
-            found, message = component.dtype, "the storage type is unknown; exclude the object"
-        elif component.type is not None:
-            found, message = (
-                component.type,
-                (
-                    "version 0.1.0 has no logical types; write version 1.2.0, or pass the "
-                    f"{component.storage.long_name} elements"
-                ),
-            )
-        if found is not None:
-            raise NotRepresentableError(
-                message,
-                expected=f"one of {', '.join(BY_LONG_NAME)}",
-                found=describe(found),
-                section="0.1 section 5.1",
-            )
+        storage = component.storage
+        if storage is None:
+            message = "has no such storage type; exclude the object to write the others"
+            raise _refused(message, describe(component.dtype), "5.1")
+        if component.type is not None:
+            elements = f"{storage.long_name} elements"
+            message = f"has no logical types; write version 1.2.0, or pass the {elements}"
+            raise _refused(message, describe(component.type), "5.1")
         taken = ENTRY.fields.keys() & (tensor_object.attributes or ())
         if taken:
-            raise NotRepresentableError(
-                "version 0.1.0 keeps attributes beside its own fields; these names are taken",
-                found=", ".join(map(describe, sorted(taken))),
-                section="0.1 section 4, Custom Fields",
-            )
+            message = "keeps attributes beside its own fields; these names are taken"
+            raise _refused(message, ", ".join(sorted(taken)), "4, Custom Fields")
         self._emit_entry("", tensor_object)
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where the file's own attributes cannot be said, which 0.1.0 has no place for."""
         if attributes:
-            raise NotRepresentableError(
-                "version 0.1.0 has no attributes of the whole file; write version 1.2.0",
-                found=", ".join(map(describe, list(attributes)[:5])),
-                section="0.1 section 3.3",
-            )
+            message = "has no attributes of the whole file; write version 1.2.0"
+            raise _refused(message, ", ".join(map(describe, list(attributes)[:5])), "3.3")
 
     def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
         """Return index and size field, ready to follow the last blob.
@@ -225,8 +208,7 @@ class Emitter:
             ("offset", cbor.encode_uint(component.offset)),
             ("size", cbor.encode_uint(component.length)),
             ("dtype", cbor.encode_text(storage.long_name)),
-            # Optional by the text, but the released 0.1 library reads no entry without it.
-            ("layout", cbor.encode_text("dense")),
+            ("layout", cbor.encode_text("dense")),  # the released 0.1 library asks for it
             ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
             ("encoding", cbor.encode_text(component.encoding)),
         ]
@@ -238,6 +220,12 @@ class Emitter:
         for key in custom:
             if not isinstance(key, str):
                 raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
-        # Encoded as deep as they will lie, so that what is written can be read again.
-        fields.extend((key, cbor.encode([[custom[key]]])[2:]) for key in sorted(custom))
+        # Encoded as deep as they will be, so that what is written can be read again.
+        fields += [(key, cbor.encode([[custom[key]]])[2:]) for key in sorted(custom)]
         return cbor.map_of(fields)
+
+
+def _refused(message: str, found: str, section: str) -> NotRepresentableError:
+    return NotRepresentableError(
+        f"version 0.1.0 {message}", found=found, section=f"0.1 section {section}"
+    )

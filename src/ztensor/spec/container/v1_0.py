@@ -16,11 +16,12 @@ A tensor has `dtype` (the words of 0.1), `shape`, `format`, `components`; a comp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ztensor.errors import LimitError, ManifestError, Problem, Reason
-from ztensor.spec.container.framing import footer_missing
-from ztensor.spec.container.walk import check_blob, parse_components
+from ztensor.limits import Budget
+from ztensor.spec.container.framing import Frame, footer_missing
+from ztensor.spec.container.walk import Path, check_blob, parse_components
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.model.manifest import (
     COMPONENT_COST,
@@ -32,13 +33,6 @@ from ztensor.spec.model.manifest import (
 from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Record, read_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ztensor.limits import Budget
-    from ztensor.spec.container.framing import Frame
-    from ztensor.spec.container.walk import Path
 
 _SECTION = "files of releases 1.0.0 and 1.0.1"
 
@@ -81,31 +75,30 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         ContainerError: there is no manifest of this kind: the footer of a 1.1 or 1.2 file is gone.
         ManifestError: there is one, and it breaks rules.
     """
+    missing = footer_missing(frame.manifest_length.to_bytes(8, "little"))
     try:
         value = cbor.decode(data, depth=budget.limits.depth, budget=budget)
     except (ManifestError, LimitError) as error:
         if error.reason is Reason.LIMIT_COST and cbor.encode_text("tensors") in data:
             raise
-        raise footer_missing(frame.manifest_length.to_bytes(8, "little")) from error
+        raise missing from error
     if type(value) is not dict or type(value.get("tensors")) is not dict:
-        raise footer_missing(frame.manifest_length.to_bytes(8, "little"))
+        raise missing
     problems: list[Problem] = []
-    fields = read_fields(value, ROOT, (), problems)
-    if fields is None:
-        raise manifest_error(problems)
-    version, tensors, attributes, extra = fields
     objects: dict[str, TensorObject] = {}
-    for name, entry in tensors.items():
-        if len(problems) >= MOST_PROBLEMS:
+    fields = read_fields(value, ROOT, (), problems)
+    for name, entry in value["tensors"].items():
+        known = len(problems)
+        if fields is None or known >= MOST_PROBLEMS:
             break
         budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
-        found: list[Problem] = []
-        tensor_object = _parse_tensor(entry, ("tensors", name), frame, found)
-        problems += [problem.about(name) for problem in found]
+        tensor_object = _parse_tensor(entry, ("tensors", name), frame, problems)
+        problems[known:] = [problem.about(name) for problem in problems[known:]]
         if tensor_object is not None:
             objects[name] = tensor_object
-    if problems:
+    if problems or fields is None:
         raise manifest_error(problems)
+    version, _, attributes, extra = fields
     return Manifest(version, objects, attributes or None, None, _without(extra, _ROOT_LATER))
 
 
@@ -125,7 +118,7 @@ def _parse_tensor(
     storage = BY_LONG_NAME.get(word)
     dtype = word if storage is None else storage.name
 
-    def parse(role: str, entry: object, path: Path) -> Component | None:
+    def parse(role: str, entry: object, path: Path, problems: list[Problem]) -> Component | None:
         fields = read_fields(entry, COMPONENT, path, problems)
         if fields is None:
             return None
@@ -138,10 +131,9 @@ def _parse_tensor(
             digest=digest,
             extra=_without(extra, _COMPONENT_LATER),
         )
-        problems.extend(
-            problem.under(*path) for problem in check_blob(component, frame.manifest_offset)
-        )
+        found = check_blob(component, frame.manifest_offset)
+        problems += [problem.under(*path) for problem in found]
         return component
 
     components = parse_components(entries, (*path, "components"), problems, parse)
-    return None if problems else TensorObject(shape, layout, components, attributes or None, extra)
+    return TensorObject(shape, layout, components, attributes or None, extra)

@@ -1,44 +1,109 @@
-"""What manifests have in common: maps and arrays read item by item, and a map of objects.
+"""What manifests have in common: a root read pair by pair, and a map of objects in it.
 
-A map is read pair by pair. What an object was decoded to is let go before the next one is decoded:
-of a manifest of many objects that is half of the memory.
+What an object was decoded to is let go before the next one is decoded: of a manifest of many
+objects that is half of the memory.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
+from ztensor.errors import Problem, Reason
 from ztensor.spec.digest import check_digest
-from ztensor.spec.model.manifest import COMPONENT_COST, OBJECT_COST
-from ztensor.spec.model.rules import MOST_PROBLEMS, check_place
+from ztensor.spec.model.manifest import COMPONENT_COST, OBJECT_COST, Component, TensorObject
+from ztensor.spec.model.rules import MOST_PROBLEMS, check_place, manifest_error
 from ztensor.spec.wire import cbor
+from ztensor.spec.wire.record import Form, read_fields
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from ztensor.errors import Problem
-    from ztensor.spec.model.manifest import Component, TensorObject
-    from ztensor.spec.wire.record import Form
-
-    Path = tuple[str | int, ...]
-    # `(name, entry) -> object`, or None and problems where it breaks rules.
-    Parse = Callable[[object, object], TensorObject | None]
-    # `(role, entry, path) -> component`, or None and problems.
-    ParseComponent = Callable[[str, object, Path], Component | None]
+Path: TypeAlias = tuple[str | int, ...]
+# `(name, entry, problems) -> object`; None, or an object that is not whole, beside new problems.
+ParseObject: TypeAlias = Callable[[str, object, list[Problem]], TensorObject | None]
+# `(role, entry, path, problems) -> component`; None beside new problems.
+ParseComponent: TypeAlias = Callable[[str, object, Path, list[Problem]], Component | None]
 
 # From so many objects on, reading them side by side takes less time than reading each.
 LEAST_OBJECTS = 25
 
+_SELF_DESCRIBED = 55799  # RFC 7049 2.4.5: says "this is CBOR" and means nothing else
 # Bytes of memory that a dimension takes, and each byte of texts that are not ASCII. An object of so
 # many bytes has long ones.
 _DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024
+
+
+class Root(NamedTuple):
+    """The root of a manifest.
+
+    Attributes:
+        fields: by name; an empty map in place of the objects.
+        objects: by name; None for those that were refused.
+        problems: what is wrong with the objects.
+    """
+
+    fields: dict[str, object]
+    objects: Mapping[str, TensorObject]
+    problems: list[Problem]
+
+
+def read_root(
+    decoder: cbor.Decoder,
+    form: Form,
+    begin: Callable[[dict[str, object]], ParseObject],
+    *,
+    blobs_end: int,
+    least: int,
+) -> Root:
+    """Return the root map that the data is.
+
+    Args:
+        decoder: of the manifest.
+        form: how the version writes it.
+        begin: takes the fields before the objects, and returns what parses these.
+        blobs_end: where in the file no blob goes on.
+        least: as many objects are tried side by side.
+
+    Raises:
+        ManifestError: it is not one well-formed map, or has a key twice, or one that is not text.
+        LimitError: it nests too deep, or costs too much.
+    """
+    level = pos = 0
+    if decoder.kind(0) == cbor.TAG and not decoder.strict:
+        number, end = decoder.enter(0, 0)
+        pos, level = (end, 1) if number == _SELF_DESCRIBED else (0, 0)
+    fields: dict[str, object] = {}
+    objects: Mapping[str, TensorObject] = {}
+    problems: list[Problem] = []
+    root: object = fields
+
+    def read_value(key: object, start: int) -> tuple[object, int]:
+        nonlocal objects, root
+        if key == "objects" and decoder.kind(start) == cbor.MAP:
+            parse = begin(fields)
+            objects, end = _read_objects(
+                decoder, start, level + 1, parse, form, problems, blobs_end, least
+            )
+            return {}, end
+        if not isinstance(key, str) and not form.root.drops_keys:
+            root = cbor.Pairs()
+        return decoder.read(start, level + 1)
+
+    if decoder.kind(pos) == cbor.MAP:
+        end = read_map(decoder, pos, level, fields, read_value)
+    else:
+        root, end = decoder.read(pos, level)
+    decoder.require_end(end)
+    if root is not fields:
+        problems = []
+        read_fields(root, form.root, (), problems)
+        raise manifest_error(problems)
+    return Root(fields, objects, problems)
 
 
 def read_map(
     decoder: cbor.Decoder,
     pos: int,
     level: int,
-    fields: dict[str, object],
+    fields: dict[str, Any],
     read_value: Callable[[object, int], tuple[object, int]],
 ) -> int:
     """Read a map pair by pair; return where it ends.
@@ -76,72 +141,37 @@ def read_map(
     return pos
 
 
-def read_array(decoder: cbor.Decoder) -> Iterator[tuple[object, int]]:
-    """Yield the items of the one array that the data holds, and what each was charged.
-
-    Raises:
-        ManifestError: it is not one well-formed array.
-        LimitError: it nests too deep, or costs too much.
-    """
-    data, budget = decoder.data, decoder.budget
-    count, pos = decoder.enter(0, 0)
-    done = 0
-    while done != count:
-        if count < 0 and data[pos : pos + 1] == b"\xff":
-            pos += 1
-            break
-        before = budget.bytes_left
-        entry, pos = decoder.read(pos, 1)
-        yield entry, before - budget.bytes_left
-        done += 1
-    decoder.require_end(pos)
-
-
-def read_objects(
+def _read_objects(
     decoder: cbor.Decoder,
     pos: int,
     level: int,
-    begin: Callable[[list[Problem]], Parse],
+    parse: ParseObject,
     form: Form,
-    *,
+    problems: list[Problem],
     blobs_end: int,
-    least: int = LEAST_OBJECTS,
-) -> tuple[Mapping[str, TensorObject], list[Problem], int]:
-    """Return the objects of the map at `pos`, the problems with them, and where the map ends.
+    least: int,
+) -> tuple[Mapping[str, TensorObject], int]:
+    """Return the objects of the map at `pos`, and where it ends; add what is wrong with them.
 
-    Where there are problems, the map has None for objects that were refused. Objects behind
-    `MOST_PROBLEMS` are not parsed.
-
-    Args:
-        decoder: of the manifest.
-        pos: where the map begins.
-        level: in how many items it is.
-        begin: returns what parses entries, and adds to the problems it is given. It is called again
-            where objects are read anew.
-        form: how plain objects of the version are written.
-        blobs_end: where in the file no blob goes on.
-        least: as many objects are tried side by side.
-
-    Raises:
-        ManifestError: it is not a well-formed map, or has a name twice.
-        LimitError: it nests too deep, or costs too much.
+    Objects behind `MOST_PROBLEMS` are not parsed.
     """
     budget = decoder.budget
-    problems: list[Problem] = []
-    parse = begin(problems)
 
     def read_object(name: object, start: int) -> tuple[TensorObject | None, int]:
         left, known = budget.bytes_left, len(problems)
         entry, end = decoder.read(start, level + 1)
-        made = parse(name, entry) if known < MOST_PROBLEMS else None
-        if len(problems) > known:
-            made = None
-            if isinstance(name, str):
+        made = None
+        if not isinstance(name, str):
+            found = "expected a map with text keys, found a map with keys that are not text"
+            problems.append(Problem(Reason.FIELD_TYPE, found, ("objects",), form.root.section))
+        elif known < MOST_PROBLEMS:
+            made = parse(name, entry, problems)
+            if len(problems) > known:
+                made = None
                 problems[known:] = [problem.about(name) for problem in problems[known:]]
         if made is None or not _keeps_more(made):
             budget.release_to(left)
-            cost = OBJECT_COST if made is None else _cost(made, end - start, form.place_cost)
-            budget.charge_bytes(cost)
+            budget.charge_bytes(OBJECT_COST if made is None else _cost(made, end - start))
         return made, end
 
     count, first = decoder.enter(pos, level)
@@ -150,12 +180,11 @@ def read_objects(
 
         found = read_kinds(decoder, first, count, level, form, read_object, blobs_end=blobs_end)
         if found is not None:
-            return found[0], problems, found[1]
+            return found
         problems.clear()
-        parse = begin(problems)
-    objects: dict[str, object] = {}
+    objects: dict[str, Any] = {}
     end = read_map(decoder, pos, level, objects, read_object)
-    return objects, problems, end  # type: ignore[return-value]  # None only beside problems
+    return objects, end
 
 
 def parse_components(
@@ -174,7 +203,7 @@ def parse_components(
         start = len(problems)
         if start >= MOST_PROBLEMS:
             break
-        component = parse(role, entry, (*path, role))
+        component = parse(role, entry, (*path, role), problems)
         if component is not None:
             components[role] = component
         if len(problems) > start:
@@ -203,10 +232,10 @@ def _keeps_more(tensor_object: TensorObject) -> bool:
     return any(one.extra is not None for one in tensor_object.components.values())
 
 
-def _cost(tensor_object: TensorObject, nbytes: int, place_cost: int) -> int:
+def _cost(tensor_object: TensorObject, nbytes: int) -> int:
     return (
         OBJECT_COST
-        + (COMPONENT_COST + place_cost) * len(tensor_object.components)
+        + COMPONENT_COST * len(tensor_object.components)
         + _DIMENSION_COST * len(tensor_object.shape)
         + (_LONG_FACTOR * nbytes if nbytes > _LONG else 0)
     )

@@ -20,9 +20,4 @@ ENCODINGS: Registry[str, Encoding] = Registry(
 )
 
 
-def writable() -> list[str]:
-    """Return the encodings that a writer may be asked for."""
-    return [name for name, encoding in ENCODINGS.items() if encoding.is_written]
-
-
-__all__ = ["ENCODINGS", "Encoding", "Stored", "writable"]
+__all__ = ["ENCODINGS", "Encoding", "Stored"]

@@ -12,7 +12,7 @@ from ztensor.buffers import new_bytes
 from ztensor.errors import EncodingError, LimitError, Reason, UsageError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ztensor.io.source.rights import Rights
     from ztensor.limits import Limits
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 8 << 20  # of what is decoded as a whole
 RUN_BYTES = 4 << 10  # runs that decode to less are entered together
+
+FRAME_FIELD = "frames"
+# Below it a component is read at once: one request, and no field.
+LEAST_LISTED_BYTES = 1 << 20
+_LEAST_FRAME_BYTES = 1 << 10  # on average: the field takes 0.4 % at most
 
 
 class Stored(Protocol):
@@ -57,21 +62,25 @@ class Runs(NamedTuple):
     decoded: array[int]
 
     @classmethod
-    def joined(cls, ends: Iterable[tuple[int, int]]) -> Runs:
-        """Return runs of some KiB at least, so that they stay few whatever a file claims.
+    def none(cls) -> Runs:
+        """Return a table without a run, to add to."""
+        return cls(array("Q", [0]), array("Q", [0]))
 
-        Args:
-            ends: where each piece ends in the stored bytes, and in the decoded ones.
-        """
-        stored, decoded, end = array("Q", [0]), array("Q", [0]), (0, 0)
+    @classmethod
+    def joined(cls, ends: Iterable[tuple[int, int]]) -> Runs:
+        """Return runs of pieces that follow one another: where each ends, stored and decoded."""
+        runs, end = cls.none(), (0, 0)
         for end in ends:
-            if end[1] - decoded[-1] >= RUN_BYTES:
-                stored.append(end[0])
-                decoded.append(end[1])
-        if stored[-1] < end[0]:
-            stored.append(end[0])
-            decoded.append(end[1])
-        return cls(stored, decoded)
+            runs.add(*end)
+        if runs.stored[-1] < end[0]:
+            runs.add(*end, is_last=True)
+        return runs
+
+    def add(self, stored: int, decoded: int, *, is_last: bool = False) -> None:
+        """Add a piece that ends there; runs are some KiB long, so that they stay few."""
+        if is_last or decoded - self.decoded[-1] >= RUN_BYTES:
+            self.stored.append(stored)
+            self.decoded.append(decoded)
 
 
 class Encoding(abc.ABC):
@@ -87,8 +96,8 @@ class Encoding(abc.ABC):
         must_shrink: whether what it makes no smaller is stored raw.
         has_sum: whether decoding all of a component compares a checksum that its format has.
         is_absent: whether it refuses all: what has it is listed only.
-        decodes_many: whether `decode_small` decodes anything.
-        has_table: whether `end` returns a table of the pieces that `encode` gave.
+        decodes_many: whether it has `decode_small`.
+        has_table: whether its stored bytes end with a table of their runs: see `end`.
     """
 
     name: str
@@ -178,34 +187,14 @@ class Encoding(abc.ABC):
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return the runs of stored bytes that decode to `expected_length`; decode nothing.
 
-        None where only the whole can be decoded, or nothing but decoding tells.
+        None where only the whole can be decoded, or nothing but decoding tells. Refuses what
+        `require_length` refuses.
 
         Raises:
             EncodingError: the stored bytes are damaged, or cannot give that length.
             LimitError: a safety cap is exceeded.
         """
-        del stored, expected_length, limits
-        return None
-
-    def listed_runs(
-        self, stored: Stored, extra: Mapping[str, object], expected_length: int, limits: Limits
-    ) -> Runs | None:
-        """Return the runs as a table in the stored bytes or in the manifest has them.
-
-        Args:
-            stored: the component's bytes; little of them is read.
-            extra: the component's fields that the specification does not name.
-            expected_length: how many bytes it decodes to.
-            limits: the caps in force.
-
-        Returns:
-            None where there is no table, or it cannot be true.
-
-        Raises:
-            EncodingError: the stored bytes are damaged, or cannot give that length.
-            LimitError: a safety cap is exceeded.
-        """
-        del stored, extra, expected_length, limits
+        self.require_length(stored, expected_length, limits)
         return None
 
     def decode_run(
@@ -264,8 +253,7 @@ class Encoding(abc.ABC):
             targets: memory that each has to fill exactly.
             limits: the caps in force.
         """
-        del memory, starts, lengths, limits
-        return np.zeros(len(targets), np.bool_)
+        raise NotImplementedError  # it does not decode many
 
     # --- Writing ------------------------------------------------------------------------------
 
@@ -283,13 +271,12 @@ class Encoding(abc.ABC):
         raise UsageError("this encoding is only read", found=describe(self.name))
 
     def end(self, frames: Iterable[tuple[int, int]]) -> bytes:
-        """Return what follows the pieces that `encode` gave.
+        """Return the table behind the pieces that `encode` gave, where there is one.
 
         Args:
             frames: of each piece, its stored and its decoded length.
         """
-        del frames
-        return b""
+        raise NotImplementedError  # it has none
 
 
 def require_equal_length(expected: int, found: int, message: str) -> None:
@@ -327,3 +314,57 @@ def wrong_length(expected: int, found: str, *, is_long: bool = False) -> Encodin
         expected=str(expected),
         found=found,
     )
+
+
+# --- The field `frames` of a component -------------------------------------------------------
+#
+# It says where the frames are, so that no reader has to look for them. Readers ignore fields they
+# do not know. Over a network the walk from header to header would cost a request for each frame,
+# and a few numbers in the manifest save it. The field is `[period, piece, lengths]`: frames hold
+# `piece` decoded bytes each, and anew behind each `period` of them; `lengths` are the stored bytes
+# of each frame, little-endian numbers of four bytes.
+
+
+def listed_frames(period: int, piece: int, lengths: Sequence[int]) -> dict[str, object] | None:
+    """Return the component's field for frames that were written; None where it is of no use.
+
+    So it is of few bytes, of one frame, and of frames so short that the field would be long.
+
+    Args:
+        period: decoded bytes after which frames begin anew.
+        piece: decoded bytes of a frame.
+        lengths: stored bytes of each frame, in order.
+    """
+    total, count = sum(lengths), len(lengths)
+    if total < LEAST_LISTED_BYTES or count < 2 or total < count * _LEAST_FRAME_BYTES:
+        return None
+    return {FRAME_FIELD: [period, piece, np.asarray(lengths, "<u4").tobytes()]}
+
+
+def runs_of_field(field: object, stored_length: int, decoded_length: int) -> Runs | None:
+    """Return the runs a field tells; None where it is none, or cannot be true.
+
+    Whether it is true is seen when a frame is decoded, and by `verify`.
+
+    Args:
+        field: what the manifest has.
+        stored_length: bytes of all frames.
+        decoded_length: bytes they decode to.
+    """
+    match field:
+        case [int(period), int(piece), bytes(lengths)] if 0 < piece <= period and lengths:
+            pass
+        case _:
+            return None
+    # Counted before anything is made: a short field may claim any numbers.
+    whole, rest = divmod(decoded_length, period)
+    per_period = -(-period // piece)
+    if len(lengths) != 4 * (whole * per_period + -(-rest // piece)):
+        return None
+    stored = np.cumsum(np.frombuffer(lengths, "<u4"), dtype=np.uint64)
+    if int(stored[-1]) != stored_length or (np.frombuffer(lengths, "<u4") == 0).any():
+        return None
+    numbers = np.arange(1, len(stored) + 1, dtype=np.uint64)
+    periods, within = numbers // per_period, numbers % per_period
+    decoded = np.minimum(periods * np.uint64(period) + within * np.uint64(piece), decoded_length)
+    return Runs.joined(zip(stored.tolist(), decoded.tolist(), strict=True))

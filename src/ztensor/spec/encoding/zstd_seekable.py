@@ -13,48 +13,31 @@ to decode to exactly what it says.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+import bisect
+import struct
+from array import array
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztensor.errors import EncodingError, Reason, describe
 from ztensor.spec.encoding.base import Encoding, Runs, require_decodable, wrong_length
 from ztensor.spec.encoding.zstd.codec import ZSTD, Zstd
-from ztensor.spec.encoding.zstd.frames import walk_frames
-from ztensor.spec.encoding.zstd.held import Held
+from ztensor.spec.encoding.zstd.frames import Held, walk_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Any
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ztensor.limits import Limits
     from ztensor.spec.encoding.base import Bools, Ints, Stored
 
-    Uints = np.ndarray[Any, np.dtype[np.uint64]]
-
 SECTION = "the encoding zt.zstd-seekable/1"
 FRAME_MOST = 16 << 20
 
-_HEAD_BYTES, _FOOT_BYTES = 8, 9
+_HEAD, _ENTRY, _FOOT = struct.Struct("<4sI"), struct.Struct("<II"), struct.Struct("<IB4s")
 _SKIPPABLE, _MAGIC = bytes.fromhex("5E2A4D18"), bytes.fromhex("B1EA928F")
-# A table of one entry.
-_BEFORE_ONE = _SKIPPABLE + (8 + _FOOT_BYTES).to_bytes(4, "little")
-_BEHIND_ONE = (1).to_bytes(4, "little") + b"\0" + _MAGIC
-_ONE_ENTRY_BYTES = _HEAD_BYTES + 8 + _FOOT_BYTES
 _PIECE_BYTES = 1 << 20
 _USUAL_RATIO = 64  # decoded to stored bytes; more is believed after a look at the frames
-
-
-class Table(NamedTuple):
-    """Where the frames lie.
-
-    Attributes:
-        stored: (count + 1,) offsets in the stored bytes; the last is where the table begins.
-        decoded: (count + 1,) offsets in the decoded bytes.
-    """
-
-    stored: Uints
-    decoded: Uints
 
 
 class ZstdSeekable(Encoding):
@@ -73,126 +56,105 @@ class ZstdSeekable(Encoding):
     def __init__(self, zstd: Zstd) -> None:
         self._zstd = zstd
 
-    def table(self, stored: Stored, limits: Limits) -> Table:
-        """Return the table, checked as far as it can be without the frames.
+    def table(self, stored: Stored, limits: Limits, expected_length: int | None = None) -> Runs:
+        """Return where each frame lies, checked as far as it can be without the frames.
 
         Raises:
-            EncodingError: there is none, or it does not fit the stored bytes.
+            EncodingError: there is no table, or it does not fit the stored bytes or the length.
             LimitError: the decoded bytes are more than the cap.
         """
         length = stored.length
-        if length < _HEAD_BYTES + _FOOT_BYTES:
+        if length < _HEAD.size + _FOOT.size:
             raise _broken("a table at the end", f"{length} stored bytes")
-        foot = bytes(stored.read(length - _FOOT_BYTES, _FOOT_BYTES))
-        count, descriptor, magic = _uint32(foot), foot[4], foot[5:]
+        count, descriptor, magic = _FOOT.unpack(stored.read(length - _FOOT.size, _FOOT.size))
         if magic != _MAGIC:
             raise _broken(f"{_MAGIC!r} as the last bytes", describe(magic))
         if descriptor & 0x7C:
             raise _broken("reserved bits of the table's descriptor to be 0", f"{descriptor:#04x}")
         width = 12 if descriptor & 0x80 else 8
-        start = length - _FOOT_BYTES - count * width - _HEAD_BYTES
+        start = length - _FOOT.size - count * width - _HEAD.size
         if start < 0:
             raise _broken("a table within the stored bytes", f"{count} entries")
-        whole = bytes(stored.read(start, _HEAD_BYTES))
-        head, size = whole[:4], _uint32(whole[4:])
-        if head != _SKIPPABLE or size != length - start - _HEAD_BYTES:
+        head, size = _HEAD.unpack(stored.read(start, _HEAD.size))
+        if head != _SKIPPABLE or size != length - start - _HEAD.size:
             raise _broken("a skippable frame as long as the table", f"{head!r}, {size} bytes")
-        entries = np.frombuffer(stored.read(start + _HEAD_BYTES, count * width), "<u4")
+        entries = np.frombuffer(stored.read(start + _HEAD.size, count * width), "<u4")
         columns = entries.reshape(count, width // 4)
-        if count and int(columns[:, 1].max()) > FRAME_MOST:
-            largest = int(columns[:, 1].max())
+        sizes = columns[:, 1]
+        if count and (largest := int(sizes.max())) > FRAME_MOST:
             raise _broken(f"frames of at most {FRAME_MOST} decoded bytes", f"{largest}")
-        table = Table(*(_sums(columns[:, place]) for place in (0, 1)))
-        if int(table.stored[-1]) != start:
+        table = Runs(_sums(columns[:, 0]), _sums(sizes))
+        if table.stored[-1] != start:
             raise _broken(
                 "the table right behind the frames it lists",
-                f"{int(table.stored[-1])} bytes of frames, the table at {start}",
+                f"{table.stored[-1]} bytes of frames, the table at {start}",
             )
-        sizes = columns[:, 1]
         # Frames of one size, all but the last; those without data are in nobody's way.
         if count > 1 and ((sizes[:-1] != sizes[np.argmax(sizes > 0)]) & (sizes[:-1] > 0)).any():
             raise _broken("frames of one decoded size but for the last", "several sizes")
-        require_decodable(int(table.decoded[-1]), limits)
+        total = table.decoded[-1]
+        require_decodable(total, limits)
+        if expected_length is not None and total != expected_length:
+            is_long = total > expected_length
+            raise wrong_length(expected_length, f"{total} by the table", is_long=is_long)
         return table
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse stored bytes whose table or frames cannot give `expected_length` bytes.
+        """Refuse stored bytes whose table or frames cannot give `expected_length` bytes."""
+        self.find_runs(stored, expected_length, limits)
 
-        The frames are looked at where so many bytes would be much memory for a lie.
+    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs:
+        """Return which frames decode to which bytes.
+
+        Only the table is read. The frames are looked at where so many bytes would be much memory
+        for a lie.
         """
-        table = self.table(stored, limits)
-        _require_length(table, expected_length)
-        if expected_length <= _USUAL_RATIO * stored.length:
-            return
-        most = sum(
-            frame.most_length if frame.content_length is None else frame.content_length
-            for frame in walk_frames(stored, limits)
-        )
-        if most < expected_length:
-            raise wrong_length(expected_length, f"at most {most} in the frames")
+        table = self.table(stored, limits, expected_length)
+        if expected_length > _USUAL_RATIO * stored.length:
+            most = sum(
+                frame.most_length if frame.content_length is None else frame.content_length
+                for frame in walk_frames(stored, limits)
+            )
+            if most < expected_length:
+                raise wrong_length(expected_length, f"at most {most} in the frames")
+        return Runs.joined(zip(table.stored[1:], table.decoded[1:], strict=True))
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill `destination` (flat, bytes, writable) exactly, frame after frame."""
-        table = self.table(stored, limits)
-        _require_length(table, len(destination))
-        self._zstd_frames(stored, table, 0, len(table.stored) - 1, destination, limits)
+        table = self.table(stored, limits, len(destination))
+        self._decode(stored, table, range(len(table.stored) - 1), destination, limits)
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
         """Yield the decoded bytes in order, about 1 MiB or a frame at a time, new memory each."""
-        table = self.table(stored, limits)
-        if expected_length is not None:
-            _require_length(table, expected_length)
-        first, count = 0, len(table.stored) - 1
+        table = self.table(stored, limits, expected_length)
+        decoded, first, count = table.decoded, 0, len(table.stored) - 1
         while first < count:
-            begin = int(table.decoded[first])
-            last = int(np.searchsorted(table.decoded, begin + _PIECE_BYTES, side="right")) - 1
-            last = min(max(last, first + 1), count)
+            last = bisect.bisect_right(decoded, decoded[first] + _PIECE_BYTES) - 1
+            last = max(last, first + 1)
             # Bounded beside what is decoded: an entry may claim 16 MiB over a few bytes.
-            chunk = memoryview(bytearray(int(table.decoded[last]) - begin))
-            self._zstd_frames(stored, table, first, last, chunk, limits)
+            chunk = memoryview(bytearray(decoded[last] - decoded[first]))
+            self._decode(stored, table, range(first, last), chunk, limits)
             first = last
             if chunk.nbytes:
                 yield chunk
 
-    def decode_small(
-        self,
-        memory: memoryview,
-        starts: Ints,
-        lengths: Ints,
-        targets: Sequence[memoryview],
-        limits: Limits,
-    ) -> Bools:
-        """Decode many frames of one block each, with tables of one entry; see `Encoding`."""
-        at = np.arange(_ONE_ENTRY_BYTES)
-        stored = lengths - _ONE_ENTRY_BYTES
-        data = np.frombuffer(memory, np.uint8)
-        tables = data.take(np.maximum(starts + stored, 0)[:, None] + at, mode="clip")
-        before, behind = len(_BEFORE_ONE), _ONE_ENTRY_BYTES - len(_BEHIND_ONE)
-        sizes = np.fromiter(map(len, targets), np.int64, len(targets))
-        told = tables[:, before:behind].copy().view("<u4")
-        is_one: Bools = (stored >= 0) & (told == np.stack((stored, sizes), axis=1)).all(axis=1)
-        is_one &= (tables[:, :before] == np.frombuffer(_BEFORE_ONE, np.uint8)).all(axis=1)
-        is_one &= (tables[:, behind:] == np.frombuffer(_BEHIND_ONE, np.uint8)).all(axis=1)
-        some = np.flatnonzero(is_one)
-        into = [targets[number] for number in some.tolist()]
-        is_one[some] = self._zstd.decode_small(memory, starts[some], stored[some], into, limits)
-        return is_one
-
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs:
-        """Return which frames decode to which bytes; only the table is read."""
-        table = self.table(stored, limits)
-        _require_length(table, expected_length)
-        ends = zip(table.stored[1:].tolist(), table.decoded[1:].tolist(), strict=True)
-        return Runs.joined(ends)
-
-    def listed_runs(
-        self, stored: Stored, extra: Mapping[str, object], expected_length: int, limits: Limits
-    ) -> Runs:
-        """Return `find_runs`: the table is behind the frames."""
-        del extra
-        return self.find_runs(stored, expected_length, limits)
+    def _decode(
+        self, stored: Stored, table: Runs, entries: range, destination: memoryview, limits: Limits
+    ) -> None:
+        """Decode entries one by one: each has to give exactly what the table says of it."""
+        stops, begins = table
+        low, high, base = stops[entries.start], stops[entries.stop], begins[entries.start]
+        if high - low <= _PIECE_BYTES:  # read once, not once for every frame
+            stored = Held(stored.read(low, high - low), low)
+        for entry in entries:
+            start, stop = stops[entry], stops[entry + 1]
+            part = destination[begins[entry] - base : begins[entry + 1] - base]
+            if start < stop:
+                self.decode_run(stored, start, stop, part, limits)
+            elif part.nbytes:
+                raise wrong_length(part.nbytes, "no stored bytes")
 
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
@@ -204,6 +166,27 @@ class ZstdSeekable(Encoding):
             if error.reason is Reason.ENCODING_TRUNCATED:  # not the end of what is stored
                 error.reason = Reason.ENCODING_MALFORMED
             raise
+
+    def decode_small(
+        self,
+        memory: memoryview,
+        starts: Ints,
+        lengths: Ints,
+        targets: Sequence[memoryview],
+        limits: Limits,
+    ) -> Bools:
+        """Decode many frames of one block each, with tables of one entry; see `Encoding`."""
+        size = len(self.end([(0, 0)]))
+        stored, ends = lengths - size, (starts + lengths).tolist()
+        is_one = np.zeros(len(targets), np.bool_)
+        for number, length in enumerate(stored.tolist()):
+            if length >= 0:
+                table = self.end([(length, len(targets[number]))])
+                is_one[number] = memory[ends[number] - size : ends[number]] == table
+        some = np.flatnonzero(is_one)
+        into = [targets[number] for number in some.tolist()]
+        is_one[some] = self._zstd.decode_small(memory, starts[some], stored[some], into, limits)
+        return is_one
 
     def is_streamed(self, stored: Stored) -> bool:
         """Return True: a piece is decoded when it is asked for."""
@@ -224,49 +207,16 @@ class ZstdSeekable(Encoding):
 
     def end(self, frames: Iterable[tuple[int, int]]) -> bytes:
         """Return the table behind frames: the stored and the decoded length of each."""
-        entries = np.array([*frames], "<u4").tobytes()
-        size = (len(entries) + _FOOT_BYTES).to_bytes(4, "little")
-        count = (len(entries) // 8).to_bytes(4, "little")
-        return b"".join((_SKIPPABLE, size, entries, count, b"\0", _MAGIC))
-
-    def _zstd_frames(
-        self,
-        stored: Stored,
-        table: Table,
-        first: int,
-        last: int,
-        destination: memoryview,
-        limits: Limits,
-    ) -> None:
-        """Decode entries one by one: each has to give exactly what the table says of it."""
-        stops, begins = table.stored.tolist(), table.decoded.tolist()
-        low, high = stops[first], stops[last]
-        if high - low <= _PIECE_BYTES:  # read once, not once for every frame
-            stored = Held(stored.read(low, high - low), low)
-        base = begins[first]
-        for entry in range(first, last):
-            if stops[entry] == stops[entry + 1]:
-                if begins[entry] != begins[entry + 1]:
-                    raise wrong_length(begins[entry + 1] - begins[entry], "no stored bytes")
-                continue
-            part = destination[begins[entry] - base : begins[entry + 1] - base]
-            self.decode_run(stored, stops[entry], stops[entry + 1], part, limits)
+        entries = b"".join(_ENTRY.pack(*frame) for frame in frames)
+        foot = _FOOT.pack(len(entries) // _ENTRY.size, 0, _MAGIC)
+        return _HEAD.pack(_SKIPPABLE, len(entries) + len(foot)) + entries + foot
 
 
-def _uint32(data: bytes) -> int:
-    return int.from_bytes(data[:4], "little")
-
-
-def _sums(sizes: np.ndarray[Any, np.dtype[np.uint32]]) -> Uints:
-    whole = np.zeros(len(sizes) + 1, np.uint64)
-    np.cumsum(sizes, dtype=np.uint64, out=whole[1:])
-    return whole
-
-
-def _require_length(table: Table, expected: int) -> None:
-    found = int(table.decoded[-1])
-    if found != expected:
-        raise wrong_length(expected, f"{found} by the table", is_long=found > expected)
+def _sums(sizes: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> array[int]:
+    """Return where frames of these sizes begin, and where the last ends."""
+    return array(
+        "Q", np.cumsum(np.append(np.zeros(1, np.uint64), sizes), dtype=np.uint64).tobytes()
+    )
 
 
 def _broken(expected: str, found: str) -> EncodingError:

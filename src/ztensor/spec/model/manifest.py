@@ -20,6 +20,22 @@ if TYPE_CHECKING:
 OBJECT_COST, COMPONENT_COST = 400, 280
 
 
+class Shape(tuple[int, ...]):
+    """A shape as users get it: a tuple that also equals the list of it, which the 1.2 API gave."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Compare with a tuple or a list."""
+        return super().__eq__(tuple(other) if isinstance(other, list) else other)
+
+    def __ne__(self, other: object) -> bool:
+        """Compare with a tuple or a list."""
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+
 class Shard(NamedTuple):
     """Another file that parts of objects lie in, as a file of 2.x names it (2.1 section 7).
 
@@ -128,18 +144,6 @@ class TensorObject(NamedTuple):
     def stored_nbytes(self) -> int:
         """Return the bytes of all components as they are stored."""
         return sum(component.length for component in self.components.values())
-
-
-class CheckedObjects(Mapping[str, TensorObject]):
-    """Objects by name whose layouts were checked when they were read, except `others`.
-
-    Attributes:
-        others: those whose layouts are still to be checked.
-    """
-
-    __slots__ = ()
-
-    others: Mapping[str, TensorObject]
 
 
 Entry: TypeAlias = "TensorObject | tuple[int, int, str | None]"

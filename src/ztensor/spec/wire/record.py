@@ -162,24 +162,24 @@ _KINDS: dict[type, str] = {
 
 
 class Form(NamedTuple):
-    """How a version writes an object with one component and no attributes.
+    """How a version writes its root, and an object with one component and no attributes.
 
     Attributes:
-        start: its first bytes, at most eight.
+        root: the schema of the root.
+        start: the first bytes of such an object, at most eight.
         place: what is before the offset of the blob, at most eight bytes.
         between: what is between offset and length, at most eight bytes.
         has_tail: whether the shape follows the component, so that bytes follow the length.
         alignment: of offsets, and the least of them.
         packed: the encoding beside `raw`.
-        place_cost: bytes of memory that a place takes while places are compared.
         are_names: whether texts may be the names of all objects, in their order.
     """
 
+    root: Record
     start: bytes
     place: bytes
     between: bytes
     has_tail: bool
     alignment: int
     packed: str
-    place_cost: int
     are_names: Callable[[list[str]], bool]

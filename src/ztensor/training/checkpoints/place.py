@@ -14,12 +14,12 @@ from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError
 from ztensor.ext import Pool, path_text, remove_object
 from ztensor.io.contents import may_be_of_ours
 from ztensor.io.source import locking
-from ztensor.io.source.flushing import flush_file, flush_folder
-from ztensor.io.source.paths import absolute_path
-from ztensor.io.source.reference import with_storage
+from ztensor.io.source.paths import absolute_path, flush_file, flush_folder
 from ztensor.io.source.removal import OpenFolder, is_link
-from ztensor.io.source.table import remote_of
+from ztensor.io.source.stores import remote_of
+from ztensor.io.source.urls import with_storage
 from ztensor.remote.prefixes import listed, look
+from ztensor.training.checkpoints.folder_lock import folder_in_use, idle_folder
 from ztensor.training.checkpoints.owning import is_step_file, is_step_root
 from ztensor.training.checkpoints.step import (
     NAMES,
@@ -235,7 +235,7 @@ class Folder:
         try:
             with contextlib.ExitStack() as stack:
                 try:
-                    stack.enter_context(locking.folder_in_use(path))
+                    stack.enter_context(folder_in_use(path))
                 except OSError as error:
                     raise _cannot_make(error, path) from error
                 yield path
@@ -288,7 +288,7 @@ class Folder:
         """Remove what is ours of a folder that has no root, where nobody writes it."""
         path = self.path(name)
         try:
-            with OpenFolder(self.name) as run, locking.idle_folder(path) as is_idle:
+            with OpenFolder(self.name) as run, idle_folder(path) as is_idle:
                 with OpenFolder(name, within=run) as folder:
                     if not is_idle or ROOT in folder.names():
                         return
@@ -322,7 +322,7 @@ class Folder:
                 if not entry.is_divided:
                     is_own = functools.partial(is_step_file, step=entry.step)
                     return run.remove(entry.name, is_own) or not os.path.lexists(path)
-                with locking.idle_folder(path) as is_idle:
+                with idle_folder(path) as is_idle:
                     return is_idle is not False and _remove_folder(run, entry)
         except FileNotFoundError:
             return True

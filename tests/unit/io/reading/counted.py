@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import component_extents, read_manifest
 from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.source.ahead import AheadSource
+from ztensor.io.source.ahead import AheadSource, extents_of
 from ztensor.io.source.memory import MemorySource
-from ztensor.io.source.pieces import extents_of
 from ztensor.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ztensor.errors import DigestMismatchError, FormatError, Reason
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.numpy import save
 from ztensor.spec.encoding import ENCODINGS
-from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
+from ztensor.spec.encoding.base import FRAME_FIELD
 from ztensor.testing.builder import draft
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 
 import ztensor
 from ztensor.numpy import save_file
-from ztensor.spec.encoding.zstd.listing import FRAME_FIELD
+from ztensor.spec.encoding.base import FRAME_FIELD
 
 if TYPE_CHECKING:
     from pathlib import Path

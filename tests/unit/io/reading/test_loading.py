@@ -15,11 +15,10 @@ from ztensor.io.contents import open_file
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import component_extents, read_manifest
 from ztensor.io.reading.loading import load_all
-from ztensor.io.source.ahead import AheadSource
-from ztensor.io.source.pieces import extents_of
+from ztensor.io.source.ahead import AheadSource, extents_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
-from ztensor.spec.model.table import TableObjects
+from ztensor.spec.model.objects import TableObjects
 
 if TYPE_CHECKING:
     from pathlib import Path

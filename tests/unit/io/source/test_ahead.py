@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from ztensor.errors import SourceError
-from ztensor.io.source.ahead import AheadSource
+from ztensor.io.source.ahead import AheadSource, Extents, extents_of
 from ztensor.io.source.memory import MemorySource
-from ztensor.io.source.pieces import Extents, extents_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

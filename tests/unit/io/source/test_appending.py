@@ -24,8 +24,8 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
 )
-from ztensor.io.source import guards, locking
-from ztensor.io.source.appending import AppendSink, TrialSink
+from ztensor.io.source import appending, locking
+from ztensor.io.source.appending import Commit, CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 
 if TYPE_CHECKING:
@@ -51,25 +51,21 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "_PIECE_BYTES", 1000)
-    monkeypatch.setattr(guards, "_AHEAD_BYTES", 5000)
+    monkeypatch.setattr(appending, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(appending, "_AHEAD_BYTES", 5000)
 
 
-def opened(
-    path: Path, order: str, kind: type[AppendSink] = AppendSink, **options: Any
-) -> AppendSink:
-    sink = kind(str(path), **options)
-    getattr(sink, f"commit_{order}")(path.read_bytes()[-40:])
-    return sink
+def opened(path: Path, order: str, **options: Any) -> Commit:
+    kind = {"behind": CommitBehind, "over": CommitOver}[order]
+    return kind(LockedFile(str(path), **options), path.read_bytes()[-40:])
 
 
-def commit_all(sink: AppendSink, data: bytes, manifest: bytes = MANIFEST) -> int:
-    """Write all in one piece, and return where the manifest was said to lie."""
-    sink.write(data)
-    at = sink.barrier()
-    sink.write(manifest + FOOTER[:7])
-    sink.write(FOOTER[7:])
-    sink.commit()
+def commit_all(sink: Commit, data: bytes, manifest: bytes = MANIFEST) -> int:
+    """Write all, and return where the manifest was said to lie."""
+    for start in range(0, len(data), 1300):
+        sink.write(data[start : start + 1300])
+    at = sink.end_blobs()
+    sink.commit(manifest + FOOTER)
     return at
 
 
@@ -263,10 +259,11 @@ def test_flushes_are_left_out_on_demand(path: Path, order: str, durable: Any) ->
 def test_without_positional_calls(path: Path, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pwrite", raising=False)
     monkeypatch.delattr(os, "preadv", raising=False)
-    sink = opened(path, order)
-    assert read_bytes(sink, 4, 8) == b"old blob"
+    file = LockedFile(str(path))
+    sink = {"behind": CommitBehind, "over": CommitOver}[order](file, GUARD)
+    assert read_bytes(file, 4, 8) == b"old blob"
     sink.write(b"x" * 2500)
-    assert read_bytes(sink, 0, len(OLD)) == OLD
+    assert read_bytes(file, 0, len(OLD)) == OLD
     commit_all(sink, b"y")
     assert path.read_bytes().startswith(OLD + b"x" * 2500 + b"y")
 
@@ -275,9 +272,9 @@ def test_without_positional_calls(path: Path, order: str, monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("small_pieces")
 def test_a_trial_counts_and_writes_nothing(path: Path, order: str) -> None:
     for count in (0, 10, 999, 5000, 40_000):
-        trial = opened(path, order, TrialSink)
+        trial = opened(path, order, dry_run=True)
         at = commit_all(trial, b"x" * count)
-        trial.close()
+        trial.abort()
         assert path.read_bytes() == OLD
         sink = opened(path, order)
         assert commit_all(sink, b"x" * count) == at
@@ -290,20 +287,20 @@ def test_a_trial_counts_and_writes_nothing(path: Path, order: str) -> None:
 def test_what_an_abort_leaves(path: Path, order: str) -> None:
     """Behind nothing is cut: a reader that came meanwhile may have it mapped."""
     status = path.stat()
-    for end in ("abort", "close"):
-        sink = opened(path, order)
-        sink.write(b"x" * 1500)
-        assert path.read_bytes().endswith(GUARD)
-        getattr(sink, end)()
-        getattr(sink, end)()
-        if order == "behind":
-            assert path.read_bytes() == OLD + b"x" * 1000 + GUARD
-            path.write_bytes(OLD)
-        else:
-            assert path.read_bytes() == OLD
-            assert path.stat().st_mtime_ns == status.st_mtime_ns
-        with pytest.raises(ClosedError, match="closed"):
-            sink.write(b"x" * 2500)
+    sink = opened(path, order)
+    sink.write(b"x" * 1500)
+    sink.write(b"y" * 500)
+    assert path.read_bytes().endswith(GUARD)
+    sink.abort()
+    sink.abort()
+    if order == "behind":
+        assert path.read_bytes() == OLD + b"x" * 1500 + GUARD
+        path.write_bytes(OLD)
+    else:
+        assert path.read_bytes() == OLD
+        assert path.stat().st_mtime_ns == status.st_mtime_ns
+    with pytest.raises(ClosedError, match="closed"):
+        sink.write(b"x" * 2500)
     commit_all(opened(path, order), b"more")
     assert path.read_bytes().startswith(OLD + b"more")
 
@@ -446,7 +443,7 @@ def test_a_close_that_fails_is_told(
 
 
 def test_old_bytes_are_read_under_the_lock(path: Path) -> None:
-    sink = AppendSink(str(path))
+    sink = LockedFile(str(path))
     assert (sink.size, sink.path) == (len(OLD), str(path))
     assert read_bytes(sink, 0, sink.size) == OLD
     assert sink.view() is sink.held() is None
@@ -464,7 +461,7 @@ def test_a_file_that_was_replaced_is_noticed(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    sink = AppendSink("file")
+    sink = LockedFile("file")
     sink.require_in_place()
     monkeypatch.chdir("/")
     sink.require_in_place()
@@ -490,7 +487,7 @@ def test_a_writer_that_waits_gets_the_file_that_is_there_then(path: Path, tmp_pa
 
     other = threading.Thread(target=finish)
     other.start()
-    sink = AppendSink(str(path), timeout=20)
+    sink = LockedFile(str(path), timeout=20)
     other.join()
     assert read_bytes(sink, 0, sink.size) == b"the new file"
     sink.close()
@@ -498,9 +495,9 @@ def test_a_writer_that_waits_gets_the_file_that_is_there_then(path: Path, tmp_pa
 
 def test_only_regular_files_are_appended_to(tmp_path: Path) -> None:
     with pytest.raises(SourceNotFoundError):
-        AppendSink(str(tmp_path / "missing"))
+        LockedFile(str(tmp_path / "missing"))
     with pytest.raises(SourceError):
-        AppendSink(str(tmp_path))
+        LockedFile(str(tmp_path))
     if os.path.exists("/dev/null"):
         with pytest.raises(SourceNotRegularError):
-            AppendSink("/dev/null")
+            LockedFile("/dev/null")

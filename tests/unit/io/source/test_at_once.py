@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.io.source.at_once import AtOnce
+from ztensor.io.source.base import AtOnce
 from ztensor.io.source.memory import MemorySource
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ztensor.io.source.descriptor import Descriptor
-from ztensor.io.source.locking import folder_in_use, idle_folder
+from ztensor.io.source.local import Descriptor
 from ztensor.io.source.sink import FileSink
 from ztensor.remote.whole_folder import WholeFolder
+from ztensor.training.checkpoints.folder_lock import folder_in_use, idle_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

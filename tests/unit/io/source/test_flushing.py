@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ztensor.io.source.flushing import flush_file, flush_folder
+from ztensor.io.source.paths import flush_file, flush_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tests.unit.io.reading.counted import Far
-from ztensor.io.source.heads import Heads
-from ztensor.io.source.pieces import extents_of
+from ztensor.io.source.ahead import Heads, extents_of
 
 if TYPE_CHECKING:
     pass

@@ -28,7 +28,8 @@ from ztensor.errors import (
     SourcePermissionError,
 )
 from ztensor.io.source.base import Range, read_bytes
-from ztensor.io.source.local import FileObjectSource, FileSource
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.memory import FileObjectSource
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:

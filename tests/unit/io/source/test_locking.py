@@ -228,28 +228,3 @@ def test_two_savers_do_not_sweep_one_another(
     second.commit()
     assert target.read_bytes() == b"second"
     assert os.listdir(tmp_path) == ["model.zt"]
-
-
-# --- Folders ----------------------------------------------------------------------------------
-
-
-def test_a_folder_in_use_is_not_idle(tmp_path: Path) -> None:
-    folder = str(tmp_path / "folder")
-    with locking.folder_in_use(folder), locking.folder_in_use(folder):
-        assert os.path.isdir(folder)
-        with locking.idle_folder(folder) as is_idle:
-            assert is_idle is False
-    with locking.idle_folder(folder) as is_idle:
-        assert is_idle is True
-    with locking.idle_folder(str(tmp_path / "gone")) as is_idle:
-        assert is_idle is None
-
-
-def test_a_system_without_locks_makes_the_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(locking, "fcntl", None)
-    with locking.folder_in_use(str(tmp_path / "folder")):
-        assert os.listdir(tmp_path) == ["folder"]
-    with locking.idle_folder(str(tmp_path / "folder")) as is_idle:
-        assert is_idle is None

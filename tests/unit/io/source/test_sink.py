@@ -60,7 +60,7 @@ def test_what_is_written_is_the_file(tmp_path: Path, convert: Callable[[bytes], 
     sink = FileSink(str(tmp_path / "m.zt"))
     for piece in PIECES:
         sink.write(convert(piece))
-    assert sink.position == sink.barrier() == sum(map(len, PIECES))
+    assert sink.position == sink.end_blobs() == sum(map(len, PIECES))
     assert not (tmp_path / "m.zt").exists()
     sink.commit()
     assert (tmp_path / "m.zt").read_bytes() == b"".join(PIECES)
@@ -375,7 +375,7 @@ def test_a_file_object_gets_every_byte_in_order(most: int) -> None:
     sink = StreamSink(target)
     fill(sink, PIECES)
     assert target.getvalue() == b"".join(PIECES)
-    assert (sink.position, sink.barrier()) == (len(target.getvalue()),) * 2
+    assert (sink.position, sink.end_blobs()) == (len(target.getvalue()),) * 2
     assert target.flushes == 1
     assert not target.closed  # it is the caller's
 

@@ -16,9 +16,9 @@ import ztensor
 import ztensor.numpy as znumpy
 from ztensor.cli.main import main
 from ztensor.errors import ArgumentTypeError, SourceNotFoundError, UsageError
-from ztensor.io.source.local import FileObjectSource, FileSource
-from ztensor.io.source.memory import MemorySource
-from ztensor.io.source.schemes import SCHEMES
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.memory import FileObjectSource, MemorySource
+from ztensor.io.source.stores import SCHEMES
 from ztensor.io.source.table import source_of
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ HEADER = b'{"w":{"dtype":"F32","shape":[30,20],"data_offsets":[0,2400]}}'
 MODULE = """
 from ztensor.errors import SourceNotFoundError
 from ztensor.io.source.memory import MemorySource
-from ztensor.io.source.schemes import Store
+from ztensor.io.source.stores import Store
 
 FILES = {}
 
@@ -51,10 +51,11 @@ class DemoSink:
         self._written += data
         self.position += len(data)
 
-    def barrier(self):
+    def end_blobs(self):
         return self.position
 
-    def commit(self):
+    def commit(self, manifest=b""):
+        self.write(manifest)
         FILES[self.name.removeprefix("demo-rw://")] = bytes(self._written)
         if self._note is not None:
             self._note(self._remote)

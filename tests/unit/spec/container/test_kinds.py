@@ -11,11 +11,11 @@ from ztensor.errors import DigestMismatchError, ManifestError, Reason, Unsupport
 from ztensor.io.reading.listing import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
-from ztensor.spec.container.v1.schema import parse_manifest, parse_object
+from ztensor.spec.container.v1.schema import parse_manifest
 from ztensor.spec.model import dtype as model_dtype
 from ztensor.spec.model.dtype import LogicalType, register_logical_type
 from ztensor.spec.model.manifest import Manifest, TensorObject
-from ztensor.spec.model.table import Table, TableObjects
+from ztensor.spec.model.objects import Table, TableObjects
 from ztensor.testing.builder import committed, item
 
 END = 1 << 50  # where the blobs of these tests end
@@ -136,8 +136,8 @@ def test_a_few_other_objects_are_read_between(name: str, place: int) -> None:
     assert list(manifest.objects) == names
     assert table_of(manifest).names == ["a", "b", "c"]
     assert check_layouts(manifest) == []
-    alone = parse_object("other", OTHERS[name], frame_of(b""), [], is_1_1=False)
-    assert manifest.objects["other"] == alone
+    alone = parse(item(root({"other": OTHERS[name]})), least=NEVER)
+    assert manifest.objects["other"] == alone.objects["other"]
 
 
 @pytest.mark.parametrize("kind", ["attributes", "unknown dtype"])

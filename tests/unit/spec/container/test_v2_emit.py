@@ -170,7 +170,7 @@ WORDS = [
 
 @pytest.mark.parametrize("word", WORDS)
 def test_every_layout_is_read_as_it_was_written(word: str) -> None:
-    from ztensor.spec.container.v2.layouts import ours, theirs
+    from ztensor.spec.container.v2.words import ours, theirs
 
     layout, attributes = theirs(word, {"k": 1})
     assert ours(layout, attributes) == (word, {"k": 1})

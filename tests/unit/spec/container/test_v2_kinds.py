@@ -16,7 +16,7 @@ from ztensor.spec.container.framing import Container, Frame
 from ztensor.spec.container.v2.schema import parse_manifest
 from ztensor.spec.digest import xxh3
 from ztensor.spec.model.manifest import Manifest
-from ztensor.spec.model.table import TableObjects
+from ztensor.spec.model.objects import TableObjects
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ztensor.errors import NotRepresentableError, Reason
-from ztensor.spec.container.v2.layouts import GGUF_BLOCKS, check_layout, ours, theirs
-from ztensor.spec.model.manifest import Component
+from ztensor.spec.container.v2.emit import Emitter
+from ztensor.spec.container.v2.words import GGUF_BLOCKS, check_layout, ours, theirs
+from ztensor.spec.model.manifest import Component, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,8 +61,9 @@ def test_a_word_of_our_namespace_that_we_do_not_write_stays_as_it_is(word: str) 
 def test_what_would_be_read_as_another_is_not_written(
     layout: str, attributes: Mapping[str, object] | None
 ) -> None:
+    part = Component("u8", 0, 2)
     with pytest.raises(NotRepresentableError):
-        theirs(layout, attributes)
+        Emitter().require_object(TensorObject((2,), layout, {"data": part}, attributes))
 
 
 def parts(*roles: str, **dtypes: Any) -> dict[str, Component]:

@@ -11,7 +11,7 @@ import pytest
 import ztensor
 import ztensor.numpy as znumpy
 from ztensor.errors import Reason
-from ztensor.spec.encoding.zstd.listing import FRAME_FIELD, listed_frames, runs_of_field
+from ztensor.spec.encoding.base import FRAME_FIELD, listed_frames, runs_of_field
 
 RANDOM = np.random.default_rng(0)
 

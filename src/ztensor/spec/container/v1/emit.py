@@ -15,7 +15,7 @@ from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
@@ -64,49 +64,42 @@ class Emitter12:
             manifest_offset: where the result will lie in the file.
             prev: length of the file before this commit, 0 for a new one.
         """
-        fields: list[tuple[str, bytes | list[bytes]]] = [
-            ("version", cbor.encode_text(manifest.version))
-        ]
+        fields = [("version", cbor.encode_text(manifest.version))]
         if manifest.attributes is not None:
             fields.append(("attributes", _encode_attributes(manifest.attributes, levels=1)))
         names = sorted(manifest.objects)  # by code points, which is by UTF-8 bytes
-        fields.append(("objects", [*self._objects.emit(manifest.objects, names)]))
+        fields.append(("objects", self._objects.emit(manifest.objects, names)))
         fields.extend(_unknown(manifest.extra))
         return with_commit(fields, manifest_offset, prev)
 
     def _emit_object(self, tensor_object: TensorObject) -> bytes:
+        components = tensor_object.components
         fields = [
             ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
             ("format", cbor.encode_text(tensor_object.format)),
         ]
         if tensor_object.attributes is not None:
             fields.append(("attributes", _encode_attributes(tensor_object.attributes, levels=3)))
-        components = tensor_object.components
-        fields.append(
-            (
-                "components",
-                cbor.map_of(
-                    (role, cbor.map_of(self._component_fields(components[role])))
-                    for role in sorted(components)
-                ),
-            )
-        )
+        emitted = ((role, self._emit_component(components[role])) for role in sorted(components))
+        fields.append(("components", cbor.map_of(emitted)))
         return cbor.map_of([*fields, *_unknown(tensor_object.extra)])
 
-    def _component_fields(self, component: Component) -> Iterable[tuple[str, bytes]]:
+    def _emit_component(self, component: Component) -> bytes:
         dtype, logical = self._spell(component)
-        yield "dtype", cbor.encode_text(dtype)
-        if logical is not None:
-            yield "type", cbor.encode_text(logical)
-        yield "offset", cbor.encode_uint(component.offset)
-        yield "length", cbor.encode_uint(component.length)
-        if component.encoding != "raw":
-            if component.decoded_length is not None and self.writes_decoded_length:
-                yield "uncompressed_length", cbor.encode_uint(component.decoded_length)
-            yield "encoding", cbor.encode_text(component.encoding)
-        if component.digest is not None:
-            yield "digest", cbor.encode_text(component.digest)
-        yield from _unknown(component.extra)
+        is_encoded = component.encoding != "raw"
+        known = {
+            "dtype": dtype,
+            "type": logical,
+            "offset": component.offset,
+            "length": component.length,
+            "uncompressed_length": component.decoded_length
+            if is_encoded and self.writes_decoded_length
+            else None,
+            "encoding": component.encoding if is_encoded else None,
+            "digest": component.digest,
+        }
+        fields = [(key, cbor.encode(value)) for key, value in known.items() if value is not None]
+        return cbor.map_of([*fields, *_unknown(component.extra)])
 
 
 class Emitter11(Emitter12):
@@ -144,10 +137,7 @@ class Emitter11(Emitter12):
 
 def _unknown(extra: Mapping[str, object] | None) -> list[tuple[str, bytes]]:
     """Return fields no version names, so that editing a file loses nothing another writer put."""
-    return [
-        (key, cbor.encode(value))
-        for key, value in sorted((extra or {}).items(), key=lambda item: item[0])
-    ]
+    return [(key, cbor.encode(value)) for key, value in sorted((extra or {}).items())]
 
 
 def _encode_attributes(attributes: Mapping[str, object], *, levels: int) -> bytes:

@@ -20,7 +20,6 @@
 | `type`, `shard`, `digest` | text | optional |
 | `encoding`, `decoded_length` | text, u64 | both or neither |
 
-Read `schema.py` (the root, and what holds for all objects), `object.py` (one object and its
-parts), `layouts.py` (which layout of ours a word of 2.x is) and `places.py` (where blobs may be).
-`emit.py` writes, by the same words.
+Read `words.py` (which type, encoding and layout of ours a word of 2.x is), then `schema.py` (root,
+shards, objects, and where blobs may be). `emit.py` writes, and reads back what it is to write.
 """

@@ -1,47 +1,32 @@
-"""The manifest of 2.x, written: one deterministic form, and the footer that says where it lies."""
+"""The manifest of 2.x, written: one deterministic form, and the footer that says where it is.
+
+What 2.x can say of an object is what is read back of it: `schema.py` has the rules, for both ways.
+"""
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from ztensor.errors import (
     LimitError,
     ManifestError,
     NotRepresentableError,
+    Problem,
     Reason,
     describe,
 )
 from ztensor.spec.container.entries import ObjectsEmitter
-from ztensor.spec.container.framing import MAGIC_2, MANIFEST_2_MOST
-from ztensor.spec.container.v2.layouts import check_layout, theirs
-from ztensor.spec.container.v2.object import (
-    DTYPES,
-    OBJECT,
-    PART,
-    ROOT,
-    TYPES,
-    check_shape,
-    encoding_of,
-    is_name,
-    name_problem,
-    types_of,
-    words_of,
-)
-from ztensor.spec.digest import check_digest, xxh3
+from ztensor.spec.container.framing import FOOTER_2, MAGIC_2, MANIFEST_2_MOST, PAGE_2
+from ztensor.spec.container.v2.schema import DEPTH, ROOT, check_names, parse_object
+from ztensor.spec.container.v2.words import theirs, word_of, words_of
+from ztensor.spec.digest import xxh3
+from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject
 from ztensor.spec.model.rules import Form, align
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import kind_of
+from ztensor.spec.wire.record import read_fields
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ztensor.errors import Problem
-    from ztensor.spec.model.manifest import Component, Manifest, TensorObject
-    from ztensor.spec.wire.record import Record
-
-DEPTH = 32  # levels of nesting that every reader takes
-_FOOTER = struct.Struct("<QQQII8s")
+# What objects are written and read back in, to see whether they are the same: any place will do.
+_ANYWHERE: Mapping[str | None, Shard] = {None: Shard("", PAGE_2 + FOOTER_2.size, "", 0)}
 
 # What the releases write by default, and no less than the least.
 FORM_2 = Form(
@@ -63,9 +48,7 @@ class Emitter:
     def __init__(self, form: Form = FORM_2) -> None:
         """Take what blobs are like; the manifest lies as they do."""
         self.form = form
-        self._objects = ObjectsEmitter(self._emit_object, cbor.encode_text("blob") + b"\x82")
-
-    # --- What it can say --------------------------------------------------------------------
+        self._objects = ObjectsEmitter(_emit_object, cbor.encode_text("blob") + b"\x82")
 
     def require_name(self, name: str) -> None:
         """Raise where an object, or a part of one, cannot be called so.
@@ -74,8 +57,7 @@ class Emitter:
             NotRepresentableError: it cannot.
         """
         cbor.encode_text(name)  # no lone surrogates
-        if not is_name(name):
-            raise _refused(name_problem(name, ()))
+        _require_none(check_names([name]))
 
     def require_object(self, tensor_object: TensorObject) -> None:
         """Raise where 2.x cannot say what the object is, before a byte of it is written.
@@ -83,27 +65,31 @@ class Emitter:
         Raises:
             NotRepresentableError: names what cannot be said.
         """
-        for problem in check_shape(tensor_object.shape):
-            raise _refused(problem)
-        if not tensor_object.components:
-            raise NotRepresentableError(
-                "an object of 2.x has at least one part", section="2.1 section 3.3"
-            )
-        layout, attributes = theirs(tensor_object.format, tensor_object.attributes)
-        for role, component in tensor_object.components.items():
-            self.require_name(role)
-            _require_component(role, component)
-        for problem in check_layout(
-            layout, tensor_object.shape, tensor_object.components, attributes
-        ):
-            raise _refused(problem)
-        self._emit_object(tensor_object)
+        components = {
+            role: component._replace(offset=PAGE_2, length=0, shard=None)
+            for role, component in tensor_object.components.items()
+        }
+        data = _emit_object(tensor_object._replace(components=components))
+        problems: list[Problem] = []
+        found = parse_object(_ANYWHERE, "any", _read_back(data, levels=2), problems)
+        _require_none(problems)
+        read = {} if found is None else _words(found)
+        for what, word in _words(tensor_object).items():
+            if read.get(what) != word:
+                raise NotRepresentableError(
+                    f"the {what} would be read as another in 2.x",
+                    expected=describe(word),
+                    found=describe(read.get(what)),
+                    section="2.1 section 3.3",
+                )
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where the file's own attributes cannot be said."""
-        _encode(_with_names(attributes), levels=1)
-
-    # --- What follows the last blob ---------------------------------------------------------
+        root = {"objects": {}, "attributes": _read_back(cbor.encode(dict(attributes)), levels=1)}
+        problems: list[Problem] = []
+        if read_fields(root, ROOT, (), problems) is not None:
+            problems = check_names(attributes, "attributes")
+        _require_none(problems)
 
     def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
         """Return padding, manifest and footer, ready to follow the last blob.
@@ -124,21 +110,23 @@ class Emitter:
         Raises:
             NotRepresentableError: it is longer than 1 GiB, or says what 2.x cannot.
         """
-        root = _unknown(manifest.extra, ROOT)
+        root = dict(manifest.extra or {})
+        for key in root.keys() & ROOT.fields.keys():
+            raise NotRepresentableError("an unknown field would be known in 2.x", found=key)
         if manifest.shards:
             root["shards"] = {
                 name: {"size": shard.size, "digest": shard.digest}
                 for name, shard in manifest.shards.items()
             }
         if manifest.attributes is not None:
-            root["attributes"] = _with_names(manifest.attributes)
+            root["attributes"] = dict(manifest.attributes)
+        fields = {key: cbor.encode(value) for key, value in root.items()}
+        for encoded in fields.values():
+            _read_back(encoded, levels=1)
         names = sorted(manifest.objects, key=cbor.key_order)
-        fields: dict[str, bytes | list[bytes]] = {
-            **{key: _encode(value, levels=1) for key, value in root.items()},
-            "objects": [*self._objects.emit(manifest.objects, names)],
-        }
+        fields["objects"] = self._objects.emit(manifest.objects, names)
         in_order = sorted(fields, key=cbor.key_order)
-        data = b"".join(cbor.map_parts((key, fields[key]) for key in in_order))
+        data = cbor.map_of((key, fields[key]) for key in in_order)
         if len(data) > MANIFEST_2_MOST:
             raise NotRepresentableError(
                 "the manifest is longer than 2.x allows; divide the objects over several files",
@@ -148,18 +136,6 @@ class Emitter:
             )
         return data
 
-    def _emit_object(self, tensor_object: TensorObject) -> bytes:
-        layout, attributes = theirs(tensor_object.format, tensor_object.attributes)
-        fields = {
-            **_unknown(tensor_object.extra, OBJECT),
-            "parts": {role: _part(one) for role, one in tensor_object.components.items()},
-            "shape": tensor_object.shape,
-            "layout": layout,
-        }
-        if attributes is not None:
-            fields["attributes"] = _with_names(attributes)
-        return _encode(fields, levels=2)
-
 
 class DataShardEmitter(Emitter):
     """Writes a file of blobs that another file tells of, and that has no manifest."""
@@ -167,109 +143,75 @@ class DataShardEmitter(Emitter):
     def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
         """Return the footer."""
         del manifest, manifest_offset, prev
-        return _FOOTER.pack(0, 0, 0, 2, 0, MAGIC_2)
+        return FOOTER_2.pack(0, 0, 0, 2, 0, MAGIC_2)
 
 
 def footer(offset: int, manifest: bytes) -> bytes:
     """Return the footer of a file whose manifest lies at `offset`."""
-    return _FOOTER.pack(offset, len(manifest), xxh3(manifest), 2, 0, MAGIC_2)
+    return FOOTER_2.pack(offset, len(manifest), xxh3(manifest), 2, 0, MAGIC_2)
 
 
-def _part(component: Component) -> dict[str, object]:
+def _emit_object(tensor_object: TensorObject) -> bytes:
+    layout, attributes = theirs(tensor_object.format, tensor_object.attributes)
+    parts = {role: _emit_part(part) for role, part in tensor_object.components.items()}
+    known = {"parts": parts, "shape": tensor_object.shape, "layout": layout}
+    if attributes is not None:
+        known["attributes"] = dict(attributes)
+    return cbor.encode({**(tensor_object.extra or {}), **known})
+
+
+def _emit_part(component: Component) -> dict[str, object]:
     dtype, logical = words_of(component)
-    start = 0 if component.shard is None else component.shard.start or 0
-    is_raw = component.encoding == "raw"
-    optional = {
-        "type": logical,
-        "shard": None if component.shard is None else component.shard.name,
-        "digest": component.digest,
-        "encoding": None if is_raw else component.encoding.removeprefix(_WORD_OF_2),
-        "decoded_length": None if is_raw else component.decoded_length or 0,
-    }
-    return {
-        **_unknown(component.extra, PART),
-        "blob": (component.offset - start, component.length),
+    encoding, shard = word_of(component.encoding), component.shard
+    start = 0 if shard is None else shard.start or 0
+    known = {
         "dtype": dtype,
-        **{key: value for key, value in optional.items() if value is not None},
+        "blob": (component.offset - start, component.length),
+        "type": logical,
+        "shard": None if shard is None else shard.name,
+        "encoding": encoding,
+        "decoded_length": None if encoding is None else component.decoded_length,
+        "digest": component.digest,
     }
+    fields = {key: value for key, value in known.items() if value is not None}
+    return {**(component.extra or {}), **fields}
 
 
-_WORD_OF_2 = encoding_of("raw").removesuffix("raw")
+def _words(tensor_object: TensorObject) -> dict[str, object]:
+    """Return what an object says by what says it, without values of attributes and fields."""
+    words: dict[str, object] = {
+        "shape": tuple(tensor_object.shape),
+        "layout": tensor_object.format,
+        "attributes": sorted(tensor_object.attributes or ()),
+        "unknown fields": sorted(tensor_object.extra or ()),
+    }
+    for role, part in tensor_object.components.items():
+        extra = sorted(part.extra or ())
+        words[f"part {role}"] = part.dtype, part.type, part.encoding, part.digest, extra
+    return words
 
 
-def _require_component(role: str, component: Component) -> None:
-    """Raise where 2.x cannot say what a component is."""
-    dtype, logical, encoding = component.dtype, component.type, component.encoding
-
-    def refused(message: str, found: str, section: str, expected: str | None = None) -> Exception:
-        return NotRepresentableError(
-            message, component=role, expected=expected, found=found, section=section
+def _require_none(problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        raise NotRepresentableError(
+            f"2.x cannot say it: {problem.message}",
+            component=problem.component,
+            section=problem.section,
         )
 
-    if dtype not in DTYPES and dtype != "bool":
-        message = (
-            "the storage type is unknown, and makes a file of 2.x unreadable; exclude the object "
-            "to write the others"
-        )
-        known = f"one of {', '.join(sorted(DTYPES))}"
-        raise refused(message, describe(dtype), "2.1 appendix A", known)
-    if logical is not None and (
-        TYPES.get(logical, dtype) != dtype or types_of(dtype, logical) != (dtype, logical)
-    ):
-        message = "the logical type means something else in 2.x"
-        raise refused(message, f"{describe(logical)} on {dtype}", "2.1 appendix A")
-    if encoding != "raw":
-        if encoding_of(encoding.removeprefix(_WORD_OF_2)) != encoding:
-            raise refused("2.x has no such encoding", describe(encoding), "2.1 section 5.3")
-        if component.decoded_length is None:
-            message = "2.x says how long encoded data is once decoded, which nothing here tells"
-            raise refused(message, describe(encoding), "2.1 section 3.4")
-    if component.digest is not None:
-        for problem in check_digest(component.digest, strict=True):
-            message = f"2.x spells digests otherwise: {problem.message}"
-            raise refused(message, describe(component.digest), "2.1 section 3.4")
 
-
-def _refused(problem: Problem) -> NotRepresentableError:
-    return NotRepresentableError(
-        f"2.x cannot say it: {problem.message}", section=problem.section or None
-    )
-
-
-def _unknown(extra: Mapping[str, object] | None, record: Record) -> dict[str, object]:
-    """Return fields no version names, so that editing a file loses nothing another writer put."""
-    for key in extra or ():
-        if key in record.fields:
-            raise NotRepresentableError(
-                "a field that no version named before has a meaning in 2.x", found=describe(key)
-            )
-    return dict(extra or {})
-
-
-def _with_names(attributes: Mapping[str, object]) -> dict[str, object]:
-    """Return attributes, refused where a reader would refuse their names."""
-    for key in attributes:
-        if not isinstance(key, str):
-            raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
-        if not is_name(key):
-            raise _refused(name_problem(key, ("attributes",)))
-    return dict(attributes)
-
-
-def _encode(value: object, *, levels: int) -> bytes:
-    """Return a value in the one form that 2.x takes, refused where it has none.
+def _read_back(encoded: bytes, *, levels: int) -> object:
+    """Return a value as readers of 2.x have it, refused where it has no form that they take.
 
     Args:
-        value: what to write.
+        encoded: what is written.
         levels: in how many maps of the manifest it will be.
     """
-    encoded = cbor.encode(value)
     try:
-        cbor.decode(encoded, depth=DEPTH - levels, strict=True)
+        return cbor.decode(encoded, depth=DEPTH - levels, strict=True)
     except (ManifestError, LimitError) as error:
         is_deep = error.reason is Reason.LIMIT_DEPTH
         message = f"2.x takes {DEPTH} levels of nesting" if is_deep else "2.x has no such value"
         raise NotRepresentableError(
             message, expected=error.expected, found=error.found, section="2.1 section 3.1"
         ) from error
-    return encoded

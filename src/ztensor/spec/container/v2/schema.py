@@ -1,47 +1,116 @@
-"""The manifest of 2.x, read: its hash, its root, the table of shards, and all objects."""
+"""The manifest of 2.x, read: its hash, root, shards and objects, and where blobs may be.
+
+The files of a set are laid behind one another, so that an offset tells the file as well: the root
+first, then each shard.
+"""
 
 from __future__ import annotations
 
+import array
+import functools
 import operator
 import re
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztensor.errors import LimitError, ManifestError, Problem, Reason, describe
-from ztensor.spec.container.framing import FOOTER_2_BYTES, PAGE_2
-from ztensor.spec.container.v2.object import (
-    MOST_NAME,
-    ROOT,
-    SHARD,
-    check_names,
-    is_name,
-    name_problem,
-    parse_object,
+from ztensor.limits import Budget
+from ztensor.spec.container.framing import FOOTER_2_BYTES, PAGE_2, Frame
+from ztensor.spec.container.v2.words import (
+    DTYPES,
+    SPARSE,
+    TYPES,
+    check_layout,
+    encoding_of,
+    ours,
+    types_of,
 )
-from ztensor.spec.container.v2.places import PLACE_COST, Places
-from ztensor.spec.container.walk import LEAST_OBJECTS, read_map, read_objects
+from ztensor.spec.container.walk import (
+    LEAST_OBJECTS,
+    ParseObject,
+    Path,
+    parse_components,
+    read_root,
+)
 from ztensor.spec.digest import check_digest, xxh3
-from ztensor.spec.model.manifest import Manifest, Shard
-from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
-from ztensor.spec.model.table import TableObjects
+from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject
+from ztensor.spec.model.objects import TableObjects, Uints
+from ztensor.spec.model.rules import MOST_PROBLEMS, align, manifest_error
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import Form, kind_of, read_fields
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ztensor.limits import Budget
-    from ztensor.spec.container.framing import Frame
-    from ztensor.spec.container.walk import Parse
-    from ztensor.spec.model.manifest import TensorObject
+from ztensor.spec.wire.record import (
+    ANYTHING,
+    MAP,
+    SHAPE,
+    TEXT,
+    UINT,
+    Form,
+    Record,
+    kind_of,
+    read_fields,
+)
 
 VERSION = "2"  # what the footer says; the texts 2.0 and 2.1 describe the same bytes
 DEPTH = 32  # levels of nesting, the root among them
 LEAST_SHARD = 48  # bytes
-
+MOST_RANK = 64
+MOST_NAME = 1024  # bytes
+_PLACE_COST = 120  # bytes that comparing one blob with the others takes
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}\Z")
+_PLACES, _NAMES = "2.1 section 2.4", "2.1 section 3.5"
+
+_record = functools.partial(Record, has_nulls=False, drops_keys=True)
+ROOT = _record(
+    "a map as the manifest's root",
+    "2.1 section 3.2",
+    {"objects": MAP, "attributes": MAP.optional(), "shards": ANYTHING},
+)
+SHARD = _record("a map describing one shard", "2.1 section 7.1", {"size": UINT, "digest": TEXT})
+OBJECT = _record(
+    "a map describing one object",
+    "2.1 section 3.3",
+    {"shape": SHAPE, "layout": TEXT, "parts": MAP, "attributes": MAP.optional()},
+)
+PART = _record(
+    "a map describing one part",
+    "2.1 section 3.4",
+    {
+        "dtype": TEXT,
+        "blob": SHAPE,
+        "type": TEXT.optional(),
+        "shard": TEXT.optional(),
+        "encoding": TEXT.optional(),
+        "decoded_length": UINT.optional(),
+        "digest": TEXT.optional(),
+    },
+)
+
+
+def _are_names(texts: list[str]) -> bool:
+    """Return whether texts are names, in the order of their encoded bytes, each once."""
+    whole = "".join(texts)
+    if whole.isascii():
+        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
+        are_names = "\0" not in whole and int(lengths.min()) > 0 and int(lengths.max()) <= MOST_NAME
+    else:
+        lengths = np.fromiter((len(name.encode()) for name in texts), np.int64, len(texts))
+        are_names = all(map(is_name, texts))
+    steps = np.diff(lengths)
+    rising = np.fromiter(map(operator.lt, texts, islice(texts, 1, None)), np.bool_, len(steps))
+    return are_names and bool(((steps > 0) | ((steps == 0) & rising)).all())
+
+
+FORM = Form(
+    root=ROOT,
+    start=b"\xa3" + cbor.encode_text("parts"),
+    place=cbor.encode_text("blob") + b"\x82",
+    between=b"",
+    has_tail=True,
+    alignment=PAGE_2,
+    packed="zt.zstd-seekable/1",
+    are_names=_are_names,
+)
 
 
 def parse_manifest(
@@ -74,7 +143,7 @@ def parse_manifest(
         )
     decoder = cbor.Decoder(data, budget, depth=min(budget.limits.depth, DEPTH), strict=True)
     try:
-        return _Root(decoder, frame, least).manifest()
+        return _parse_root(decoder, frame, least)
     except LimitError as error:
         if error.reason is not Reason.LIMIT_DEPTH or budget.limits.depth < DEPTH:
             raise
@@ -87,81 +156,51 @@ def parse_manifest(
         ) from error
 
 
-class _Root:
-    """Reads the root of one manifest.
+def _parse_root(decoder: cbor.Decoder, frame: Frame, least: int) -> Manifest:
+    problems: list[Problem] = []
+    files: dict[str | None, Shard] = {}
+
+    def begin(fields: dict[str, object]) -> ParseObject:
+        # The table of shards comes before the objects: its name is shorter.
+        files.update(_parse_files(fields.get("shards", {}), frame.file_size, problems))
+        return functools.partial(parse_object, files)
+
+    blobs_end = frame.file_size - FOOTER_2_BYTES
+    root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+    problems += root.problems
+    fields = read_fields(root.fields, ROOT, (), problems)
+    if fields is None:
+        raise manifest_error(problems)
+    _, attributes, _, extra = fields
+    problems += check_names(attributes or (), "attributes")
+    if problems:
+        raise manifest_error(problems)
+    blobs = _blobs(root.objects, frame, decoder.budget)
+    for shard, (offsets, lengths) in blobs.items():
+        problems += _check_overlaps(offsets, lengths, shard)
+    if problems:
+        raise manifest_error(problems)
+    shards = {
+        name: shard if name in blobs else shard._replace(start=None)
+        for name, shard in files.items()
+        if name is not None
+    }
+    return Manifest(VERSION, root.objects, attributes, None, extra, shards)
+
+
+def _parse_files(table: object, size: int, problems: list[Problem]) -> dict[str | None, Shard]:
+    """Return the files in which blobs may be: the shards by name, and the file itself, None.
 
     Args:
-        decoder: of the manifest.
-        frame: where it was in the file.
-        least: as many objects are read side by side.
+        table: the field `shards`.
+        size: of the file itself.
+        problems: takes what is wrong.
     """
-
-    def __init__(self, decoder: cbor.Decoder, frame: Frame, least: int) -> None:
-        self._decoder, self._frame, self._least = decoder, frame, least
-        self._problems: list[Problem] = []
-        self._fields: dict[str, object] = {}
-        self._objects: Mapping[str, TensorObject] = {}
-        self._places = Places(frame.file_size, {}, decoder.budget)
-        if decoder.kind(0) != cbor.MAP:
-            value, end = decoder.read(0)
-            decoder.require_end(end)
-            read_fields(value, ROOT, (), self._problems)
-            raise manifest_error(self._problems)
-        decoder.require_end(read_map(decoder, 0, 0, self._fields, self._value))
-
-    def _value(self, key: object, pos: int) -> tuple[object, int]:
-        if key != "objects" or self._decoder.kind(pos) != cbor.MAP:
-            return self._decoder.read(pos, 1)
-        # The table of shards comes before the objects: its name is shorter.
-        shards = _parse_shards(self._fields.get("shards", {}), self._problems)
-
-        def begin(problems: list[Problem]) -> Parse:
-            places = Places(self._frame.file_size, dict(shards), self._decoder.budget)
-            self._places = places
-
-            def parse(name: object, entry: object) -> TensorObject | None:
-                if not isinstance(name, str) or not is_name(name):
-                    problems.append(name_problem(name, ("objects",)))
-                    return None
-                return parse_object(name, entry, places, problems)
-
-            return parse
-
-        blobs_end = self._frame.file_size - FOOTER_2_BYTES
-        self._objects, problems, end = read_objects(
-            self._decoder, pos, 1, begin, FORM, blobs_end=blobs_end, least=self._least
-        )
-        self._problems += problems
-        return {}, end
-
-    def manifest(self) -> Manifest:
-        """Return what it says.
-
-        Raises:
-            ManifestError: it breaks rules.
-        """
-        problems, places, objects = self._problems, self._places, self._objects
-        fields = read_fields(self._fields, ROOT, (), problems)
-        if fields is None:
-            raise manifest_error(problems)
-        _, attributes, _, extra = fields
-        problems += check_names(attributes or (), ("attributes",))
-        if isinstance(objects, TableObjects):
-            places.add_rows(objects.table.offsets, objects.table.lengths)
-        places.add(self._frame.manifest_offset, self._frame.manifest_length, None)
-        if not problems:
-            problems += places.check_overlaps()
-        if problems:
-            raise manifest_error(problems)
-        return Manifest(VERSION, objects, attributes, None, extra, places.shards)
-
-
-def _parse_shards(table: object, problems: list[Problem]) -> dict[str, Shard]:
-    shards: dict[str, Shard] = {}
+    files: dict[str | None, Shard] = {None: Shard("", size, "")}
     if not isinstance(table, dict):
         message = f"expected a map of shards, found {kind_of(table)}"
         problems.append(Problem(Reason.FIELD_TYPE, message, ("shards",), SHARD.section))
-        return shards
+        return files
     for name, entry in table.items():
         if len(problems) >= MOST_PROBLEMS:
             break
@@ -178,31 +217,191 @@ def _parse_shards(table: object, problems: list[Problem]) -> dict[str, Shard]:
             problems.append(Problem(Reason.FIELD_VALUE, message, path, SHARD.section))
         found = check_digest(digest, strict=True)
         problems += [problem.under("shards", name, "digest") for problem in found]
-        shards[name] = Shard(name, size, digest)
-    return shards
+        files[name] = Shard(name, size, digest)
+    start = 0
+    # The longest come last: a shard that no object needs may claim any size.
+    for key in sorted(files, key=lambda name: (name is not None, files[name].size)):
+        files[key] = files[key]._replace(start=start)
+        start += align(files[key].size, PAGE_2)
+    return files
 
 
-def _are_names(texts: list[str]) -> bool:
-    """Return whether texts are names, in the order of their encoded bytes, each once."""
-    whole = "".join(texts)
-    if whole.isascii():
-        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        are_names = "\0" not in whole and int(lengths.min()) > 0 and int(lengths.max()) <= MOST_NAME
+# --- One object --------------------------------------------------------------------------------
+
+
+def is_name(text: str) -> bool:
+    """Return whether a text may be the name of an object, a part or an attribute."""
+    length = len(text)
+    if not 0 < length <= MOST_NAME or "\0" in text:
+        return False
+    return text.isascii() or len(text.encode()) <= MOST_NAME
+
+
+def check_names(names: Iterable[str], *path: str) -> list[Problem]:
+    """Return the problem of the first text that is not a name."""
+    for name in names:
+        if not is_name(name):
+            message = f"expected 1 to {MOST_NAME} bytes without NUL as a name, found "
+            return [Problem(Reason.FIELD_VALUE, message + describe(name), path, _NAMES)]
+    return []
+
+
+def parse_object(
+    files: Mapping[str | None, Shard], name: str, entry: object, problems: list[Problem]
+) -> TensorObject | None:
+    """Return one object, or None and problems where it breaks rules.
+
+    Args:
+        files: where blobs may be: the shards by name, and the file itself.
+        name: the object's.
+        entry: what was decoded.
+        problems: takes what is wrong.
+    """
+    path, start = ("objects", name), len(problems)
+    if not is_name(name):
+        problems += check_names([name], "objects")
+        return None
+    fields = read_fields(entry, OBJECT, path, problems)
+    if fields is None:
+        return None
+    shape, layout, entries, attributes, extra = fields
+    found = check_names(entries, "parts") + check_names(attributes or (), "attributes")
+    if not entries:
+        message = "expected at least one part, found none"
+        found.append(Problem(Reason.COMPONENT_MISSING, message, ("parts",), OBJECT.section))
+    problems += [problem.under(*path) for problem in found]
+    parse = functools.partial(_parse_part, files)
+    components = parse_components(entries, (*path, "parts"), problems, parse)
+    found = _check_shape(shape)
+    if len(problems) == start:
+        found += check_layout(layout, shape, components, attributes)
+    problems += [problem.under(*path) for problem in found]
+    own, attributes = ours(layout, attributes)
+    is_sparse = layout in SPARSE
+    return TensorObject(shape, own, components, attributes, extra, entries_once=is_sparse)
+
+
+def _check_shape(shape: tuple[int, ...]) -> list[Problem]:
+    message = ""
+    if len(shape) > MOST_RANK:
+        message = f"expected at most {MOST_RANK} dimensions, found {len(shape)}"
+    count = 1
+    for dimension in shape[
+        :MOST_RANK
+    ]:  # from the left, as the releases: a zero behind saves nothing
+        count *= dimension
+        if count > cbor.UINT64_MAX:
+            message = f"expected a product below 2^64, found {describe(shape)}"
+            break
+    return [Problem(Reason.FIELD_VALUE, message, ("shape",), OBJECT.section)] if message else []
+
+
+def _parse_part(
+    files: Mapping[str | None, Shard], _: str, entry: object, path: Path, problems: list[Problem]
+) -> Component | None:
+    fields = read_fields(entry, PART, path, problems)
+    if fields is None:
+        return None
+    dtype, blob, logical, shard, encoding, decoded_length, digest, extra = fields
+    start = len(problems)
+
+    def wrong(field: str, message: str, reason: Reason = Reason.FIELD_VALUE) -> None:
+        problems.append(Problem(reason, message, (*path, field), PART.section))
+
+    if dtype not in DTYPES:
+        wrong("dtype", f"expected one of {', '.join(sorted(DTYPES))}, found {describe(dtype)}")
+    elif TYPES.get(logical, dtype) != dtype:
+        message = f"expected {TYPES[logical]} for {logical}, found {dtype}"
+        wrong("type", message, Reason.TYPE_MISMATCH)
+    if len(blob) != 2:
+        wrong("blob", f"expected offset and length, found {len(blob)} numbers")
+    if shard not in files:
+        wrong("shard", f"expected a name of the table of shards, found {describe(shard)}")
+    if (encoding is None) is not (decoded_length is None):
+        field = "decoded_length" if decoded_length is None else "encoding"
+        message = "expected encoding and decoded_length together, found one alone"
+        wrong(field, message, Reason.FIELD_MISSING)
+    if digest is not None:
+        found = check_digest(digest, strict=True)
+        problems += [problem.under(*path, "digest") for problem in found]
+    if len(problems) == start:
+        problems += [problem.under(*path, "blob") for problem in _check_place(blob, files[shard])]
+    if len(problems) > start:
+        return None
+    dtype, logical = types_of(dtype, logical)
+    return Component(
+        dtype,
+        blob[0] + (files[shard].start or 0),
+        blob[1],
+        logical,
+        encoding_of(encoding),
+        digest,
+        decoded_length,
+        digest_covers_decoded=True,
+        is_exact=True,
+        shard=None if shard is None else files[shard],
+        extra=extra,
+    )
+
+
+# --- Places ------------------------------------------------------------------------------------
+
+
+def _check_place(blob: tuple[int, int], file: Shard) -> list[Problem]:
+    (offset, length), end = blob, file.size - FOOTER_2_BYTES
+    if offset % PAGE_2:
+        expected, reason = f"a multiple of {PAGE_2}", Reason.OFFSET_ALIGNMENT
+    elif offset < PAGE_2:
+        expected, reason = f"at least {PAGE_2}", Reason.OUT_OF_BOUNDS
+    elif offset + length > end:
+        expected, reason = f"the blob to end before the footer at {end}", Reason.OUT_OF_BOUNDS
     else:
-        lengths = np.fromiter((len(name.encode()) for name in texts), np.int64, len(texts))
-        are_names = all(map(is_name, texts))
-    steps = np.diff(lengths)
-    rising = np.fromiter(map(operator.lt, texts, islice(texts, 1, None)), np.bool_, len(steps))
-    return are_names and bool(((steps > 0) | ((steps == 0) & rising)).all())
+        return []
+    message = f"expected {expected}, found {offset} and {length} bytes"
+    return [Problem(reason, message, (), _PLACES)]
 
 
-FORM = Form(
-    start=b"\xa3" + cbor.encode_text("parts"),
-    place=cbor.encode_text("blob") + b"\x82",
-    between=b"",
-    has_tail=True,
-    alignment=PAGE_2,
-    packed="zt.zstd-seekable/1",
-    place_cost=PLACE_COST,
-    are_names=_are_names,
-)
+def _blobs(
+    objects: Mapping[str, TensorObject], frame: Frame, budget: Budget
+) -> dict[str | None, Uints]:
+    """Return offsets and lengths, (2, count), of all blobs by shard; None for the file itself."""
+    itself = array.array("Q", (frame.manifest_offset, frame.manifest_length))
+    pairs: dict[str | None, array.array[int]] = {None: itself}
+    others = objects.others if isinstance(objects, TableObjects) else objects
+    for tensor_object in others.values():
+        for part in tensor_object.components.values():
+            budget.charge_bytes(_PLACE_COST)
+            if part.shard is None:
+                itself.extend((part.offset, part.length))
+            else:
+                place = part.offset - (part.shard.start or 0), part.length
+                pairs.setdefault(part.shard.name, array.array("Q")).extend(place)
+    blobs: dict[str | None, Uints] = {
+        name: np.frombuffer(flat, np.uint64).reshape(-1, 2).T for name, flat in pairs.items()
+    }
+    if isinstance(objects, TableObjects):
+        table = objects.table
+        budget.charge_bytes(_PLACE_COST * len(table.names))
+        rows = np.array((table.offsets, table.lengths)).astype(np.uint64)
+        blobs[None] = np.concatenate((blobs[None], rows), axis=1)
+    return blobs
+
+
+def _check_overlaps(offsets: Uints, lengths: Uints, shard: str | None) -> list[Problem]:
+    """Return a problem where blobs of a file overlap and are not equal; empty ones never do."""
+    some = lengths > 0
+    if not some.all():
+        offsets, lengths = offsets[some], lengths[some]
+    if not (offsets[:-1] < offsets[1:]).all():
+        order = np.lexsort((lengths, offsets))
+        offsets, lengths = offsets[order], lengths[order]
+    # In order of their offsets, each begins where the one before it ends or later, or is the same.
+    is_same = (offsets[1:] == offsets[:-1]) & (lengths[1:] == lengths[:-1])
+    wrong = np.flatnonzero((offsets[1:] < offsets[:-1] + lengths[:-1]) & ~is_same)
+    if not len(wrong):
+        return []
+    at = int(wrong[0])
+    one, two = ((int(offsets[i]), int(offsets[i] + lengths[i])) for i in (at, at + 1))
+    where = "" if shard is None else f" of shard {shard!r}"
+    message = f"expected equal or disjoint blobs{where}, found {list(one)} and {list(two)}"
+    return [Problem(Reason.BLOB_OVERLAP, message, ("objects",), _PLACES)]

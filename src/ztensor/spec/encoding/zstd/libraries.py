@@ -11,7 +11,6 @@ from ztensor.errors import MissingDependencyError
 if TYPE_CHECKING:
     from ztensor.spec.encoding.base import Stored
 
-_NOTHING = memoryview(b"")
 # `compression.zstd` keeps what it was given and did not use, and returns new bytes objects: small
 # pieces both ways bound the copies.
 _STORED_PIECE = 128 << 10
@@ -23,39 +22,35 @@ class Span:
 
     Attributes:
         piece_bytes: how many the library pulls at a time.
-        is_several: they are several frames; only where `Binding.crosses_frames`.
     """
 
-    __slots__ = ("_position", "_stop", "_stored", "is_several", "piece_bytes")
+    __slots__ = ("_position", "_stop", "_stored", "piece_bytes")
 
-    def __init__(
-        self, stored: Stored, start: int, stop: int, piece_bytes: int, *, is_several: bool = False
-    ) -> None:
+    def __init__(self, stored: Stored, start: int, stop: int, piece_bytes: int) -> None:
         self._stored = stored
         self._position = start
         self._stop = stop
         self.piece_bytes = piece_bytes
-        self.is_several = is_several
 
     def read(self, size: int) -> memoryview:
         """Return the next `size` bytes, or those left."""
         start = self._position
         self._position = min(start + size, self._stop)
         if start == self._position:
-            return _NOTHING
+            return memoryview(b"")
         return self._stored.read(start, self._position - start)
 
 
 class FrameReader(Protocol):
-    """The decoded bytes of one frame, from first to last."""
+    """The decoded bytes of a span, from first to last."""
 
     def readinto(self, destination: memoryview, /) -> int:
-        """Fill `destination`, or less of it where the frame ends; return how many bytes."""
+        """Fill `destination`, or less of it where the span ends; return how many bytes."""
         ...
 
 
-# A context opens one frame at a time, any number after another. A frame that comes in one piece and
-# fits the first destination must not need a window.
+# A context opens one span at a time, any number after another. What comes in one piece and fits the
+# first destination must not need a window.
 Decoder = Callable[[Span], FrameReader]
 # A context gives what it gets as one frame that declares its content size.
 Encoder = Callable[[memoryview], bytes]
@@ -70,8 +65,8 @@ class Binding(NamedTuple):
         error: what the library raises for damaged bytes.
         decoder: makes a decoding context.
         encoder: makes an encoding context of a level, and of whether frames have a checksum.
-        crosses_frames: one reader gives several frames, one behind the other.
         small: makes what decodes one frame, given as a whole, to at most so many bytes.
+        crosses_frames: a span may be several frames, one behind the other.
     """
 
     error: type[Exception]
@@ -87,7 +82,7 @@ def bind_zstandard(module: Any) -> Binding:
     def decoder() -> Decoder:
         context = module.ZstdDecompressor(max_window_size=1 << module.WINDOWLOG_MAX)
         return lambda span: context.stream_reader(
-            span, read_size=span.piece_bytes, read_across_frames=span.is_several, closefd=False
+            span, read_size=span.piece_bytes, read_across_frames=True, closefd=False
         )
 
     def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
@@ -97,24 +92,26 @@ def bind_zstandard(module: Any) -> Binding:
         encode: Encoder = context.compress
         return encode
 
-    small = module.ZstdDecompressor
-    return Binding(
-        module.ZstdError, decoder, encoder, lambda: small().decompress, crosses_frames=True
-    )
+    def small() -> Callable[[memoryview, int], bytes]:
+        decompress: Callable[[memoryview, int], bytes] = module.ZstdDecompressor().decompress
+        return decompress
+
+    return Binding(module.ZstdError, decoder, encoder, small, crosses_frames=True)
 
 
 def bind_standard_library(module: Any) -> Binding:
     """Bind `compression.zstd` of Python 3.14; its decoders serve one frame and return bytes."""
     largest = module.DecompressionParameter.window_log_max
     options = {largest: largest.bounds()[1]}
+    parameter = module.CompressionParameter
 
     def decoder() -> Decoder:
         return lambda span: _StandardReader(module.ZstdDecompressor(options=options), span)
 
     def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
-        parameter = module.CompressionParameter
-        given = {parameter.compression_level: level, parameter.checksum_flag: int(has_checksum)}
-        context = module.ZstdCompressor(options=given)
+        context = module.ZstdCompressor(
+            options={parameter.compression_level: level, parameter.checksum_flag: int(has_checksum)}
+        )
 
         def encode(data: memoryview) -> bytes:
             context.set_pledged_input_size(len(data))

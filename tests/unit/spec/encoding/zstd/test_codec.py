@@ -13,7 +13,7 @@ from tests.unit.spec.encoding.test_zstd import frame, raw
 from ztensor.errors import EncodingError, Reason
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.spec.encoding.zstd.codec import Zstd
-from ztensor.spec.encoding.zstd.held import Held
+from ztensor.spec.encoding.zstd.frames import Held
 from ztensor.spec.encoding.zstd.libraries import Binding
 
 if TYPE_CHECKING:

@@ -6,16 +6,23 @@ A new kind of place is a `Store`, and a line of `SCHEMES` or an entry point of i
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentValueError, UsageError
+from ztensor.errors import (
+    ArgumentValueError,
+    UsageError,
+)
+from ztensor.io.source.base import Source
+from ztensor.io.source.paths import absolute_path, is_url, path_text
+from ztensor.io.source.urls import Remote
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.io.source.base import Sink, Source
-    from ztensor.io.source.reference import Remote
+    from ztensor.io.source.urls import Remote
 
 
 class Store(abc.ABC):
@@ -157,3 +164,50 @@ def read_only(remote: Remote) -> UsageError:
         "such as s3://bucket/name",
         file=remote.name,
     )
+
+
+def is_remote(path: str) -> bool:
+    """Return whether a path is a URL that is read, and not a file on disk that is called so.
+
+    Raises:
+        UnsupportedError: the plugin that has its scheme is broken.
+    """
+    if not is_url(path) or os.path.lexists(path):
+        return False
+    try:
+        SCHEMES[scheme_of(path)]
+    except KeyError:
+        return False
+    return True
+
+
+def absolute(path: str) -> str:
+    """Return a path that means the same in another folder; a URL as it is."""
+    return path if is_remote(path) else absolute_path(path)
+
+
+def remote_of(given: Any) -> Remote | None:
+    """Return the URL a caller names a file by, with what opens its store; None for one on disk.
+
+    Raises:
+        ArgumentTypeError: it is no path.
+        ArgumentValueError: no file can have that path.
+    """
+    if isinstance(given, Remote):
+        return given
+    path = path_text(given)
+    return Remote(path) if is_remote(path) else None
+
+
+def require_on_disk(path: str, name_it: str) -> None:
+    """Raise where a new file is to lie beside one that is in no folder.
+
+    Args:
+        path: what is read.
+        name_it: what the caller has to give.
+
+    Raises:
+        UsageError: it is a URL.
+    """
+    if is_remote(path):
+        raise UsageError(f"{name_it}: the source is a URL, which has no folder", file=path)

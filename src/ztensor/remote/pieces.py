@@ -84,39 +84,3 @@ def _split(run: list[tuple[int, memoryview]], end: int) -> Iterable[Piece]:
             high = max(offset + memory.nbytes for offset, memory in targets)
             yield Piece(low, high, targets)
         start = stop
-
-
-class Extents(NamedTuple):
-    """Where components lie, in the order of the file, none reaching into the next.
-
-    Attributes:
-        starts: (count,) int64, offsets of their first bytes.
-        stops: (count,) int64, offsets behind their last ones.
-        is_encoded: (count,) bool, whether they are read more than once.
-    """
-
-    starts: np.ndarray[Any, np.dtype[np.int64]]
-    stops: np.ndarray[Any, np.dtype[np.int64]]
-    is_encoded: np.ndarray[Any, np.dtype[np.bool_]]
-
-
-def extents_of(offsets: Any, lengths: Any, is_encoded: Any) -> Extents:
-    """Return the extents of components in any order; those that share bytes become one.
-
-    Args:
-        offsets: (count,) of their first bytes.
-        lengths: (count,) in bytes.
-        is_encoded: (count,) bool.
-    """
-    offsets, lengths = np.asarray(offsets, np.int64), np.asarray(lengths, np.int64)
-    order = np.argsort(offsets, kind="stable")
-    order = order[lengths[order] > 0]
-    starts, stops = offsets[order], offsets[order] + lengths[order]
-    encoded = np.asarray(is_encoded, np.bool_)[order]
-    if not len(order):
-        return Extents(starts, stops, encoded)
-    reach = np.maximum.accumulate(stops)
-    first = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), starts[1:] >= reach[:-1])))
-    return Extents(
-        starts[first], np.maximum.reduceat(stops, first), np.logical_or.reduceat(encoded, first)
-    )

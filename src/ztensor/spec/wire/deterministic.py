@@ -1,38 +1,100 @@
-"""CBOR, written: one deterministic form."""
+"""CBOR, written (RFC 8949 section 4.2.1): values, and the one form of each.
+
+`Tag`, `Simple` and `Pairs` are what CBOR has and Python has not.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
 import struct
-from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from ztensor.errors import NotRepresentableError, describe
-from ztensor.spec.wire.cbor.values import (
-    UINT64_MAX,
-    Container,
-    Pairs,
-    Simple,
-    Tag,
-    Undefined,
-    is_container,
-)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-
+UINT64_MAX = (1 << 64) - 1
+UINT, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, OTHER = range(8)
+FLOATS = {0xF9: struct.Struct(">e"), 0xFA: struct.Struct(">f"), 0xFB: struct.Struct(">d")}
 ENCODE_DEPTH = 64  # deepest nesting written: the default of Limits.depth, so that we read it back
 
-FLOATS = {0xF9: struct.Struct(">e"), 0xFA: struct.Struct(">f"), 0xFB: struct.Struct(">d")}
-_BYTES = [bytes((value,)) for value in range(256)]
-_pack16 = struct.Struct(">BH").pack
-_pack32 = struct.Struct(">BI").pack
-_pack64 = struct.Struct(">BQ").pack
+
+class Tag(NamedTuple):
+    """A tagged item; the tag is kept and never acted upon.
+
+    Attributes:
+        number: the tag, 0 to 2^64 - 1.
+        value: the item behind it.
+    """
+
+    number: int
+    value: object
 
 
-def encode(value: object) -> bytes:
+class Simple(NamedTuple):
+    """A simple value other than false, true and null.
+
+    Attributes:
+        value: 0 to 19, 23 (undefined) or 32 to 255.
+    """
+
+    value: int
+
+
+class Pairs(tuple[tuple[object, object], ...]):
+    """A map with at least one key that is not text: (key, value) pairs in the order of the file.
+
+    In attributes it is seen only where no `dict` holds the same keys; see `with_dicts`.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Pairs({super().__repr__()})"
+
+
+Container: TypeAlias = dict[object, object] | list[object] | tuple[object, ...]
+UNDEFINED = Simple(23)
+
+
+def is_container(value: object) -> TypeGuard[Container]:
+    """Return whether a value holds others."""
+    return isinstance(value, (dict, list, tuple)) and type(value) is not Simple
+
+
+def shown(key: object) -> str:
+    """Return how messages call the key of a map."""
+    return "which holds others" if is_container(key) else describe(key)
+
+
+def with_dicts(value: Any) -> Any:
+    """Return a decoded value with a `dict` for each map that one holds as it is.
+
+    That is where no two keys are equal in Python, as 1, 1.0 and true are, and each is found again,
+    as NaN is not, nor what cannot be hashed. Other maps stay `Pairs`. The value itself is not
+    changed; what has no such map in it is returned.
+    """
+    if not is_container(value):
+        return value
+    if isinstance(value, Tag):
+        inside = with_dicts(value.value)
+        return value if inside is value.value else Tag(value.number, inside)
+    if isinstance(value, Pairs):
+        pairs = Pairs((key, with_dicts(item)) for key, item in value)
+        plain = (str, int, bytes, bool, float, type(None))
+        if any(type(key) not in plain or key != key for key, _ in pairs):
+            return pairs
+        found = dict(pairs)
+        return found if len(found) == len(pairs) else pairs
+    old = list(value.values() if isinstance(value, dict) else value)
+    new = list(map(with_dicts, old))
+    if all(map(operator.is_, old, new)):
+        return value
+    return dict(zip(value, new, strict=True)) if isinstance(value, dict) else new
+
+
+def encode(value: object, depth: int = ENCODE_DEPTH) -> bytes:
     """Return the one deterministic form of `value` (RFC 8949 section 4.2.1).
 
     Heads are the shortest, lengths definite, keys in the order of their encoded bytes, floats the
@@ -43,39 +105,35 @@ def encode(value: object) -> bytes:
         value: None, bool, int, float, str, bytes-like, list, tuple, dict, and what else `decode`
             returns. A scalar of an array library is the number it holds, as is any object with
             `__index__`, or failing that `__float__`.
+        depth: deepest nesting.
 
     Raises:
         NotRepresentableError: a type or number that has no CBOR form here, text with a lone
-            surrogate, two keys of one map that are written alike, or more than 64 levels, which is
-            where a list that contains itself ends up.
+            surrogate, two keys of one map that are written alike, or more levels, which is where a
+            list that contains itself ends up.
     """
-    stack: list[tuple[Iterator[object], Container, list[bytes]]] = []
-    container: Container = ()
-    source: Iterator[object] = iter((value,))
-    parts: list[bytes] = []
-    while True:
-        for item in source:
-            encoder = _ENCODERS.get(type(item))
-            if encoder is not None:
-                parts.append(encoder(item))
-            elif not is_container(item):
-                parts.append(_encode_other(item))
-            elif len(stack) < ENCODE_DEPTH:
-                stack.append((source, container, parts))
-                source, container, parts = inside_of(item), item, []
-                break
-            else:
-                raise NotRepresentableError(
-                    "the value nests too deep, or contains itself",
-                    expected=f"at most {ENCODE_DEPTH} levels of list, tuple, dict and Tag",
-                    found="one more",
-                )
-        else:
-            if not stack:
-                return parts[0]
-            encoded = assemble(container, parts)
-            source, container, parts = stack.pop()
-            parts.append(encoded)
+    encoder = _ENCODERS.get(type(value))
+    if encoder is not None:
+        return encoder(value)
+    if not is_container(value):
+        return _encode_other(value)
+    if depth == 0:
+        raise NotRepresentableError(
+            "the value nests too deep, or contains itself",
+            expected=f"at most {ENCODE_DEPTH} levels of list, tuple, dict and Tag",
+            found="one more",
+        )
+    if isinstance(value, Tag):
+        return head(TAG, value.number) + encode(value.value, depth - 1)
+    if not isinstance(value, (dict, Pairs)):
+        return array_of([encode(item, depth - 1) for item in value])
+    forms: dict[bytes, bytes] = {}
+    for key, item in value.items() if isinstance(value, dict) else value:
+        form = encode(key, depth - 1)
+        if form in forms:
+            raise _same_keys(key)
+        forms[form] = encode(item, depth - 1)
+    return head(MAP, len(forms)) + b"".join(chain.from_iterable(sorted(forms.items())))
 
 
 def head(major: int, argument: int) -> bytes:
@@ -86,22 +144,20 @@ def head(major: int, argument: int) -> bytes:
         argument: value, length, count or tag number, 0 to 2^64 - 1.
 
     Raises:
-        NotRepresentableError: either is out of range.
+        NotRepresentableError: the argument is out of range.
     """
-    initial = major << 5
-    if not 0 <= initial < 0xE0:
-        raise _no_number("the major type of an item", "0 to 6", major)
+    first = major << 5
     if 0 <= argument < 24:
-        return _BYTES[initial + argument]
+        return bytes((first + argument,))
     if not 0 <= argument <= UINT64_MAX:
         raise _no_number("the head of an item", "0 to 2^64 - 1", argument)
     if argument < 1 << 8:
-        return _BYTES[initial + 24] + _BYTES[argument]
+        return bytes((first + 24, argument))
     if argument < 1 << 16:
-        return _pack16(initial + 25, argument)
+        return bytes((first + 25,)) + argument.to_bytes(2, "big")
     if argument < 1 << 32:
-        return _pack32(initial + 26, argument)
-    return _pack64(initial + 27, argument)
+        return bytes((first + 26,)) + argument.to_bytes(4, "big")
+    return bytes((first + 27,)) + argument.to_bytes(8, "big")
 
 
 def encode_uint(n: int) -> bytes:
@@ -110,7 +166,7 @@ def encode_uint(n: int) -> bytes:
     Raises:
         NotRepresentableError: it is not 0 to 2^64 - 1.
     """
-    return head(0, n)
+    return head(UINT, n)
 
 
 def encode_text(text: str) -> bytes:
@@ -127,8 +183,7 @@ def encode_text(text: str) -> bytes:
             expected="text that UTF-8 can say",
             found=describe(text),
         ) from None
-    length = len(raw)
-    return (_BYTES[0x60 + length] if length < 24 else head(3, length)) + raw
+    return head(TEXT, len(raw)) + raw
 
 
 def key_order(key: str) -> tuple[int, str]:
@@ -140,7 +195,7 @@ def key_order(key: str) -> tuple[int, str]:
 def array_of(items: Iterable[bytes]) -> bytes:
     """Return an array of items that are encoded already."""
     items = list(items)
-    return head(4, len(items)) + b"".join(items)
+    return head(ARRAY, len(items)) + b"".join(items)
 
 
 def map_of(items: Iterable[tuple[str, bytes]]) -> bytes:
@@ -149,91 +204,45 @@ def map_of(items: Iterable[tuple[str, bytes]]) -> bytes:
     Raises:
         NotRepresentableError: a key comes twice, or has a lone surrogate.
     """
-    return b"".join(map_parts(items))
-
-
-def map_parts(items: Iterable[tuple[str, bytes | list[bytes]]]) -> list[bytes]:
-    """Return what `map_of` returns in parts; the values may be in parts, too.
-
-    Raises:
-        NotRepresentableError: a key comes twice, or has a lone surrogate.
-    """
-    fields = list(items)
-    if len(dict(fields)) < len(fields):
-        keys = sorted(key for key, _ in fields)
-        raise _same_keys(next(a for a, b in pairwise(keys) if a == b))
-    parts = [head(5, len(fields))]
-    for key, value in fields:
-        parts.append(encode_text(key))
-        if isinstance(value, bytes):
-            parts.append(value)
-        else:
-            parts += value
-    return parts
-
-
-def inside_of(container: Container) -> Iterator[object]:
-    """Return the items of a container: of a map, keys and values in turn."""
-    if isinstance(container, dict):
-        return chain.from_iterable(container.items())
-    if isinstance(container, Tag):
-        return iter((container.value,))
-    if isinstance(container, Pairs):
-        if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in container):
-            raise NotRepresentableError(
-                "Pairs that are not pairs cannot be stored", expected="tuples (key, value)"
-            )
-        return chain.from_iterable(container)
-    return iter(container)
-
-
-def assemble(container: Container, parts: list[bytes]) -> bytes:
-    """Return a container's form from the forms of what is inside, in the order of `inside_of`."""
-    if isinstance(container, Tag):
-        if not isinstance(container.number, int):
-            raise _no_number("a tag", "an integer, 0 to 2^64 - 1", container.number)
-        return head(6, container.number) + parts[0]
-    if isinstance(container, (dict, Pairs)):
-        pairs = sorted(zip(parts[::2], parts[1::2], strict=True))
-        if len(dict(pairs)) < len(pairs):
-            forms, keys = parts[::2], list(inside_of(container))[::2]
-            raise _same_keys(
-                next(k for f, k in zip(forms, keys, strict=True) if forms.count(f) > 1)
-            )
-        return head(5, len(pairs)) + b"".join(chain.from_iterable(pairs))
-    return array_of(parts)
+    forms: dict[bytes, bytes] = {}
+    for key, value in items:
+        form = encode_text(key)
+        if form in forms:
+            raise _same_keys(key)
+        forms[form] = value
+    return head(MAP, len(forms)) + b"".join(chain.from_iterable(forms.items()))
 
 
 def _encode_int(value: int) -> bytes:
     if -1 - UINT64_MAX <= value <= UINT64_MAX:
-        return head(0, value) if value >= 0 else head(1, -1 - value)
+        return head(UINT, value) if value >= 0 else head(NEGATIVE, -1 - value)
     raise _no_number("an integer", "-2^64 to 2^64 - 1; text or bytes hold more", value)
 
 
 def _encode_float(value: float) -> bytes:
     if math.isnan(value):
         return b"\xf9\x7e\x00"
-    for initial in (0xF9, 0xFA):
-        number = FLOATS[initial]
+    for first in (0xF9, 0xFA):
+        number = FLOATS[first]
         try:
             raw = number.pack(value)
         except OverflowError:  # too large for this width
             continue
         if number.unpack(raw)[0] == value:
-            return _BYTES[initial] + raw
-    return _BYTES[0xFB] + FLOATS[0xFB].pack(value)
+            return bytes((first,)) + raw
+    return b"\xfb" + FLOATS[0xFB].pack(value)
 
 
 def _encode_bytes(value: bytes | bytearray | memoryview) -> bytes:
     raw = bytes(value)
-    return head(2, len(raw)) + raw
+    return head(BYTES, len(raw)) + raw
 
 
 def _encode_simple(value: Simple) -> bytes:
     number = value.value
-    if not isinstance(number, int) or not (0 <= number < 20 or 32 <= number < 256):
-        raise _no_number("a simple value", "0 to 19 or 32 to 255", number)
-    return _BYTES[0xE0 + number] if number < 24 else _BYTES[0xF8] + _BYTES[number]
+    if not (0 <= number < 20 or number == 23 or 32 <= number < 256):
+        raise _no_number("a simple value", "0 to 19, 23 or 32 to 255", number)
+    return head(OTHER, number)
 
 
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
@@ -242,7 +251,6 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
     float: _encode_float,
     bool: lambda value: b"\xf5" if value else b"\xf4",
     type(None): lambda _: b"\xf6",
-    Undefined: lambda _: b"\xf7",
     Simple: _encode_simple,
     bytes: _encode_bytes,
     bytearray: _encode_bytes,
@@ -296,7 +304,6 @@ def _no_number(what: str, expected: str, found: object) -> NotRepresentableError
 
 
 def _same_keys(key: object) -> NotRepresentableError:
-    what = "which holds others" if is_container(key) else describe(key)
     return NotRepresentableError(
-        "two keys of a map are the same once written", expected="each key once", found=what
+        "two keys of a map are the same once written", expected="each key once", found=shown(key)
     )

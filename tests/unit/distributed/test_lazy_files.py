@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ztensor.distributed.lazy_files import MOST_OPEN, LazyFile, OpenFiles, join_behind
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.io.source.base import Source, read_bytes
-from ztensor.io.source.joined import MOST_OPEN, JoinedSource, LazyFile, OpenFiles, join_behind
+from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import MemorySource
 

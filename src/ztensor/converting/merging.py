@@ -1,0 +1,119 @@
+"""`merge`: the objects of several files in one. Stored bytes are copied, not decoded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+from ztensor import Reader, Writer
+from ztensor import open as open_files
+from ztensor.errors import Reason, UsageError
+from ztensor.ext import Durable, is_remote, require_choice
+from ztensor.io.attributes import merged_attributes
+from ztensor.io.source.targets import Nowhere, require_free
+from ztensor.options import WriteOptions, require_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Unpack
+
+    from ztensor.typing import Path, Progress
+
+
+def merge(
+    inputs: Path | Iterable[Path],
+    output: Path,
+    *,
+    on_conflict: Literal["error", "first", "last"] = "error",
+    keep: Callable[[str], bool] | None = None,
+    attributes: Mapping[str, object] | None = None,
+    durable: Durable = "auto",
+    dry_run: bool = False,
+    overwrite: bool = True,
+    progress: Progress | None = None,
+    **options: Unpack[WriteOptions],
+) -> int:
+    """Write the objects of several files into one, and return its length in bytes.
+
+    Stored bytes are copied as they are, checked against their digests, with bounded memory.
+
+    Args:
+        inputs: the files, or one of them, of any format; also indexes and folders of shards. The
+            array of a `.npy`, or of a file of SciPy's, has no name of its own, and is called as
+            its file.
+        output: the new file; it may be one of the inputs.
+        on_conflict: what happens to a name two files have: an error, the first or the last wins.
+        keep: says of a name whether the object is written; all are by default.
+        attributes: its attributes; by default those of all inputs, later ones winning. Of trees
+            (see `ztensor.save_tree`) that is refused where they differ.
+        durable: see `ztensor.typing.SaveOptions`.
+        dry_run: True takes every step but writing.
+        overwrite: False refuses to replace a file that is there.
+        progress: called with the stored bytes copied so far and those to copy in all.
+        options: see `ztensor.typing.WriteOptions`.
+
+    Raises:
+        UsageError: there is a file and `overwrite` is False, or a name is in two files, and
+            `on_conflict` is "error"; or two hold different trees. No file appears.
+        NotRepresentableError: the version cannot hold an object. No file appears.
+        FormatError: an input is damaged. No file appears.
+        SourceError: a file cannot be read or written. No file appears.
+    """
+    require_options("merge", options, WriteOptions)
+    require_choice("on_conflict", on_conflict, ("error", "first", "last"))
+    require_free(output, overwrite=overwrite)
+    with contextlib.ExitStack() as stack:
+        several: Any = [inputs] if isinstance(inputs, (str, bytes, os.PathLike)) else inputs
+        readers = [stack.enter_context(open_files(path)) for path in several]
+        chosen: dict[str, tuple[Reader, str]] = {}
+        for reader in readers:
+            for name, own in names_in(reader).items():
+                if keep is not None and not keep(name):
+                    continue
+                if name in chosen and on_conflict == "error":
+                    raise UsageError(
+                        "two files hold an object of that name; pass on_conflict='first' or 'last'",
+                        reason=Reason.DUPLICATE_WRITE,
+                        file=reader.name,
+                        object_name=name,
+                        found=f"also in {chosen[name][0].name}",
+                    )
+                if name not in chosen or on_conflict == "last":
+                    chosen[name] = reader, own
+        if attributes is None:
+            every = [reader.attributes for reader in readers]
+            attributes = merged_attributes(every, [reader.name for reader in readers]) or None
+        target: Any = Nowhere(output) if dry_run else output
+        with Writer(target, attributes=attributes, durable=durable, **options) as writer:
+            ordered = sorted(chosen.items()) if options.get("canonical") else chosen.items()
+            _copy(writer, [(name, *where) for name, where in ordered], progress)
+            return writer.finish()
+
+
+def _copy(
+    writer: Writer, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
+) -> None:
+    """Copy objects: the new name, and where each is."""
+    writer.copier.expect((reader.objects, own) for _, reader, own in objects)
+    total = sum(reader.metadata(own).stored_nbytes for _, reader, own in objects)
+    done = 0
+    for name, reader, own in objects:
+        writer.copy(name, reader, own)
+        done += reader.metadata(own).stored_nbytes
+        if progress is not None:
+            progress(done, total)
+
+
+def names_in(reader: Reader) -> dict[str, str]:
+    """Return what the objects of one of several sources are called, and their names there.
+
+    The array of a `.npy` has no name, and gets that of its file; so does a sparse one of SciPy's.
+    """
+    is_nameless = reader.format == "npy" or (
+        reader.format == "npz" and any(reader.metadata(name).format != "dense" for name in reader)
+    )
+    is_named = os.path.isfile(reader.name) or is_remote(reader.name)
+    if is_nameless and len(reader) == 1 and is_named:
+        return {os.path.splitext(os.path.basename(reader.name))[0]: next(iter(reader))}
+    return {name: name for name in reader}

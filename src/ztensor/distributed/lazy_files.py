@@ -1,0 +1,217 @@
+"""Files that are opened when they are first read; a checkpoint has one or more of each process."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+from typing import TYPE_CHECKING, TypeVar
+
+from ztensor.errors import ClosedError, Reason, SourceError
+from ztensor.ext import Lock, Source
+from ztensor.io.source.joined import JoinedSource
+from ztensor.io.source.rights import Rights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+_T = TypeVar("_T")
+
+# A process may have 1,024 files open on most systems, and others than these.
+MOST_OPEN = 128
+# Where lazy files begin: no page of one is a page of another.
+_ALIGNMENT = 4096
+
+
+def join_behind(first: Source, files: Sequence[LazyFile]) -> JoinedSource:
+    """Return a source with files behind an open one, each at the start of a page.
+
+    Raises:
+        SourceError: they are longer together than any file can be.
+    """
+    parts: list[tuple[int, Source]] = [(0, first)]
+    end = first.size
+    for file in files:
+        start = -(-end // _ALIGNMENT) * _ALIGNMENT
+        parts.append((start, file))
+        end = start + file.size
+    if end >= 1 << 62:
+        raise SourceError(
+            "the files are longer together than any can be", file=first.name, found=str(end)
+        )
+    return JoinedSource(parts)
+
+
+class LazyFile(Source):
+    """A file that is opened when it is first read, and may be closed and opened again.
+
+    Files of a checkpoint are never written to once they have their names, so nothing has to be
+    asked between two reads.
+
+    Args:
+        name: what messages call it.
+        path: its path, None for one in a store.
+        size: how long it has to be.
+        open: opens it.
+        pool: those of its kind that are open.
+        explain: makes of an error what is raised: the file may be gone for a reason.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str | None,
+        size: int,
+        open: Callable[[], Source],
+        pool: OpenFiles,
+        explain: Callable[[SourceError], SourceError] | None = None,
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.size = size
+        self.prefers_long_reads = path is None
+        self._open = open
+        self._explain = explain or (lambda error: error)
+        self._pool: OpenFiles | None = pool
+        self._identity: object = None
+
+    def opened(self) -> Source:
+        """Return the open file, which may be closed again by the time it is read.
+
+        Raises:
+            SourceError: it cannot be opened, or is not as long as it has to be.
+        """
+        pool = self._pool
+        if pool is None:
+            raise ClosedError("the file was closed or given up", file=self.name)
+        return self._asked(lambda: pool.opened(self, self._open_checked))
+
+    def confirm(self) -> None:
+        """See that the file is there and as long as it has to be.
+
+        Raises:
+            SourceError: it is not.
+        """
+        self._asked(self.opened().exact().confirm)
+
+    def _asked(self, ask: Callable[[], _T]) -> _T:
+        """Return what a call gives that may find that the file is gone.
+
+        Raises:
+            SourceError: why, if something tells.
+        """
+        try:
+            return ask()
+        except SourceError as error:
+            found = self._explain(error)
+            if found is error:
+                raise
+            raise found from error
+
+    def _open_checked(self) -> Source:
+        source = self._open()
+        if source.size != self.size:
+            source.close()
+            raise SourceError(
+                "the file is not the one that was saved: it has another length",
+                file=self.name,
+                expected=f"{self.size} bytes",
+                found=str(source.size),
+            )
+        identity = source.identity()
+        self._identity = identity if self._identity is None else self._identity
+        if identity != self._identity:
+            source.close()
+            raise SourceError(
+                "the file was replaced after it was opened; open it again",
+                reason=Reason.SOURCE_CHANGED,
+                file=self.name,
+            )
+        return source
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Fill `destination` with the bytes from `offset`.
+
+        Raises:
+            SourceError: the bytes could not be read, or it is not the file it was.
+        """
+        self._read(lambda source: source.read_into(offset, destination))
+
+    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+        """Fill several pieces of memory, as the file does it best.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        self._read(lambda source: source.read_many(parts))
+
+    def _read(self, read: Callable[[Source], None]) -> None:
+        while True:
+            source = self.opened()
+            try:
+                self._asked(functools.partial(read, source))
+            except ClosedError:  # by another thread, which needed the place
+                if self._pool is None:
+                    raise
+                continue
+            return
+
+    def rights(self) -> Rights:
+        """Return whose the file is, and who may do what with it.
+
+        Raises:
+            SourceError: it is not there.
+        """
+        from ztensor.io.source.rights import rights_of
+
+        try:
+            return rights_of(self.path or "")
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
+
+    def identity(self) -> tuple[object, ...]:
+        """Return what tells the file from one that takes its place; nothing where it is not."""
+        try:
+            status = os.stat(self.path or "")
+        except OSError:
+            return ()
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+    def close(self) -> None:
+        """Close it for good."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close(self)
+
+
+class OpenFiles:
+    """The open ones of some lazy files: at most `MOST_OPEN`, those that were used last."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open: collections.OrderedDict[LazyFile, Source] = collections.OrderedDict()
+
+    def opened(self, file: LazyFile, open: Callable[[], Source]) -> Source:
+        """Return an open file; others may be closed for it."""
+        with self._lock:
+            source = self._open.get(file)
+            if source is not None:
+                self._open.move_to_end(file)
+                return source
+        source = open()
+        with self._lock:
+            before = self._open.setdefault(file, source)
+            unused = [] if before is source else [source]
+            while len(self._open) > MOST_OPEN:
+                unused.append(self._open.popitem(last=False)[1])
+        for one in unused:
+            one.close()
+        return before
+
+    def close(self, file: LazyFile) -> None:
+        """Close a file, if it is open."""
+        with self._lock:
+            source = self._open.pop(file, None)
+        if source is not None:
+            source.close()
