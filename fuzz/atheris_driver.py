@@ -38,7 +38,7 @@ with atheris.instrument_imports(include=["ztensor"]):
     import ztensor.formats.pt
     import ztensor.formats.safetensors
     import ztensor.io.reading.recovery
-    import ztensor.spec.container.v1.regular
+    import ztensor.spec.container.kinds
     import ztensor.spec.encoding.zstd
     from ztensor.testing.promise import refusal_of
 

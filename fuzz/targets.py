@@ -44,8 +44,8 @@ from ztensor.io.shards.index import parse_index
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import Budget
 from ztensor.numpy import save
+from ztensor.spec.container import v1
 from ztensor.spec.container.framing import Container
-from ztensor.spec.container.v1 import schema as v1
 from ztensor.spec.container.v2 import schema as v2
 from ztensor.spec.encoding.zstd.codec import Zstd
 from ztensor.spec.encoding.zstd.held import Held

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 import ztensor
-from ztensor.options import ObjectOptions, require_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from ztensor.accepted import Array, Path, TensorLike, TorchTensor
-    from ztensor.options import EditOptions
+    from ztensor.options import EditOptions, ObjectOptions
 
 # By name in `ztensor`, the module that has it.
 FUNCTIONS = {"remove_tensors": "ztensor.edit", "replace_tensor": "ztensor.edit"}
@@ -53,15 +52,13 @@ class WriterAliases:
         self: _Writes, name: str, data: npt.ArrayLike, **options: Unpack[ObjectOptions]
     ) -> None:
         """Write a dense object from an array: `write`."""
-        require_options("write_numpy", options, ObjectOptions)
-        self.write(name, data, **options)
+        _write(self, "write_numpy", name, data, options)
 
     def write_torch(
         self: _Writes, name: str, data: TorchTensor, **options: Unpack[ObjectOptions]
     ) -> None:
         """Write a torch tensor: `write`."""
-        require_options("write_torch", options, ObjectOptions)
-        self.write(name, data, **options)
+        _write(self, "write_torch", name, data, options)
 
     def add(
         self: _Writes,
@@ -74,3 +71,12 @@ class WriterAliases:
     ) -> None:
         """Write a dense object from an array: `write`."""
         self.write(name, data, compress=compress, checksum=checksum, chunk_rows=chunk_rows)
+
+
+def _write(
+    writer: _Writes, function: str, name: str, data: TensorLike, options: ObjectOptions
+) -> None:
+    from ztensor.options import ObjectOptions, require_options  # not for those who read
+
+    require_options(function, options, ObjectOptions)
+    writer.write(name, data, **options)

@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_equal_length
     from ztensor.spec.layout import LAYOUTS
     from ztensor.spec.layout.base import Array, Layout, Quantized, View, check_components
-    from ztensor.spec.layout.blocks import Blocks
-    from ztensor.spec.layout.elements import numpy_dtype, result_dtype, spell, typed_array
+    from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, typed_array
     from ztensor.spec.model.account import Tally, Unrepresented
     from ztensor.spec.model.dtype import (
         BY_LONG_NAME,
@@ -93,8 +92,7 @@ _HOMES = {
     "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
     "ztensor.spec.layout": "LAYOUTS",
     "ztensor.spec.layout.base": "Array Layout Quantized View check_components",
-    "ztensor.spec.layout.blocks": "Blocks",
-    "ztensor.spec.layout.elements": "numpy_dtype result_dtype spell typed_array",
+    "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell typed_array",
     "ztensor.spec.model.account": "Tally Unrepresented",
     "ztensor.spec.model.dtype": (
         "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES LogicalType element_count register_logical_type"

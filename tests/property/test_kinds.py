@@ -20,6 +20,7 @@ from tests.extent import amount, sample
 from ztensor.errors import ZTensorError
 from ztensor.io.reading.listing import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
+from ztensor.spec.container import v1
 from ztensor.spec.container.framing import (
     HEAD_BYTES,
     LOOK_BYTES,
@@ -28,7 +29,6 @@ from ztensor.spec.container.framing import (
     Frame,
     locate,
 )
-from ztensor.spec.container.v1 import schema as v1
 from ztensor.spec.container.v2 import schema as v2
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.spec.model.manifest import Manifest

@@ -210,10 +210,7 @@ def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:
     from ztensor.cli.info import room_of
 
     with ztensor.Reader(file) as reader:
-        found = reader.objects.parts()[0]
-        if found.frame is None:
-            return
-        _, dead, _ = room_of(found, found.frame)
+        _, dead, _ = room_of(reader.objects.parts()[0])
         if dead >= _DEAD_BYTES and dead >= _DEAD_SHARE * reader.nbytes:
             terminal.note(
                 f"{size_text(dead)} of {file} are of no use any more; `ztensor compact` frees them"

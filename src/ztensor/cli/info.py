@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from ztensor import Reader
     from ztensor.ext import FileObjects
-    from ztensor.spec.container.framing import Frame
 
 OPTIONS = (FILE,)
 
+_HEAD, _FOOTER_2 = 8, 40  # bytes before all blobs, and behind those of 2.x
 _MAGICS = {"0.1": "ZTEN0001", "1.0": "ZTEN1000", "1": "ZTEN1000", "2": "ZT2"}
 _TABLES = (
     ("type", "components", "types"),
@@ -153,14 +153,13 @@ def _told(reader: Reader) -> dict[str, Any]:
 def _framing(file: FileObjects | None) -> dict[str, Any]:
     """Return what only one zTensor file has: where its manifest is, and what no object needs."""
     from ztensor.insight.analysis.canonical import problems_of
-    from ztensor.spec.container.framing import Container
 
     if file is None or file.frame is None:
         keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit canonical"
         return dict.fromkeys(keys.split())
     frame, commit = file.frame, file.manifest.commit  # what only reading needs to know
-    canonical = problems_of(file) if frame.container is Container.V2 else None
-    padding, dead, shared = room_of(file, frame)
+    canonical = problems_of(file) if frame.container.value == "2" else None
+    padding, dead, shared = room_of(file)
     return {
         "container": frame.container.value,
         "manifest": {"offset": frame.manifest_offset, "nbytes": frame.manifest_length},
@@ -174,11 +173,11 @@ def _framing(file: FileObjects | None) -> dict[str, Any]:
     }
 
 
-def room_of(file: FileObjects, frame: Frame) -> tuple[int, int, int]:
+def room_of(file: FileObjects) -> tuple[int, int, int]:
     """Return how many bytes of a file are padding, dead, and had by several objects."""
-    from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
-    from ztensor.spec.model.rules import ALIGNMENT
-
+    frame = file.frame
+    if frame is None:
+        return 0, 0, 0
     blobs = [
         (component.offset, component.length)
         for name in file.names
@@ -186,22 +185,20 @@ def room_of(file: FileObjects, frame: Frame) -> tuple[int, int, int]:
         if component.shard is None
     ]
     total = sum(length for _, length in blobs)
-    end, page = frame.manifest_offset, ALIGNMENT
-    if frame.container is Container.V2:  # the manifest is a blob among others, or missing
+    end, page = frame.manifest_offset, 64
+    if frame.container.value == "2":  # the manifest is a blob among others, or missing
         if frame.manifest_length:
             blobs.append((frame.manifest_offset, frame.manifest_length))
-        end = frame.file_size - FOOTER_2_BYTES
+        end = frame.file_size - _FOOTER_2
         page = alignment_of(offset for offset, _ in blobs)
         total += frame.manifest_length
-    padding, dead = unused(blobs, HEAD_BYTES, end, page)
-    return padding, dead, total - (end - HEAD_BYTES - padding - dead)
+    padding, dead = unused(blobs, _HEAD, end, page)
+    return padding, dead, total - (end - _HEAD - padding - dead)
 
 
 def alignment_of(offsets: Iterable[int]) -> int:
     """Return what the blobs of a file of 2.x seem to be aligned to: it does not say so."""
-    from ztensor.spec.container.v2.emit import FORM_2
-
-    return math.gcd(FORM_2.alignment, *offsets)
+    return math.gcd(1 << 16, *offsets)
 
 
 def unused(
@@ -308,13 +305,10 @@ def _exact_size(nbytes: int) -> str:
 
 
 def _format(facts: Mapping[str, Any]) -> str:
-    from ztensor.spec.container import require_version
-    from ztensor.spec.container.framing import Container
-
     version, container = facts["version"], facts["container"]
     if container is not None:
-        if container == Container.V2.value:
-            version = require_version(version)  # 2.1: its files say 2, as those of 2.0
+        if container == "2":
+            version = "2.1"  # its files say 2, as those of 2.0
         return f"{version}, container {container} ({_MAGICS.get(container, 'another magic')})"
     return f"{facts['format']}, version {version}" if version else str(facts["format"])
 

@@ -20,12 +20,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.contents import open_file
-from ztensor.io.frameworks import read_values
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.stores import is_remote
 from ztensor.io.source.urls import Remote, path_of_file_url, with_storage
-from ztensor.options import OpenOptions, require_options
 from ztensor.registry import Registry
 from ztensor.showing import counted
 
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.shards.objects import ShardedObjects
-    from ztensor.options import FileOptions
+    from ztensor.options import FileOptions, OpenOptions
 
 # What opens several files that are one thing, by the name of the file that leads to the others.
 # Asked for that file, for folders, and for a URL at which there is no object; plugins are asked for
@@ -86,7 +84,7 @@ class Reader(ObjectReader):
     """
 
     def __init__(self, path: Openable, **options: Unpack[OpenOptions]) -> None:
-        require_options("Reader", options, OpenOptions)
+        _require_known("Reader", options)
         super().__init__(objects_of(path, is_one=True, **options))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -173,6 +171,8 @@ class Reader(ObjectReader):
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
+        from ztensor.io.frameworks import read_values  # not for arrays of NumPy
+
         return read_values("jax", self, name, device=device, sharding=sharding)
 
     @overload
@@ -209,6 +209,8 @@ class Reader(ObjectReader):
             LimitError: a safety cap is exceeded, or the device's memory.
             SourceError: the bytes could not be read.
         """
+        from ztensor.io.frameworks import read_values  # not for arrays of NumPy
+
         return read_values("torch", self, name, device=device, copy=copy)
 
 
@@ -236,7 +238,7 @@ class ShardedReader(Reader):
     objects: ShardedObjects
 
     def __init__(self, source: Openable, **options: Unpack[OpenOptions]) -> None:
-        require_options("ShardedReader", options, OpenOptions)
+        _require_known("ShardedReader", options)
         ObjectReader.__init__(self, set_of(source, **options))
 
     @property
@@ -331,10 +333,17 @@ def open(  # the name released libraries and users know
     `mode` can only be `"r"`, for those who write it out; `ztensor.Writer` writes files.
     """
     if options:
-        require_options("open", options, OpenOptions)
+        _require_known("open", options)
     if mode not in ("r", "rb"):
         _refuse_mode(mode)
     return reader_over(objects_of(path, **options))
+
+
+def _require_known(function: str, options: Mapping[str, object]) -> None:
+    """Raise where a caller gave an option that `OpenOptions` does not have."""
+    from ztensor.options import OpenOptions, require_options  # most are opened without any
+
+    require_options(function, options, OpenOptions)
 
 
 def _refuse_mode(mode: object) -> None:

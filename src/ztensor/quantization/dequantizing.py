@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.ext import LOGICAL_TYPES, Array, View, numpy_dtype
+from ztensor.errors import LayoutError, Reason
+from ztensor.ext import LAYOUTS, LOGICAL_TYPES, Array, View, numpy_dtype
 from ztensor.quantization.namespace import Namespace, NumpyNamespace
 from ztensor.quantization.scheme import (
     CODEBOOK,
@@ -24,7 +25,6 @@ from ztensor.quantization.scheme import (
     require_words,
 )
 from ztensor.quantization.unpacking import unpack, words_of
-from ztensor.spec.layout.sparse import require_in_range, require_roles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def scheme_of(view: View) -> GroupScheme:
         LayoutError: a required component is missing, or the attributes do not make a scheme.
         UnsupportedError: the attributes name a scheme this release does not know.
     """
-    require_roles(view, REQUIRED, SECTION)
+    LAYOUTS["quantized_group"].require_valid(view)
     packed = view.arrays["packed_weight"]
     return GroupScheme.from_attributes(view.attributes, packed.dtype, view.shape)
 
@@ -208,7 +208,16 @@ def require_fit(scheme: GroupScheme, shape: Sequence[int], components: Mapping[s
     )
     if "g_idx" in components:
         groups = scheme.scales_shape(shape)[scheme.group_axis]
-        require_in_range(components["g_idx"].reshape(-1), groups, "g_idx", SECTION)
+        g_idx = components["g_idx"].reshape(-1)
+        if g_idx.size and not 0 <= int(g_idx.min()) <= int(g_idx.max()) < groups:
+            raise LayoutError(
+                "an index points outside the groups",
+                reason=Reason.INDEX_RANGE,
+                component="g_idx",
+                expected=f"0 <= index < {groups}",
+                found=f"{g_idx.min()} to {g_idx.max()}",
+                section=SECTION,
+            )
 
 
 class _Work:

@@ -24,17 +24,8 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import (
-    Array,
-    Quantized,
-    TensorObject,
-    View,
-    check_components,
-    element_count,
-    empty_array,
-)
-from ztensor.spec.layout.base import Rows, check_length
-from ztensor.spec.layout.sparse import require_roles
+from ztensor.ext import Array, Quantized, TensorObject, View, element_count, empty_array
+from ztensor.spec.layout.base import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,6 +65,7 @@ class BlockType(NamedTuple):
 class GgufBlocks(Quantized):
     """The layout of one type of blocks."""
 
+    section = SECTION
     main_role = "data"
     read_order = ("data",)
     has_row_bytes = True
@@ -84,10 +76,9 @@ class GgufBlocks(Quantized):
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return problems with the component, its type and its length."""
-        problems = check_components(tensor_object, self.read_order, SECTION)
-        component = tensor_object.components.get("data")
-        if problems or component is None:
+        if problems := super().check_object(tensor_object):
             return problems
+        component = tensor_object.components["data"]
         if component.dtype != "u8" or component.type is not None:
             word = describe(component.type or component.dtype)
             return [self._problem(Reason.TYPE_MISMATCH, f"expected u8, found {word}")]
@@ -95,15 +86,18 @@ class GgufBlocks(Quantized):
         shape = describe(tensor_object.shape, 60)
         if expected is None:
             return [self._problem(Reason.SIZE_MISMATCH, f"{self._whole_blocks()}, found {shape}")]
-        return check_length("data", component, expected, f"shape {shape}", SECTION)
+        found = component.known_decoded_length
+        if found in (None, expected):
+            return []
+        message = f"expected {expected} bytes for shape {shape}, found {found}"
+        return [self._problem(Reason.SIZE_MISMATCH, message)]
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
     ) -> int | None:
         """Return the bytes of all blocks for `data`."""
-        del entries
         if role != "data":
-            return tensor_object.components[role].known_decoded_length
+            return super().expected_length(tensor_object, role, entries)
         return self.block_type.data_bytes(tensor_object.shape)
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
@@ -112,7 +106,7 @@ class GgufBlocks(Quantized):
 
     def require_valid(self, view: View) -> None:
         """Raise unless `data` is the bytes of the shape's blocks."""
-        require_roles(view, self.read_order, SECTION)
+        super().require_valid(view)
         data, expected = view.arrays["data"], self.block_type.data_bytes(view.shape)
         if data.dtype != np.uint8 or data.size != expected:
             raise LayoutError(

@@ -28,14 +28,12 @@ from ztensor.ext import (
     Quantized,
     TensorObject,
     View,
-    check_components,
     element_count,
     empty_array,
 )
 from ztensor.locks import cached_property
+from ztensor.quantization.unpacking import whole_units
 from ztensor.spec.layout.base import Rows, known_count
-from ztensor.spec.layout.rows import whole_units
-from ztensor.spec.layout.sparse import require_roles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -199,9 +197,7 @@ class _Profile(Quantized):
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return problems with the parts, the attributes and the sizes."""
-        section = f"the layout {self.name}"
-        problems = check_components(tensor_object, self.read_order, section)
-        if problems:
+        if problems := super().check_object(tensor_object):
             return problems
         parts = {role: _told(part) for role, part in tensor_object.components.items()}
         try:
@@ -211,15 +207,8 @@ class _Profile(Quantized):
             message = f"expected {error.expected}, found {error.found}"
             role = error.field if error.is_part else None
             path = (step, error.field)
-            return [Problem(Reason.QUANTIZATION, message, path, section, component=role)]
+            return [Problem(Reason.QUANTIZATION, message, path, self.section, component=role)]
         return []
-
-    def expected_length(
-        self, tensor_object: TensorObject, role: str, entries: int | None
-    ) -> int | None:
-        """Return what the manifest gives, which was compared with the shape."""
-        del entries
-        return tensor_object.components[role].known_decoded_length
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
         """Return what cuts rows out of an object."""
@@ -231,7 +220,7 @@ class _Profile(Quantized):
         Raises:
             LayoutError: they are not.
         """
-        require_roles(view, self.read_order, f"the layout {self.name}")
+        super().require_valid(view)
         parts = {role: _measured(array) for role, array in view.arrays.items()}
         try:
             self._check(view.shape, view.attributes, parts)
@@ -242,7 +231,7 @@ class _Profile(Quantized):
                 component=error.field if error.is_part else None,
                 expected=f"{error.field}: {error.expected}",
                 found=error.found,
-                section=f"the layout {self.name}",
+                section=self.section,
             ) from error
 
     @abc.abstractmethod
@@ -310,6 +299,7 @@ class QuantGroup(_Profile):
     """The layout `zt.quant_group/1`."""
 
     name = "zt.quant_group/1"
+    section = "the layout zt.quant_group/1"
 
     def _check(
         self, shape: tuple[int, ...], attributes: Mapping[str, object], parts: Mapping[str, Any]
@@ -425,6 +415,7 @@ class Mx(_Profile):
     """The layout `zt.mx/1`: small floats or bytes, and a power of two for each block of them."""
 
     name = "zt.mx/1"
+    section = "the layout zt.mx/1"
 
     def groups(self, shape: tuple[int, ...], attributes: Mapping[str, object]) -> Groups:
         """Return where the blocks lie.

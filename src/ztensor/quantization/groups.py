@@ -12,8 +12,8 @@ from ztensor.ext import Array, element_count, result_dtype
 from ztensor.locks import cached_property
 from ztensor.quantization.dequantizing import dequantize_array, integers_of_view
 from ztensor.quantization.scheme import GroupScheme, require_sizes
+from ztensor.quantization.unpacking import whole_units
 from ztensor.spec.layout.base import LazyArray, Rows, known_count
-from ztensor.spec.layout.rows import whole_units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -102,7 +102,7 @@ class GroupRows(Rows):
 
 
 class Groups:
-    """The arithmetic of the layout: `ztensor.spec.layout.quantized_group.Dequantizer`."""
+    """The arithmetic of the layout, as `ztensor.ext.Quantized` has it."""
 
     dequantize = staticmethod(dequantize_array)
     integers = staticmethod(integers_of_view)

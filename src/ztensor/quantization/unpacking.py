@@ -7,11 +7,15 @@ whatever their sign brings in is masked away.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ztensor.errors import ArgumentValueError
 from ztensor.ext import Array
 from ztensor.quantization.namespace import Namespace
 from ztensor.quantization.scheme import ORDERS, GroupScheme
+
+if TYPE_CHECKING:
+    from ztensor.spec.layout.base import Indices
 
 
 def words_of(component: Array) -> Array:
@@ -134,3 +138,31 @@ def _halve_bytes(xp: Namespace, words: Any, bits: int, out: Any) -> None:
         pairs |= moved
         pairs &= ((1 << width) - 1) * 0x0101
         integers = xp.view(pairs, "uint8")
+
+
+def whole_units(rows: Indices, unit: int, length: int) -> tuple[int, int]:
+    """Return the first row and the one behind the last; both must be multiples of `unit`.
+
+    Args:
+        rows: the indices of some rows.
+        unit: how many rows make a whole.
+        length: of the first axis; rows may also end there.
+
+    Raises:
+        ArgumentValueError: rows are not consecutive, or cut a unit in two.
+    """
+    if not isinstance(rows, range) or (rows.step != 1 and rows[1:]):
+        raise ArgumentValueError(
+            "of a quantized object consecutive rows can be selected; for others, "
+            "read(name).dequantize()[rows]",
+            expected="an integer, or a slice with step 1",
+        )
+    start, stop = rows.start, rows[-1] + 1 if rows else rows.start
+    if start % unit or (stop % unit and stop != length):
+        low, high = start // unit * unit, min(-(-stop // unit) * unit, length)
+        raise ArgumentValueError(
+            "the rows cut a group, or a word of packed integers, in two",
+            expected=f"multiples of {unit}; [{low}:{high}] holds these rows",
+            found=f"[{start}:{stop}]",
+        )
+    return start, stop

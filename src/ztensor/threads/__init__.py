@@ -1,9 +1,9 @@
 """Threads: how many there are, the threads themselves, and jobs that they share.
 
-Every thread of the package that reads, computes or writes is made in this package: so work that was
-begun ends, also where the interpreter is about to end and starts no more threads. `sharing.py` says
-how many there are; `pool.py` has the threads, and is loaded for the first; `background.py` has
-writes that end although the program does.
+Threads that share work are made here: so work that was begun ends, also where the interpreter is
+about to end and starts no more threads. `sharing.py` says
+how many there are; `pool.py` has the threads, and is loaded for the first; `background.py` reports
+writes that a program ended beside.
 """
 
 from __future__ import annotations

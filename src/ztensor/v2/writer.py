@@ -24,6 +24,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     LOGICAL_TYPES,
+    STORAGE_TYPES,
     Array,
     Component,
     element_count,
@@ -32,7 +33,7 @@ from ztensor.ext import (
     typed_array,
 )
 from ztensor.io.tensor.arrays import shape_of
-from ztensor.spec.container.v2.words import DTYPES, TYPES, check_layout, ours, types_of
+from ztensor.spec.container.v2.words import check_layout, ours
 from ztensor.v2.raising import releasing
 from ztensor.v2.source import Source
 
@@ -463,24 +464,28 @@ class NotContiguousError(ArgumentValueError, BufferError):
 
 def _component_of(name: str, role: str, part: Mapping[str, Any], nbytes: int) -> Component:
     dtype, logical = part.get("dtype"), part.get("logical")
-    if dtype not in DTYPES:
+    if dtype not in STORAGE_TYPES or dtype == "bool":
         raise ArgumentValueError(
             "the storage type is unknown",
             object_name=name,
             component=role,
-            expected=f"one of {', '.join(sorted(DTYPES))}",
+            expected=f"one of {', '.join(sorted(STORAGE_TYPES.keys() - {'bool'}))}",
             found=describe(dtype),
         )
-    if logical is not None and TYPES.get(logical, dtype) != dtype:
+    known = LOGICAL_TYPES.get(logical) if logical is not None else None
+    expected = "u8" if logical == "bool" else known.dtype if known is not None else dtype
+    if dtype != expected:
         raise ArgumentValueError(
             "the logical type is one of other elements",
             object_name=name,
             component=role,
-            expected=TYPES[logical],
+            expected=expected,
             found=describe(dtype),
         )
-    storage, kind = types_of(dtype, logical)
-    return Component(storage, 0, nbytes, kind, is_exact=storage == "bool")
+    is_bool = logical == "bool"
+    return Component(
+        "bool" if is_bool else dtype, 0, nbytes, None if is_bool else logical, is_exact=is_bool
+    )
 
 
 def _without_padding(array: Array, count: int) -> Array:

@@ -14,21 +14,14 @@ Offsets may be negative and are kept as they are; the other indices are written 
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztensor.errors import LayoutError, Problem, Reason, describe
-from ztensor.ext import Array, Layout, TensorObject, View, check_components, element_count
-from ztensor.spec.layout.base import Watch, known_count, width_of
-from ztensor.spec.layout.sparse import (
-    ANY_NUMBER,
-    IndexWatch,
-    PointerWatch,
-    check_index_dtype,
-    scatter,
-    sparse_length,
-)
+from ztensor.ext import LAYOUTS, Array, Layout, TensorObject, View, element_count
+from ztensor.spec.layout.base import known_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +39,8 @@ ROLES: Mapping[str, tuple[str, ...]] = {
     "coo": ("values", "coords"),
 }
 _SECTION = "SciPy, sparse arrays"
+_ROWS = copy.copy(LAYOUTS["sparse_csr"])  # whose rules most of them share
+_ROWS.section = _SECTION
 _MOST_RANK = 3  # of values: those of blocks
 _LARGEST = (1 << 63) - 1
 
@@ -107,6 +102,13 @@ def _bound(kind: str, shape: tuple[int, ...], values: tuple[int, ...]) -> int:
     return shape[-1] // values[2] if kind == "bsr" else shape[-1]
 
 
+def _rows(
+    kind: str, shape: tuple[int, ...], values: tuple[int, ...], parts: Mapping[str, Array]
+) -> View:
+    """Return pointers and indices as those of compressed rows: their rules are the same."""
+    return View((_lines(kind, shape, values), _bound(kind, shape, values)), parts, {})
+
+
 def scipy_parts(kind: str, view: View) -> tuple[Array, ...]:
     """Return the components in the order of `ROLES`, values in their shape, all checked.
 
@@ -136,15 +138,8 @@ def scipy_parts(kind: str, view: View) -> tuple[Array, ...]:
     if kind == "dia":
         _DiagonalWatch(shape).feed(parts["offsets"])
     else:
-        counts = {role: len(part) for role, part in parts.items()}
-        bound = (_bound(kind, shape, values_shape),)
-        watches: dict[str, Watch] = {
-            "indptr": PointerWatch(_lines(kind, shape, values_shape), _SECTION),
-            "indices": IndexWatch("indices", bound, ANY_NUMBER, _SECTION),
-        }
-        for role, watch in watches.items():
-            watch.feed(parts[role])
-            watch.finish(counts)
+        rows = _rows(kind, shape, values_shape, {**parts, "values": parts["indices"]})
+        _ROWS.require_valid(rows)
     return tuple(parts[role] for role in roles)
 
 
@@ -179,14 +174,14 @@ class _Fitting:
 
     Args:
         kind: what SciPy calls the array.
-        tensor_object: the array.
+        of: the array.
         watch: the check.
     """
 
-    def __init__(self, kind: str, tensor_object: TensorObject, watch: Watch) -> None:
+    def __init__(self, kind: str, of: TensorObject | View, watch: Any) -> None:
         self.feed = watch.feed
         self._kind = kind
-        self._object = tensor_object
+        self._object = of
         self._watch = watch
 
     def finish(self, counts: Mapping[str, int]) -> None:
@@ -211,6 +206,7 @@ class ScipySparse(Layout):
     """
 
     main_role = "values"
+    section = _SECTION
 
     def __init__(self, kind: str) -> None:
         self.name = f"{PREFIX}{kind}"
@@ -221,8 +217,15 @@ class ScipySparse(Layout):
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return problems with rank, roles, index types and, as far as they are known, counts."""
         roles, shape = ROLES[self.kind], tensor_object.shape
-        problems = check_components(tensor_object, roles, _SECTION)
-        problems += check_index_dtype(tensor_object, roles[1:], _SECTION)
+        problems = super().check_object(tensor_object)
+        offsets = tensor_object.components.get("offsets") if self.kind == "dia" else None
+        storage = None if offsets is None else offsets.storage
+        if offsets is not None and (offsets.type or (storage and storage.kind not in "iu")):
+            sentence = f"expected integers, found {describe(offsets.type or offsets.dtype)}"
+            path = ("components", "offsets", "dtype")
+            problems.append(
+                Problem(Reason.INDEX_DTYPE, sentence, path, _SECTION, component="offsets")
+            )
         rank = 1 if self.kind == "csr" else 2
         if len(shape) != rank:
             sentence = f"expected dimensions: {rank}, found {len(shape)}"
@@ -251,45 +254,39 @@ class ScipySparse(Layout):
             )
         return problems
 
-    def _block(self, tensor_object: TensorObject) -> tuple[int, ...]:
+    def _block(self, of: TensorObject | View) -> tuple[int, ...]:
         """Return the shape of a block, which was checked; () where values are single."""
         if self.kind != "bsr":
             return ()
-        told: Any = (tensor_object.attributes or {}).get(VALUES_SHAPE)
+        told: Any = (of.attributes or {}).get(VALUES_SHAPE)
         return tuple(told[1:])
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
     ) -> int | None:
         """Return the pointers' length from the shape, the others' from the last pointer."""
-        component = tensor_object.components[role]
-        width = width_of(component)
         if self.kind == "dia" or role not in self.read_order:
-            return component.known_decoded_length
+            return super().expected_length(tensor_object, role, entries)
         block = self._block(tensor_object)
-        if role == "indptr" and width is not None:
-            return (_lines(self.kind, tensor_object.shape, (0, *block)) + 1) * width
-        return sparse_length(component, entries, element_count(block) if role == "values" else 1)
+        lines = _lines(self.kind, tensor_object.shape, (0, *block))
+        if entries is not None and role == "values":
+            entries *= element_count(block)
+        rows = tensor_object._replace(shape=(lines, 0))
+        return _ROWS.expected_length(rows, role, entries)
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
         """Return the last pointer, which is the number of values or of blocks."""
         del count
         return last if role == "indptr" else None
 
-    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
+    def watch(self, of: TensorObject | View, role: str, entries: int | None) -> _Fitting | None:
         """Return the checks of pointers, of indices and of diagonals."""
-        del entries
         if role not in self.read_order or role == self.main_role:
             return None
-        shape, block = tensor_object.shape, (0, *self._block(tensor_object))
-        watch: Watch
         if role == "offsets":
-            watch = _DiagonalWatch(shape)
-        elif role == "indptr":
-            watch = PointerWatch(_lines(self.kind, shape, block), _SECTION)
-        else:
-            watch = IndexWatch("indices", (_bound(self.kind, shape, block),), ANY_NUMBER, _SECTION)
-        return _Fitting(self.kind, tensor_object, watch)
+            return _Fitting(self.kind, of, _DiagonalWatch(of.shape))
+        rows = _rows(self.kind, of.shape, (0, *self._block(of)), {})
+        return _Fitting(self.kind, of, _ROWS.watch(rows, role, entries))
 
     def require_valid(self, view: View) -> None:
         """Raise unless the parts make an array of the shape."""
@@ -303,15 +300,21 @@ class ScipySparse(Layout):
         places, pointers = indices[0].astype(np.int64), indices[1].astype(np.int64)
         lines = np.repeat(np.arange(pointers.size - 1), np.diff(pointers))
         if len(view.shape) == 1:
-            return scatter(view.shape, (places,), values)
+            return _scattered(view.shape, (places,), values)
         if self.kind != "bsr":
             axes = (places, lines) if self.kind == "csc" else (lines, places)
-            return scatter(view.shape, axes, values)
+            return _scattered(view.shape, axes, values)
         _, height, width = values.shape
         rows = lines[:, None, None] * height + np.arange(height)[:, None]
         columns = places[:, None, None] * width + np.arange(width)
         both = (np.broadcast_to(axis, values.shape).reshape(-1) for axis in (rows, columns))
-        return scatter(view.shape, tuple(both), values.reshape(-1))
+        return _scattered(view.shape, tuple(both), values.reshape(-1))
+
+
+def _scattered(shape: tuple[int, ...], axes: tuple[Array, ...], values: Array) -> Array:
+    """Return zeros with the values put in; those at one position are added up."""
+    coords = np.stack(axes)
+    return LAYOUTS["sparse_coo"].to_dense(View(shape, {"coords": coords, "values": values}, {}))
 
 
 def _diagonals(shape: tuple[int, ...], values: Array, offsets: Array) -> Array:
@@ -319,7 +322,7 @@ def _diagonals(shape: tuple[int, ...], values: Array, offsets: Array) -> Array:
     columns = np.broadcast_to(np.arange(values.shape[1]), values.shape)
     rows = columns - offsets.astype(np.int64)[:, None]
     inside = (rows >= 0) & (rows < shape[0]) & (columns < shape[1])
-    return scatter(shape, (rows[inside], columns[inside]), values[inside])
+    return _scattered(shape, (rows[inside], columns[inside]), values[inside])
 
 
 SCIPY_LAYOUTS = {layout.name: layout for layout in map(ScipySparse, ("csr", "csc", "bsr", "dia"))}

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 from ztensor.errors import describe
 from ztensor.ext import Component, FileObjects, Range
 from ztensor.insight.analysis.streaming import opened
-from ztensor.spec.container.framing import FOOTER_2_BYTES, Container, Frame
-from ztensor.spec.container.v2.emit import FORM_2
-from ztensor.spec.model.rules import align
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor.typing import Readable
 
-_PAGE = FORM_2.alignment
+_PAGE, _FOOTER = 1 << 16, 40  # what blobs begin at multiples of, and the bytes of the footer
 _MOST = 8  # reasons that are told
 
 
@@ -48,21 +45,23 @@ def canonical_problems(source: Readable) -> list[str]:
 def problems_of(file: FileObjects) -> list[str]:
     """Return the same for an open file."""
     frame = file.frame
-    if frame is None or frame.container is not Container.V2:
+    if frame is None or frame.container.value != "2":
         return ["it is no file of 2.x"]
     if not frame.manifest_length:
         return ["it has no manifest"]
     if file.manifest.shards:
         return ["parts of it lie in other files"]
     found = []
-    for problem in _problems(file, frame):
+    behind = frame.manifest_offset + frame.manifest_length
+    for problem in _problems(file, frame.manifest_offset, behind, frame.file_size):
         found.append(problem)
         if len(found) == _MOST:
             break
     return found
 
 
-def _problems(file: FileObjects, frame: Frame) -> Iterator[str]:
+def _problems(file: FileObjects, start: int, behind: int, size: int) -> Iterator[str]:
+    """Yield what is not canonical; the manifest is from `start` to `behind`."""
     end, position = 8, _PAGE  # of the blob before; where the next has to begin
     by_digest: dict[tuple[str, int], tuple[int, int]] = {}
     places: set[tuple[int, int]] = set()
@@ -87,14 +86,13 @@ def _problems(file: FileObjects, frame: Frame) -> Iterator[str]:
         if not _are_zeros(file, end, component.offset):
             yield f"{where}: something lies before it"
         end = component.offset + component.length
-        position = align(max(end, position), _PAGE)
-    if frame.manifest_offset != position:
-        yield f"the manifest is at {frame.manifest_offset}, expected {position}"
+        position = -(-max(end, position) // _PAGE) * _PAGE
+    if start != position:
+        yield f"the manifest is at {start}, expected {position}"
     elif not _are_zeros(file, end, position):
         yield "something lies before the manifest"
-    behind = frame.manifest_offset + frame.manifest_length
-    if frame.file_size != behind + FOOTER_2_BYTES:
-        yield f"the footer is at {frame.file_size - FOOTER_2_BYTES}, expected {behind}"
+    if size != behind + _FOOTER:
+        yield f"the footer is at {size - _FOOTER}, expected {behind}"
     elif not _are_zeros(file, behind + 28, behind + 32):
         yield "bytes of the footer that say nothing are not 0"
 

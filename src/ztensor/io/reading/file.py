@@ -132,6 +132,7 @@ class FileObjects(OpenedFile):
         part = self._with(objects=objects)
         part._places = None
         if encodings is not None:
+            part.encodings = encodings
             part.fetching = Fetching(self.source, encodings, self.limits, verify=self.verify)
         return part
 
@@ -285,7 +286,8 @@ class FileObjects(OpenedFile):
 
     def value(self, name: str, *, copy: bool) -> Any:
         """Return a dense object as an array, one of another layout as a `Tensor`."""
-        array = self.plain(name, copy=copy)
+        places = self._places or self.places()
+        array = places.copied(name) if copy else places.view(name)
         if array is not None:
             return array
         if self.object(name).format == "dense":
@@ -336,7 +338,7 @@ class FileObjects(OpenedFile):
             )
             tensor.require_valid()
             if tensor_object.entries_once:
-                from ztensor.spec.layout.sparse_once import require_entries_once
+                from ztensor.spec.layout.sparse import require_entries_once
 
                 require_entries_once(tensor_object.format, View(tensor.shape, arrays, {}))
         return tensor

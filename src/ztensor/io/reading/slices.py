@@ -27,10 +27,9 @@ from ztensor.io.reading.selection import select, select_rows
 from ztensor.io.reading.stored_array import StoredArray, gives_view
 from ztensor.locks import cached_property
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.base import Array, View
+from ztensor.spec.layout.base import Array, View, row_count
 from ztensor.spec.layout.elements import as_type, result_dtype
-from ztensor.spec.layout.rows import row_count
-from ztensor.spec.layout.sparse_once import require_entries_once
+from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ztensor.io.tensor import Tensor, no_tensor, shape_of
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import Dense
 from ztensor.spec.layout.elements import numpy_dtype, spell
-from ztensor.spec.layout.sparse_once import require_entries_once
+from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.rules import FORM_1, Form

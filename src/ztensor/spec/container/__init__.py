@@ -1,8 +1,8 @@
 """Bytes to Manifest and back, without I/O: framing, then one schema file per container.
 
 Read `framing.py` first: it locates the manifest from head bytes, tail bytes and file size. Then
-`v1/`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which therefore
-share a package; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1,
+`v1.py`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which therefore
+share a file; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1,
 which is only read; and `v2/`, the schema of 2.x. Schemas import no other. `walk.py` reads a map
 of objects one by one, and `kinds.py` many of them side by side, for every version that has one;
 `entries.py` writes it. `SCHEMAS` and `EMITTERS` are the tables; a new version is one file and a
@@ -25,7 +25,7 @@ SCHEMAS: Registry[Container, Callable[[bytes, Frame, Budget], Manifest]] = Regis
     {
         Container.V0_1: "ztensor.spec.container.v0_1:parse_manifest",
         Container.V1_0: "ztensor.spec.container.v1_0:parse_manifest",
-        Container.V1: "ztensor.spec.container.v1.schema:parse_manifest",
+        Container.V1: "ztensor.spec.container.v1:parse_manifest",
         Container.V2: "ztensor.spec.container.v2.schema:parse_manifest",
     }
 )
@@ -64,8 +64,8 @@ class Emitter(Protocol):
 EMITTERS: Registry[str, Callable[[], Emitter]] = Registry(
     {
         "0.1.0": "ztensor.spec.container.v0_1:Emitter",
-        "1.1.0": "ztensor.spec.container.v1.emit:Emitter11",
-        "1.2.0": "ztensor.spec.container.v1.emit:Emitter12",
+        "1.1.0": "ztensor.spec.container.v1:Emitter11",
+        "1.2.0": "ztensor.spec.container.v1:Emitter12",
         "2.1": "ztensor.spec.container.v2.emit:Emitter",
     }
 )

@@ -16,31 +16,25 @@ None, and the general reader reads all and says what is wrong.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from ztensor.errors import LimitError, ManifestError
 from ztensor.spec.model.dtype import decoded_size
-from ztensor.spec.model.objects import Table, TableObjects
+from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.model.objects import Bools, Ints, Table, TableObjects, Uints
 from ztensor.spec.wire import cbor
+from ztensor.spec.wire.record import Form
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ztensor.limits import Budget
-    from ztensor.spec.model.manifest import Component, TensorObject
-    from ztensor.spec.model.objects import Bools, Ints, Uints
-    from ztensor.spec.wire.record import Form
-
-    ReadObject = Callable[[object, int], tuple[TensorObject | None, int]]
+ReadObject: TypeAlias = Callable[[object, int], tuple[TensorObject | None, int]]
 
 _FEW = 16  # kinds, or objects of no kind: so many, and one of every so many objects, may be
 _MANY_KINDS = 4  # objects to a kind at least, beyond the first few kinds
 _ROUNDS = 4  # how often objects are grouped that a guess put with others
 _LONGEST = 1024  # bytes before a blob's offset, or behind its length: longer objects are of no kind
 _STRIDE = 1 << 18  # bytes searched at a time: what is compared stays in cache
-_NAMES = 512  # names cut out of memory that is still in cache
 _PAD = 16  # bytes behind the manifest, so that a word may begin at each of its bytes
 _ROW_COST = 400  # bytes of memory: columns of an object, its name, and the index of names
 _MOST_BYTES = 1 << 50  # of an object: no column of numbers overflows
@@ -68,14 +62,15 @@ def _require(condition: bool) -> None:  # noqa: FBT001  # as `assert` has it
 
 
 class _Kind(NamedTuple):
-    """The first of a kind, and how long the parts behind its length are.
+    """The first of a kind, and how long parts of its kind are.
 
     Attributes:
         first: the object.
-        middle: bytes from behind the length to the digits.
+        middle: bytes from behind the blob's length to the digits.
         digits: digits of the digest.
         behind: bytes behind the digits.
         fixed: length of the digest's text before the digits.
+        length: of each blob; -1 where they differ, as encoded ones do.
     """
 
     first: TensorObject
@@ -83,11 +78,7 @@ class _Kind(NamedTuple):
     digits: int
     behind: int
     fixed: int
-
-    @property
-    def component(self) -> Component:
-        """Return its component."""
-        return self.first.components["data"]
+    length: int
 
 
 def read_kinds(
@@ -117,13 +108,13 @@ def read_kinds(
     budget, length = decoder.budget, len(decoder.data)
     before = budget.bytes_left
     # Not in the guard below: the general reader charges a plain object more, and takes longer.
-    budget.charge_bytes(length + count * _ROW_COST)
+    budget.charge_bytes(2 * length + count * _ROW_COST)
     try:
         found = _Reading(decoder, form, count, read_object, level).read(pos, blobs_end)
-    except (_OtherwiseError, ManifestError, LimitError):
+    except (_OtherwiseError, ManifestError, LimitError, UnicodeDecodeError):
         budget.release_to(before)
         return None
-    budget.release_bytes(length)
+    budget.release_bytes(2 * length)
     return found
 
 
@@ -133,16 +124,13 @@ class _Reading:
     def __init__(
         self, decoder: cbor.Decoder, form: Form, count: int, read_object: ReadObject, level: int
     ) -> None:
-        self._decoder, self._level = decoder, level
-        self._data = data = decoder.data
-        padded = data + bytes(_PAD)
+        self._decoder, self._level, self._data = decoder, level, decoder.data
+        padded = decoder.data + bytes(_PAD)
         self._octets = np.frombuffer(padded, np.uint8)
         # The eight bytes at each place, as a number.
-        self._words: Uints = np.ndarray((len(data) + _PAD - 7,), "<u8", padded, 0, (1,))
-        self._form = form
-        self._count = count
+        self._words: Uints = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
+        self._form, self._count, self._read_object = form, count, read_object
         self._few = _FEW + count // _FEW
-        self._read_object = read_object
 
     def read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int]:
         """Return the objects, and where they end."""
@@ -151,7 +139,9 @@ class _Reading:
         _require(self._count - self._few <= len(starts) > 0)
         places = self._next(form.place, pos, starts)
         offsets, after, good = self._number(places + len(form.place))
-        good &= self._same_as(after, form.between)
+        between = np.uint64(int.from_bytes(form.between, "little"))
+        words = self._words[np.minimum(after, len(self._data))]
+        good &= words & _MASKS[len(form.between)] == between
         lengths, after, is_number = self._number(after + len(form.between))
         good &= is_number & (offsets >= form.alignment) & (offsets % form.alignment == 0)
         good &= (offsets + lengths <= blobs_end) & (places - starts <= _LONGEST)
@@ -160,13 +150,11 @@ class _Reading:
         kinds, kind_of = self._kinds(starts[rows], places[rows], after[rows])
         rows, kind_of = rows[kind_of >= 0], kind_of[kind_of >= 0]
         _require(len(rows) > 0)
-        sizes = np.array([kind[1:] for kind in kinds])[kind_of]
-        digits = after[rows] + sizes[:, 0]
-        ends = digits + sizes[:, 1] + sizes[:, 2]
-        is_raw = np.array([kind.component.encoding == "raw" for kind in kinds])[kind_of]
-        same_length = np.array([kind.component.length for kind in kinds])[kind_of] == lengths[rows]
-        good = (same_length | ~is_raw) & self._are_digits(digits, sizes[:, 1])
-        rows, kind_of, ends, digits = rows[good], kind_of[good], ends[good], digits[good]
+        middle, count, behind, fixed, length = np.array([kind[1:] for kind in kinds])[kind_of].T
+        digits = after[rows] + middle
+        good = ((length < 0) | (length == lengths[rows])) & self._are_digits(digits, count)
+        ends, texts = (digits + count + behind)[good], (digits - fixed)[good]
+        rows, kind_of = rows[good], kind_of[good]
         _require(self._count - len(rows) <= self._few)
         names, order, others, end = self._names(pos, starts[rows], ends)
         table = Table(
@@ -175,7 +163,7 @@ class _Reading:
             kind_of,
             offsets[rows],
             lengths[rows],
-            digits - sizes[good, 3],
+            texts,
             self._data,
         )
         return TableObjects(table, others, order), end
@@ -197,12 +185,6 @@ class _Reading:
         """Return where a text is first behind each start, the data's end if nowhere."""
         places = np.append(self._find(text, pos, 4 * self._count), len(self._data))
         return places[np.searchsorted(places, starts)]
-
-    def _same_as(self, at: Ints, text: bytes) -> Bools:
-        """Return whether these are the bytes at each place."""
-        word = np.uint64(int.from_bytes(text, "little"))
-        same: Bools = self._words[np.minimum(at, len(self._data))] & _MASKS[len(text)] == word
-        return same
 
     def _same(self, here: Ints, there: Ints, lengths: Ints) -> Bools:
         """Return whether so many bytes at a place are those at another."""
@@ -292,34 +274,33 @@ class _Reading:
         if made is None:
             raise _OtherwiseError
         component = made.components.get("data")
-        if component is None or not self._is_plain(made, component):
+        if component is None or not self._is_plain(made, component) or end - after > _LONGEST:
             return None
         text = component.digest or ""
-        fixed = text.index(":") + 1 if text else 0
+        fixed = text.find(":") + 1
         fixed += 2 if text[fixed : fixed + 2] in ("0x", "0X") else 0
         at = self._data.find(text.encode(), after, end) if text else end
         if at < 0:
             return None
-        digits = len(text) - fixed
-        middle = at + fixed - after
-        if end - after > _LONGEST:
-            return None
-        return _Kind(made, middle, digits, end - after - middle - digits, fixed)
+        digits, middle = len(text) - fixed, at + fixed - after
+        length = component.length if component.encoding == "raw" else -1
+        return _Kind(made, middle, digits, end - after - middle - digits, fixed, length)
 
     def _is_plain(self, made: TensorObject, component: Component) -> bool:
         """Return whether nothing is left to check of an object but its bytes."""
-        if made.format != "dense" or len(made.components) > 1:
-            return False
-        if made.attributes is not None or made.extra is not None or component.extra is not None:
-            return False
-        if component.shard is not None or component.has_checked_bools:
-            return False
         size = decoded_size(component.dtype, component.type, made.shape)
-        if size is None or size > _MOST_BYTES or component.decoded_length not in (None, size):
-            return False
-        if component.encoding == "raw":
-            return component.length == size
-        return component.encoding == self._form.packed
+        return (
+            made.format == "dense"
+            and len(made.components) == 1
+            and made.attributes is made.extra is component.extra is None
+            and component.shard is None
+            and not component.has_checked_bools
+            and size is not None
+            and size <= _MOST_BYTES
+            and component.decoded_length in (None, size)
+            and (component.encoding == self._form.packed or component.encoding == "raw")
+            and (component.encoding != "raw" or component.length == size)
+        )
 
     # --- Names ------------------------------------------------------------------------------
 
@@ -336,31 +317,32 @@ class _Reading:
         is_name &= begins + 1 + is_long + lengths == starts
         gaps = np.flatnonzero(~is_name)
         lengths[gaps] = 0
-        names = _texts(self._data, starts - lengths, starts, self._decoder.budget)
+        names = self._texts(starts - lengths, starts)
         order: list[str] = []
         others: dict[str, TensorObject] = {}
-        done, end = 0, pos
+
+        def read_other(name: str, start: int) -> int:
+            made, end = self._read_object(name, start)
+            if made is None:
+                raise _OtherwiseError
+            others[name] = made
+            order.append(name)
+            return end
+
+        done = 0
         for row in gaps.tolist():
             order += names[done:row]
-            names[row] = self._walk(
-                int(ends[row - 1]) if row else pos, int(starts[row]), order, others
-            )
-            done = row
+            name, at = self._name(int(begins[row]))
+            while at < starts[row]:
+                name, at = self._name(read_other(name, at))
+            _require(at == starts[row])
+            names[row], done = name, row
         order += names[done:]
         end = int(ends[-1])
         while len(order) < self._count:
-            end = self._other(*self._name(end), order, others)
+            end = read_other(*self._name(end))
         _require(len(order) == self._count and self._form.are_names(order))
         return names, order, others, end
-
-    def _walk(self, pos: int, stop: int, order: list[str], others: dict[str, TensorObject]) -> str:
-        """Return the name that ends at `stop`; other objects are before it."""
-        while True:
-            name, pos = self._name(pos)
-            if pos == stop:
-                return name
-            _require(pos < stop)
-            pos = self._other(name, pos, order, others)
 
     def _name(self, pos: int) -> tuple[str, int]:
         name, pos = self._decoder.read(pos, self._level + 1)
@@ -368,30 +350,13 @@ class _Reading:
             raise _OtherwiseError
         return name, pos
 
-    def _other(self, name: str, pos: int, order: list[str], others: dict[str, TensorObject]) -> int:
-        made, end = self._read_object(name, pos)
-        if made is None or name in others or len(others) >= self._few:
-            raise _OtherwiseError
-        others[name] = made
-        order.append(name)
-        return end
-
-
-def _texts(data: bytes, starts: Ints, stops: Ints, budget: Budget) -> list[str]:
-    """Return the texts between these places, which are in order."""
-    texts: list[str] = []
-    for first in range(0, len(starts), _NAMES):
-        begins, ends = starts[first : first + _NAMES], stops[first : first + _NAMES]
-        base = int(begins[0])
+    def _texts(self, starts: Ints, stops: Ints) -> list[str]:
+        """Return the texts between these places."""
         # One character a byte: what is cut out of it is the text as long as it is ASCII.
-        window = data[base : int(ends[-1])].decode("latin-1")
-        places = zip((begins - base).tolist(), (ends - base).tolist(), strict=True)
-        block = [window[begin:end] for begin, end in places]
-        if not (whole := "".join(block)).isascii():
-            budget.charge_bytes(4 * len(whole))
-            try:
-                block = [text.encode("latin-1").decode() for text in block]
-            except UnicodeDecodeError as error:
-                raise _OtherwiseError from error
-        texts += block
-    return texts
+        whole = self._data.decode("latin-1")
+        places = zip(starts.tolist(), stops.tolist(), strict=True)
+        texts = [whole[start:stop] for start, stop in places]
+        if not (names := "".join(texts)).isascii():
+            self._decoder.budget.charge_bytes(4 * len(names))
+            texts = [text.encode("latin-1").decode() for text in texts]
+        return texts

@@ -1,9 +1,9 @@
 """Components to arrays: the size equations and the rules of each layout; one file per layout.
 
-Read `base.py` (the contract), `elements.py` (stored bytes to typed arrays), `dense.py`, then the
-sparse ones and `quantized_group.py`. `sparse_once.py` has what 2.x asks of sparse ones, `blocks.py`
-cuts an array into pieces of bounded size; what is known of components before they are read is told
-here. `LAYOUTS` is the table, with the layouts of other packages: those of 2.x for quantized tensors
+Read `base.py` (the contract), `elements.py` (stored bytes to typed arrays and back), `dense.py`,
+`sparse.py` (what both sparse ones share, and what 2.x asks of them), `sparse_csr.py`,
+`sparse_coo.py` and `quantized_group.py`. What is known of components before they are read is here.
+`LAYOUTS` is the table, with the layouts of other packages: those of 2.x for quantized tensors
 and those of GGUF and SciPy. A format that is not in it is listed and its components read, but it
 has no dense value. Nothing here reads files; what comes in are objects of the manifest and decoded
 arrays.

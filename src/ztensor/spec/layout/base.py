@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ztensor.errors import Problem, Reason, UsageError, describe
+from ztensor.errors import LayoutError, Problem, Reason, UsageError, describe
 from ztensor.spec.model.rules import MOST_PROBLEMS
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ class Layout(abc.ABC):
 
     Attributes:
         name: the manifest's word.
+        section: where the layout is specified, for messages.
         main_role: the role whose elements are the object's own: it carries the logical type.
         read_order: the required roles, those first whose content tells how long others are.
         index_roles: the roles that hold indices: integers, written as u64.
@@ -119,16 +120,19 @@ class Layout(abc.ABC):
     """
 
     name: str
+    section: str = ""
     main_role: str
     read_order: tuple[str, ...]
     index_roles: tuple[str, ...] = ()
     has_row_bytes: bool = False
 
-    @abc.abstractmethod
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return what the manifest alone shows to be wrong; paths start at the object."""
+        return [
+            *check_components(tensor_object, self.read_order, self.section),
+            *check_index_dtype(tensor_object, self.index_roles, self.section),
+        ]
 
-    @abc.abstractmethod
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
     ) -> int | None:
@@ -139,6 +143,8 @@ class Layout(abc.ABC):
             role: one of its components.
             entries: what `entries_told` gave for a component before it in `read_order`.
         """
+        del entries
+        return tensor_object.components[role].known_decoded_length
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
         """Return the entry count that this component reveals for the later ones, or None.
@@ -151,9 +157,15 @@ class Layout(abc.ABC):
         del role, count, last
         return None
 
-    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
-        """Return a check over a component's elements; None where any values are good."""
-        del tensor_object, role, entries
+    def watch(self, of: TensorObject | View, role: str, entries: int | None) -> Watch | None:
+        """Return a check over a component's elements; None where any values are good.
+
+        Args:
+            of: what has the shape and the attributes.
+            role: the component.
+            entries: as `expected_length` takes them.
+        """
+        del of, role, entries
         return None
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows | None:
@@ -161,13 +173,26 @@ class Layout(abc.ABC):
         del tensor_object, part
         return None
 
-    @abc.abstractmethod
     def require_valid(self, view: View) -> None:
         """Raise where the arrays do not make what the layout promises.
 
         Raises:
             LayoutError: a structural rule is broken.
         """
+        if any(role not in view.arrays for role in self.read_order):
+            raise LayoutError(
+                "a component is missing",
+                reason=Reason.COMPONENT_MISSING,
+                expected=", ".join(self.read_order),
+                found=_named(view.arrays),
+                section=self.section,
+            )
+        counts = {role: array.size for role, array in view.arrays.items()}
+        for role in self.read_order:
+            watch = self.watch(view, role, counts.get(self.main_role))
+            if watch is not None:
+                watch.feed(view.arrays[role].reshape(-1))
+                watch.finish(counts)
 
     @abc.abstractmethod
     def to_dense(self, view: View) -> Array:
@@ -227,6 +252,10 @@ def component_problem(
     return Problem(reason, message, ("components", role, *field), section, component=role)
 
 
+def _named(roles: Iterable[str]) -> str:
+    return ", ".join(map(describe, islice(roles, _MOST_NAMED))) or "none"
+
+
 def width_of(component: Component) -> int | None:
     """Return bytes per storage element, or None where the storage type is unknown."""
     storage = component.storage
@@ -238,7 +267,7 @@ def check_components(
 ) -> list[Problem]:
     """Return problems of missing roles, and of byte lengths that are no whole elements."""
     components = tensor_object.components
-    found = ", ".join(map(describe, islice(components, _MOST_NAMED))) or "none"
+    found = _named(components)
     problems = [
         component_problem(
             Reason.COMPONENT_MISSING, role, f"expected a component {role!r}, found {found}", section
@@ -258,6 +287,26 @@ def check_components(
             message = f"expected a multiple of {width} bytes for {word}, found {length}"
             problems.append(component_problem(Reason.SIZE_MISMATCH, role, message, section))
         problems.extend(check_decoded_length(role, component))
+    return problems
+
+
+def check_index_dtype(
+    tensor_object: TensorObject, roles: Iterable[str], section: str
+) -> list[Problem]:
+    """Return problems of index components that are no integers.
+
+    1.2 orders u64, 1.1 allows any integer; any integer is read.
+    """
+    problems = []
+    for role in roles:
+        component = tensor_object.components.get(role)
+        storage = None if component is None else component.storage
+        if component is not None and (
+            component.type is not None or (storage is not None and storage.kind not in "iu")
+        ):
+            word = describe(component.type or component.dtype)
+            message = f"expected an integer dtype for indices, found {word}"
+            problems.append(component_problem(Reason.INDEX_DTYPE, role, message, section, "dtype"))
     return problems
 
 
@@ -296,3 +345,10 @@ def known_count(tensor_object: TensorObject, role: str, per_entry: int = 1) -> i
     if logical is not None:
         return length // width * logical.elements_per_storage // logical.storage_per_element
     return length // width // per_entry if per_entry else 0
+
+
+def row_count(rows: Indices) -> int:
+    """Return how many rows an index selects."""
+    if isinstance(rows, range):  # it may be longer than len() can say
+        return (rows[-1] - rows[0]) // rows.step + 1 if rows else 0
+    return rows.size

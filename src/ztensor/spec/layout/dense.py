@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.buffers import too_large
 from ztensor.errors import LayoutError, LimitError, Problem, Reason, describe
-from ztensor.spec.layout.base import Array, Layout, View, check_components, check_length
+from ztensor.spec.layout.base import Array, Layout, View, check_length
 from ztensor.spec.model.dtype import decoded_size, element_count
 
 if TYPE_CHECKING:
@@ -20,20 +20,21 @@ class Dense(Layout):
     """The layout `dense`; further components beside `data` are kept and listed."""
 
     name = "dense"
+    section = "1.2 section 3, dense"
     main_role = "data"
     read_order = ("data",)
     has_row_bytes = True
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return problems with the roles and with the size equation."""
-        problems = check_components(tensor_object, self.read_order, "1.2 section 3, dense")
-        if "data" in tensor_object.components and not problems:
-            component = tensor_object.components["data"]
-            expected = self.expected_length(tensor_object, "data")
-            if expected is not None and expected != component.known_decoded_length:
-                shape = describe(tensor_object.shape, 60)
-                problems = check_length("data", component, expected, f"shape {shape}", SECTION)
-        return problems
+        if problems := super().check_object(tensor_object):
+            return problems
+        component = tensor_object.components["data"]
+        expected = self.expected_length(tensor_object, "data")
+        if expected is None or expected == component.known_decoded_length:
+            return []
+        why = f"shape {describe(tensor_object.shape, 60)}"
+        return check_length("data", component, expected, why, SECTION)
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None = None
@@ -45,18 +46,6 @@ class Dense(Layout):
         if role == "data":
             size = decoded_size(component.dtype, component.type, tensor_object.shape)
         return component.known_decoded_length if size is None else size
-
-    def require_valid(self, view: View) -> None:
-        """Raise unless `data` has as many elements as the shape."""
-        data = view.arrays.get("data")
-        if data is None:
-            raise LayoutError(
-                "a dense tensor needs its data",
-                reason=Reason.COMPONENT_MISSING,
-                expected="a component 'data'",
-                found=", ".join(map(describe, list(view.arrays)[:8])) or "none",
-                section="1.2 section 3, dense",
-            )
 
     def to_dense(self, view: View) -> Array:
         """Return `data` in the object's shape; a view."""

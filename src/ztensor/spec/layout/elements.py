@@ -6,7 +6,9 @@ bfloat16, fp8 and fp4 are the types of ml_dtypes, which is imported when the fir
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
+from array import array as numbers
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +23,10 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ztensor.spec.layout.base import Array
     from ztensor.spec.model.manifest import Component
@@ -376,25 +378,70 @@ def _swapped(flat: Array) -> Array:
     return swapped
 
 
-def blocks(array: Array) -> Iterable[memoryview]:
+class Blocks:
+    """An array cut into blocks that lie one behind the other in C's order.
+
+    A block is some neighbours along one axis, whole in the axes behind it and single in those
+    before: the first axis, or the first whose rows are not too long.
+
+    Args:
+        shape: the array's.
+        width: bytes of an element.
+        most: bytes of a block.
+        steps: what no block cuts, along each axis, even where it becomes longer then; () for 1.
+    """
+
+    def __init__(
+        self, shape: tuple[int, ...], width: int, most: int, steps: Sequence[int] = ()
+    ) -> None:
+        self.shape = shape
+        self.nbytes = element_count(shape) * width
+        axis, row = 0, element_count(shape[1:]) * width
+        while axis + 1 < len(shape) and row > most and (not steps or steps[axis] == 1):
+            axis += 1
+            row //= shape[axis]
+        step = steps[axis] if steps else 1
+        self._axis = axis
+        self._row = row
+        self._block = max(step, most // max(row, 1) // step * step) * row
+
+    def ends(self) -> numbers[int]:
+        """Return where the blocks end, 0 before them: as many numbers as there are blocks."""
+        ends, slab, block = numbers("Q", [0]), self._slab, self._block
+        for start in range(0, self.nbytes, slab or 1):
+            ends.extend(start + min(end, slab) for end in range(block, slab + block, block))
+        return ends
+
+    @property
+    def _slab(self) -> int:
+        return self._row * self.shape[self._axis] if self.shape else self.nbytes
+
+    def place(self, start: int, stop: int) -> tuple[slice, ...]:
+        """Return where in the array the block is whose bytes these are."""
+        if not self.shape:
+            return ()
+        lead, within = divmod(start, self._slab)
+        leading = []
+        for dimension in reversed(self.shape[: self._axis]):
+            lead, at = divmod(lead, dimension)
+            leading.append(slice(at, at + 1))
+        first = within // self._row
+        return (*reversed(leading), slice(first, first + (stop - start) // self._row))
+
+
+def blocks(array: Array) -> Iterator[memoryview]:
     """Yield an array's stored bytes in order, without a second array of its size."""
-    if array.size == 0:
+    if not array.size:
         return
     if array.flags.c_contiguous and is_stored_as_is(array.dtype):
         yield array.reshape(-1).view(np.uint8).data
         return
-    if array.nbytes > BLOCK_BYTES and array.shape[0] == 1:
-        yield from blocks(array[0])
-        return
-    # An even number of rows, so that elements packed in pairs fill whole bytes.
-    rows = array.shape[0] if array.ndim else 1
-    if array.nbytes > BLOCK_BYTES:
-        rows = BLOCK_BYTES * rows // array.nbytes // 2 * 2
-        if rows == 0 and (array.itemsize > 1 or array[0].size % 2 == 0):
-            for row in array:
-                yield from blocks(row)
-            return
-        rows = max(rows, 2)
-    for start in range(0, array.shape[0] if array.ndim else 1, rows):
-        block = array[start : start + rows] if array.ndim else array
-        yield stored_form(block).view(np.uint8).data
+    array = array.squeeze()  # an axis of one element is no place to cut
+    logical = spell(array.dtype)[1]
+    per_byte = 1 if logical is None else LOGICAL_TYPES[logical].elements_per_storage
+    # Elements that share a byte are never cut apart.
+    rows = [element_count(array.shape[axis + 1 :]) for axis in range(array.ndim)]
+    steps = [1 if row % per_byte == 0 else per_byte for row in rows]
+    cut = Blocks(array.shape, array.itemsize, BLOCK_BYTES, steps)
+    for start, stop in itertools.pairwise(cut.ends()):
+        yield stored_form(array[cut.place(start, stop)]).view(np.uint8).data

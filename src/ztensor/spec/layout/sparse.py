@@ -1,25 +1,25 @@
-"""What both sparse layouts share: index rules, counts, and values put into zeros."""
+"""What both sparse layouts share: index rules, counts, values put into zeros, the rules of 2.x."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from ztensor.buffers import too_large, zeros_array
-from ztensor.errors import LayoutError, Problem, Reason, describe
-from ztensor.spec.layout.base import Array, View, component_problem, width_of
+from ztensor.errors import LayoutError, Problem, Reason
+from ztensor.spec.layout.base import Array, View, width_of
+from ztensor.spec.model.dtype import element_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.spec.model.manifest import Component
 
 _BLOCK = 1 << 20
-
-
+_INT64_MAX = (1 << 63) - 1
 ANY_NUMBER = 1 << 63  # of indices of one axis: the values tell how many there are
 
 
@@ -68,39 +68,41 @@ class PointerWatch:
 
     def feed(self, block: Array) -> None:
         """Check the next pointers."""
-        if not block.size:
-            return
-        if self._position == 0 and block[0] != 0:
-            raise self._broken("0 as the first", str(block[0]))
-        if int(block[0]) < self._last:
-            raise self._broken(f"at least {self._last} at position {self._position}", str(block[0]))
-        for start in range(0, block.size - 1, _BLOCK):
-            part = block[start : start + _BLOCK + 1]
+        if block.size and self._position == 0 and block[0] != 0:
+            raise broken_pointers("0 as the first", int(block[0]), self._section)
+        for start in range(0, block.size, _BLOCK):
+            part = block[start : start + _BLOCK]
+            if int(part[0]) < self._last:
+                self._refuse(self._last, int(part[0]), 0)
             falls = np.flatnonzero(part[1:] < part[:-1])
             if falls.size:
                 at = int(falls[0])
-                position = self._position + start + at + 1
-                raise self._broken(f"at least {part[at]} at position {position}", str(part[at + 1]))
-        self._position += block.size
-        self._last = int(block[-1])
+                self._refuse(int(part[at]), int(part[at + 1]), at + 1)
+            self._position += part.size
+            self._last = int(part[-1])
+
+    def _refuse(self, before: int, found: int, at: int) -> NoReturn:
+        expected = f"at least {before} at position {self._position + at}"
+        raise broken_pointers(expected, found, self._section)
 
     def finish(self, counts: Mapping[str, int]) -> None:
         """Check the number of pointers, and that the last is the number of values."""
         require_count("indptr", counts["indptr"], self._rows + 1, self._section)
         if self._last != counts["values"]:
-            raise self._broken(
-                f"{counts['values']}, the number of values, as the last", str(self._last)
-            )
+            expected = f"{counts['values']}, the number of values, as the last"
+            raise broken_pointers(expected, self._last, self._section)
 
-    def _broken(self, expected: str, found: str) -> LayoutError:
-        return LayoutError(
-            "the row pointers are broken",
-            reason=Reason.INDEX_POINTERS,
-            component="indptr",
-            expected=expected,
-            found=found,
-            section=self._section,
-        )
+
+def broken_pointers(expected: str, found: int, section: str) -> LayoutError:
+    """Return the error for row pointers that cannot be true."""
+    return LayoutError(
+        "the row pointers are broken",
+        reason=Reason.INDEX_POINTERS,
+        component="indptr",
+        expected=expected,
+        found=str(found),
+        section=section,
+    )
 
 
 def require_count(role: str, count: int, expected: int, section: str) -> None:
@@ -155,75 +157,29 @@ def require_in_range(
             )
 
 
-def check_index_dtype(
-    tensor_object: TensorObject, roles: Iterable[str], section: str
+def check_counts(
+    component: Component, counts: Mapping[str, int | None], section: str
 ) -> list[Problem]:
-    """Return problems of index components that are no integers.
+    """Return a problem where components disagree about the number of entries.
 
-    1.2 orders u64, 1.1 allows any integer; any integer is read.
+    Args:
+        component: the values. Where several share bytes, the others tell how many of those in the
+            last byte count.
+        counts: what each component holds, the values as `values`.
+        section: the specification's section.
     """
-    problems = []
-    for role in roles:
-        component = tensor_object.components.get(role)
-        storage = None if component is None else component.storage
-        if component is not None and (
-            component.type is not None or (storage is not None and storage.kind not in "iu")
-        ):
-            word = describe(component.type or component.dtype)
-            message = f"expected an integer dtype for indices, found {word}"
-            problems.append(component_problem(Reason.INDEX_DTYPE, role, message, section, "dtype"))
-    return problems
-
-
-def require_roles(view: View, roles: Iterable[str], section: str) -> None:
-    """Raise unless every role has an array.
-
-    Raises:
-        LayoutError: one has none.
-    """
-    if any(role not in view.arrays for role in roles):
-        raise LayoutError(
-            "a component is missing",
-            reason=Reason.COMPONENT_MISSING,
-            expected=", ".join(roles),
-            found=", ".join(map(describe, list(view.arrays)[:8])) or "none",
-            section=section,
-        )
-
-
-def check_counts(counts: Mapping[str, int | None], section: str) -> list[Problem]:
-    """Return a problem where components disagree about the number of entries."""
     known = {role: count for role, count in counts.items() if count is not None}
+    logical, held = component.logical, known.get("values")
+    if logical is not None and held is not None:
+        for count in known.values():
+            if held - logical.elements_per_storage < count < held:
+                known["values"] = count
+                break
     if len(set(known.values())) < 2:
         return []
     found = ", ".join(f"{count} by {role!r}" for role, count in known.items())
-    return [
-        Problem(
-            Reason.LAYOUT_COUNT,
-            f"expected one number of entries, found {found}",
-            ("components",),
-            section,
-        )
-    ]
-
-
-def without_padding(
-    component: Component, counts: Mapping[str, int | None]
-) -> dict[str, int | None]:
-    """Return how many entries components hold, values that share bytes counted by the others.
-
-    Args:
-        component: the values.
-        counts: what each component holds, the values as `values`.
-    """
-    logical, held = component.logical, counts["values"]
-    found = dict(counts)
-    for count in counts.values():
-        if logical is None or held is None or count is None:
-            continue
-        if held - logical.elements_per_storage < count < held:
-            found["values"] = count
-    return found
+    message = f"expected one number of entries, found {found}"
+    return [Problem(Reason.LAYOUT_COUNT, message, ("components",), section)]
 
 
 def sparse_length(component: Component, count: int | None, per_entry: int) -> int | None:
@@ -273,3 +229,75 @@ def scatter(shape: tuple[int, ...], axes: tuple[Array, ...], values: Array) -> A
         for position, value in zip(repeated, again, strict=True):  # add.at lacks bf16 and fp8
             target[position] += value
     return result
+
+
+# --- 2.x ------------------------------------------------------------------------------------
+
+
+def require_entries_once(layout: str, view: View) -> None:
+    """Raise unless each position of a sparse object is there once, and in order in `sparse_csr`.
+
+    Memory: of `sparse_coo`, 16 bytes for each entry; 24 where the shape has more positions than an
+    int64 can count.
+
+    Args:
+        layout: `sparse_csr` or `sparse_coo`.
+        view: an object whose indices are checked as 1.x asks.
+
+    Raises:
+        LayoutError: a position comes twice, or the columns of a row do not rise.
+    """
+    if layout == "sparse_csr":
+        _require_rising(view.arrays["indices"].reshape(-1), view.arrays["indptr"].reshape(-1))
+    else:
+        _require_distinct(view.shape, view.arrays["coords"].reshape(len(view.shape), -1))
+
+
+def _require_rising(indices: Array, pointers: Array) -> None:
+    for start in range(0, indices.size, _BLOCK):
+        block = indices[start : start + _BLOCK + 1]
+        falls = np.flatnonzero(block[1:] <= block[:-1]) + (start + 1)
+        if not falls.size:
+            continue
+        # Where a row begins the columns begin anew.
+        places = np.searchsorted(pointers, falls.astype(pointers.dtype))
+        wrong = falls[pointers[np.minimum(places, pointers.size - 1)] != falls]
+        if wrong.size:
+            at = int(wrong[0])
+            raise LayoutError(
+                "the columns of a row do not rise",
+                reason=Reason.INDEX_ORDER,
+                component="indices",
+                expected=f"more than {indices[at - 1]} at position {at}",
+                found=str(indices[at]),
+                section="the layout zt.sparse_csr/1",
+            )
+
+
+def _require_distinct(shape: tuple[int, ...], coords: Array) -> None:
+    count = coords.shape[1]
+    if count < 2:
+        return
+    if element_count(shape) <= _INT64_MAX:
+        flat = np.zeros(count, np.int64)
+        for axis, dimension in zip(coords, shape, strict=True):
+            flat *= dimension
+            flat += axis.astype(np.int64)
+        flat.sort()
+        twice = bool((flat[1:] == flat[:-1]).any())
+    else:
+        order = np.lexsort(coords[::-1])
+        same = np.ones(count - 1, np.bool_)
+        for axis in coords:
+            ordered = axis[order]
+            same &= ordered[1:] == ordered[:-1]
+        twice = bool(same.any())
+    if twice:
+        raise LayoutError(
+            "a position comes twice",
+            reason=Reason.INDEX_ORDER,
+            component="coords",
+            expected="each position once",
+            found="one a second time",
+            section="the layout zt.sparse_coo/1",
+        )

@@ -21,20 +21,16 @@ from ztensor.spec.layout.base import (
     Rows,
     View,
     Watch,
-    check_components,
     component_problem,
     known_count,
+    row_count,
 )
-from ztensor.spec.layout.rows import row_count
 from ztensor.spec.layout.sparse import (
     IndexWatch,
     check_counts,
-    check_index_dtype,
     require_in_range,
-    require_roles,
     scatter,
     sparse_length,
-    without_padding,
 )
 
 if TYPE_CHECKING:
@@ -48,40 +44,39 @@ class SparseCoo(Layout):
     """The layout `sparse_coo`."""
 
     name = "sparse_coo"
+    section = SECTION
     main_role = "values"
     read_order = ("values", "coords")
     index_roles = ("coords",)
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return problems with roles, index types and counts."""
-        problems = check_components(tensor_object, self.read_order, SECTION)
-        problems += check_index_dtype(tensor_object, self.index_roles, SECTION)
-        if problems:
+        if problems := super().check_object(tensor_object):
             return problems
         rank = len(tensor_object.shape)
         coordinates = known_count(tensor_object, "coords")
         if coordinates is not None and rank and coordinates % rank:
             message = f"expected a multiple of {rank} coordinates, found {coordinates}"
-            return [component_problem(Reason.LAYOUT_COUNT, "coords", message, SECTION)]
+            return [component_problem(Reason.LAYOUT_COUNT, "coords", message, self.section)]
         counts = {"values": known_count(tensor_object, "values")}
         if rank:
             counts["coords"] = known_count(tensor_object, "coords", rank)
         elif coordinates:
             counts["coords"] = -1  # a scalar has no coordinates
-        return check_counts(without_padding(tensor_object.components["values"], counts), SECTION)
+        return check_counts(tensor_object.components["values"], counts, self.section)
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
     ) -> int | None:
         """Return the length from the other component's count, where one of them is known."""
-        component = tensor_object.components[role]
         rank = len(tensor_object.shape)
         if role not in self.read_order:
-            return component.known_decoded_length
+            return super().expected_length(tensor_object, role, entries)
         if entries is None:
             entries = known_count(tensor_object, "values")
         if entries is None and rank:
             entries = known_count(tensor_object, "coords", rank)
+        component = tensor_object.components[role]
         return sparse_length(component, entries, rank if role == "coords" else 1)
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
@@ -89,32 +84,21 @@ class SparseCoo(Layout):
         del last
         return count if role == "values" else None
 
-    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
+    def watch(self, of: TensorObject | View, role: str, entries: int | None) -> Watch | None:
         """Return the range check of coordinates, axis after axis."""
         if role != "coords" or entries is None:
             return None
-        return IndexWatch("coords", tensor_object.shape, entries, SECTION)
+        return IndexWatch("coords", of.shape, entries, self.section)
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
         """Return what cuts rows out of an object."""
         return CooRows(tensor_object, part)
 
-    def require_valid(self, view: View) -> None:
-        """Raise unless every value has coordinates inside the shape."""
-        _coordinates(view)
-
     def to_dense(self, view: View) -> Array:
         """Return the array with zeros filled in; values at one position are added up."""
-        return scatter(view.shape, _coordinates(view), view.arrays["values"].reshape(-1))
-
-
-def _coordinates(view: View) -> tuple[Array, ...]:
-    require_roles(view, SparseCoo.read_order, SECTION)
-    values, coords = view.arrays["values"], view.arrays["coords"].reshape(-1)
-    watch = IndexWatch("coords", view.shape, values.size, SECTION)
-    watch.feed(coords)
-    watch.finish({"values": values.size, "coords": coords.size})
-    return tuple(coords.reshape(len(view.shape), values.size)) if view.shape else ()
+        self.require_valid(view)
+        values, coords = (view.arrays[role].reshape(-1) for role in self.read_order)
+        return scatter(view.shape, tuple(coords.reshape(len(view.shape), values.size)), values)
 
 
 class CooRows(Rows):

@@ -22,7 +22,6 @@ from ztensor.spec.layout.base import (
     Rows,
     View,
     Watch,
-    check_components,
     check_length,
     known_count,
     width_of,
@@ -31,13 +30,11 @@ from ztensor.spec.layout.sparse import (
     ANY_NUMBER,
     IndexWatch,
     PointerWatch,
+    broken_pointers,
     check_counts,
-    check_index_dtype,
     require_in_range,
-    require_roles,
     scatter,
     sparse_length,
-    without_padding,
 )
 
 if TYPE_CHECKING:
@@ -51,28 +48,26 @@ class SparseCsr(Layout):
     """The layout `sparse_csr`."""
 
     name = "sparse_csr"
+    section = SECTION
     main_role = "values"
     read_order = ("indptr", "indices", "values")
     index_roles = ("indices", "indptr")
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return problems with rank, roles, index types and counts."""
-        problems = check_components(tensor_object, self.read_order, SECTION)
-        problems += check_index_dtype(tensor_object, self.index_roles, SECTION)
+        problems = super().check_object(tensor_object)
         if len(tensor_object.shape) != 2:
             message = f"expected 2 dimensions, found {len(tensor_object.shape)}"
-            problems.append(Problem(Reason.LAYOUT_RANK, message, ("shape",), SECTION))
+            problems.append(Problem(Reason.LAYOUT_RANK, message, ("shape",), self.section))
         if problems:
             return problems
-        pointers = tensor_object.components["indptr"]
-        rows, width = tensor_object.shape[0], width_of(pointers)
+        pointers, rows = tensor_object.components["indptr"], tensor_object.shape[0]
+        width = width_of(pointers)
         if width is not None:
             why = f"{describe(rows)} rows and one more"
-            problems += check_length("indptr", pointers, (rows + 1) * width, why, SECTION)
+            problems += check_length("indptr", pointers, (rows + 1) * width, why, self.section)
         counts = {role: known_count(tensor_object, role) for role in ("values", "indices")}
-        values = tensor_object.components["values"]
-        problems += check_counts(without_padding(values, counts), SECTION)
-        return problems
+        return problems + check_counts(tensor_object.components["values"], counts, self.section)
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
@@ -82,22 +77,20 @@ class SparseCsr(Layout):
         width = width_of(component)
         if role == "indptr" and width is not None:
             return (tensor_object.shape[0] + 1) * width
-        if role not in self.read_order:
-            return component.known_decoded_length
-        return sparse_length(component, entries, 1)
+        return sparse_length(component, entries if role in self.read_order else None, 1)
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
         """Return the last row pointer, which is the number of values."""
         del count
         return last if role == "indptr" else None
 
-    def watch(self, tensor_object: TensorObject, role: str, entries: int | None) -> Watch | None:
+    def watch(self, of: TensorObject | View, role: str, entries: int | None) -> Watch | None:
         """Return the checks of row pointers and of columns."""
         del entries
         if role == "indptr":
-            return PointerWatch(tensor_object.shape[0], SECTION)
+            return PointerWatch(of.shape[0], self.section)
         if role == "indices":
-            return IndexWatch("indices", tensor_object.shape[1:], ANY_NUMBER, SECTION)
+            return IndexWatch("indices", of.shape[1:], ANY_NUMBER, self.section)
         return None
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
@@ -112,25 +105,17 @@ class SparseCsr(Layout):
                 reason=Reason.LAYOUT_RANK,
                 expected="2 dimensions",
                 found=str(len(view.shape)),
-                section=SECTION,
+                section=self.section,
             )
-        require_roles(view, self.read_order, SECTION)
-        counts = {role: array.size for role, array in view.arrays.items()}
-        for role, watch in (
-            ("indptr", PointerWatch(view.shape[0], SECTION)),
-            ("indices", IndexWatch("indices", view.shape[1:], ANY_NUMBER, SECTION)),
-        ):
-            watch.feed(view.arrays[role].reshape(-1))
-            watch.finish(counts)
+        super().require_valid(view)
 
     def to_dense(self, view: View) -> Array:
         """Return the matrix with zeros filled in; values at one position are added up."""
         self.require_valid(view)
-        pointers, indices, values = (view.arrays[role] for role in self.read_order)
+        pointers, indices, values = (view.arrays[role].reshape(-1) for role in self.read_order)
         pointers = pointers.astype(np.int64)
         counts = pointers[1:] - pointers[:-1]
-        rows = np.repeat(np.arange(counts.size, dtype=np.int64), counts)
-        return scatter(view.shape, (rows, indices), values)
+        return scatter(view.shape, (np.repeat(np.arange(counts.size), counts), indices), values)
 
 
 class CsrRows(Rows):
@@ -193,14 +178,7 @@ class CsrRows(Rows):
 
 
 def _broken(expected: str, found: int) -> LayoutError:
-    return LayoutError(
-        "the row pointers are broken",
-        reason=Reason.INDEX_POINTERS,
-        component="indptr",
-        expected=expected,
-        found=str(found),
-        section=SECTION,
-    )
+    return broken_pointers(expected, found, SECTION)
 
 
 SPARSE_CSR = SparseCsr()

@@ -7,9 +7,10 @@ old steps, or the new one beside them, or it without some of those that the rule
 
 Read `step.py` (one step, and what is damage), `place.py` (a folder or the prefix of a store),
 `rules.py` (which steps are kept), `staging.py` (the one copy that a save in the background takes),
-`listing.py` and `history.py` (what there is, and reading it back), `interrupting.py` (signals) and
-`manager.py`, which saves and removes. What a tree is belongs to `ztensor/tree/`, how a file
-becomes whole to `ztensor/source/`.
+`background.py` (a thread that ends although the program does), `folder_lock.py` (a folder that is
+written), `listing.py` and `history.py` (what there is, and reading it back), `interrupting.py`
+(signals) and `manager.py`, which saves and removes. What a tree is belongs to
+`ztensor/training/tree/`, how a file becomes whole to `ztensor/io/source/`.
 """
 
 from ztensor.training.checkpoints.history import Restored

@@ -22,7 +22,7 @@ from ztensor.ext import Durable, Shown
 from ztensor.interactive import Hinted
 from ztensor.options import WriteOptions, require_options
 from ztensor.spec.container import LATEST
-from ztensor.threads.background import Background
+from ztensor.training.checkpoints.background import Background
 from ztensor.training.checkpoints.history import History, step_number
 from ztensor.training.checkpoints.interrupting import Interruption
 from ztensor.training.checkpoints.place import file_name, place_of

@@ -11,7 +11,7 @@ from ztensor.errors import DigestMismatchError, ManifestError, Reason, Unsupport
 from ztensor.io.reading.listing import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
-from ztensor.spec.container.v1.schema import parse_manifest
+from ztensor.spec.container.v1 import parse_manifest
 from ztensor.spec.model import dtype as model_dtype
 from ztensor.spec.model.dtype import LogicalType, register_logical_type
 from ztensor.spec.model.manifest import Manifest, TensorObject

@@ -26,7 +26,7 @@ from ztensor.spec.container.framing import (
     Frame,
     locate,
 )
-from ztensor.spec.container.v1.schema import parse_manifest
+from ztensor.spec.container.v1 import parse_manifest
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 END = 4096  # where the blobs of these tests end

@@ -9,7 +9,7 @@ import pytest
 
 from ztensor.errors import LayoutError, Reason
 from ztensor.spec.layout.base import View
-from ztensor.spec.layout.sparse_once import require_entries_once
+from ztensor.spec.layout.sparse import require_entries_once
 
 
 def coo(shape: tuple[int, ...], *places: tuple[int, ...]) -> View:

@@ -8,8 +8,8 @@ import pytest
 
 from ztensor.errors import LimitError, ManifestError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
+from ztensor.spec.container import v1
 from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
-from ztensor.spec.container.v1 import schema
 from ztensor.spec.model.rules import MOST_PROBLEMS
 from ztensor.testing.builder import item
 
@@ -20,7 +20,7 @@ def refusal(root: dict[str, Any] | bytes, limits: Limits = DEFAULT_LIMITS) -> Ma
     data = root if isinstance(root, bytes) else item(root)
     frame = Frame(Container.V1, END, len(data), END + len(data) + TAIL_BYTES)
     with pytest.raises(ManifestError) as caught:
-        schema.parse_manifest(data, frame, Budget(limits, 0))
+        v1.parse_manifest(data, frame, Budget(limits, 0))
     return caught.value
 
 

@@ -1,0 +1,440 @@
+"""The manifest of 1.1 and 1.2: one container, one schema (1.2 section 1, 1.1 part II).
+
+1.2 added optional fields and logical types to 1.1 and changed the spelling of fp8 and complex.
+Appending libraries keep an old version text and add new fields, so a reader takes both spellings
+in every file and looks at the version text for its major number only. What is written differs,
+and that is the two emitters at the end.
+
+| root | 1.1 | 1.2 |
+| --- | --- | --- |
+| `version` text, `attributes` map, `objects` map | yes | yes |
+| `commit` map, last: `prev`, `end`, `digest` | ours, ignorable | ours, ignorable |
+
+| component | 1.1 | 1.2 |
+| --- | --- | --- |
+| `dtype`, `offset`, `length`, `encoding`, `digest` | yes | yes |
+| `type`, `uncompressed_length` | dtype words `f8_e4m3` ... instead; none | yes |
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Mapping
+from itertools import islice
+
+from ztensor.errors import (
+    DigestMismatchError,
+    NotRepresentableError,
+    Problem,
+    Reason,
+    UnsupportedVersionError,
+    describe,
+)
+from ztensor.limits import Budget
+from ztensor.spec.container.entries import ObjectsEmitter
+from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
+from ztensor.spec.container.walk import (
+    LEAST_OBJECTS,
+    ParseObject,
+    Path,
+    check_blob,
+    parse_components,
+    read_root,
+)
+from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.model.dtype import STORAGE_TYPES
+from ztensor.spec.model.manifest import Commit, Component, Manifest, TensorObject
+from ztensor.spec.model.rules import ALIGNMENT, FORM_1, MOST_PROBLEMS, manifest_error
+from ztensor.spec.wire import cbor
+from ztensor.spec.wire.record import (
+    ANYTHING,
+    ATTRIBUTES,
+    MAP,
+    SHAPE,
+    TEXT,
+    UINT,
+    Form,
+    Record,
+    kind_of,
+    read_fields,
+)
+
+ROOT = Record(
+    "a map as the manifest's root",
+    "1.2 section 1, Root",
+    {"version": TEXT, "objects": MAP, "attributes": ATTRIBUTES, "commit": ANYTHING},
+)
+OBJECT = Record(
+    "a map describing one object",
+    "1.2 section 1, Object",
+    {"shape": SHAPE, "format": TEXT, "components": MAP, "attributes": ATTRIBUTES},
+)
+# The text gives null as the default of most optional fields; of `encoding` it can mean nothing
+# else than `raw`.
+COMPONENT = Record(
+    "a map describing one blob",
+    "1.2 section 1, Component",
+    {
+        "dtype": TEXT,
+        "offset": UINT,
+        "length": UINT,
+        "type": TEXT.optional(),
+        "encoding": TEXT.optional(),
+        "digest": TEXT.optional(),
+        "uncompressed_length": UINT.optional(),
+    },
+)
+# 1.1 part II, section 4 names these among the dtypes; 1.2 spells them storage plus logical type.
+WORDS_OF_1_1 = {
+    "f8_e4m3": ("u8", "f8_e4m3fn"),
+    "f8_e5m2": ("u8", "f8_e5m2"),
+    "complex64": ("f32", "complex64"),
+    "complex128": ("f64", "complex128"),
+}
+_SPELLED_IN_1_1 = {pair: word for word, pair in WORDS_OF_1_1.items()}
+_MAJOR = re.compile(r"(\d+)(?:\.|\Z)")
+
+
+def _are_unique(names: list[str]) -> bool:
+    """Return whether each name is there once."""
+    # Writers sort names: to see that is four times faster than to hash them.
+    is_sorted = all(map(operator.lt, names, islice(names, 1, None)))
+    return is_sorted or len(set(names)) == len(names)
+
+
+FORM = Form(
+    root=ROOT,
+    start=b"\xa3" + cbor.encode_text("shape"),
+    place=cbor.encode_text("offset"),
+    between=cbor.encode_text("length"),
+    has_tail=False,
+    alignment=ALIGNMENT,
+    packed="zstd",
+    are_names=_are_unique,
+)
+
+
+def parse_manifest(
+    data: bytes, frame: Frame, budget: Budget, *, least: int = LEAST_OBJECTS
+) -> Manifest:
+    """Return what the manifest says.
+
+    Args:
+        data: the manifest's bytes.
+        frame: where they were in the file.
+        budget: what the file may cost; of its limits, `depth` is used.
+        least: as many objects are read side by side.
+
+    Raises:
+        ManifestError: it is not one well-formed CBOR map, or breaks rules (all are listed).
+        UnsupportedVersionError: its major version is not 1.
+        LimitError: it nests too deep.
+    """
+    blobs_end, left = frame.manifest_offset, budget.bytes_left
+    decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
+    is_1_1 = False
+
+    def begin(fields: dict[str, object]) -> ParseObject:
+        nonlocal is_1_1
+        is_1_1 = is_1_1 or _is_1_1(fields)
+        return functools.partial(_parse_object, blobs_end, is_1_1)
+
+    root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+    if _is_1_1(root.fields) and not is_1_1:  # the version follows the objects
+        is_1_1 = True
+        budget.release_to(left)
+        root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+    commit = parse_commit(root.fields.get("commit"), data)
+    version = root.fields.get("version")
+    if isinstance(version, str) and not _is_major(version):  # it may be damaged
+        raise UnsupportedVersionError(
+            "the manifest is of another major version; a newer reader is needed",
+            expected="1.x",
+            found=describe(version),
+            section="1.2 appendix, Version Policy",
+        )
+    problems: list[Problem] = []
+    fields = read_fields(root.fields, ROOT, (), problems)
+    problems += root.problems
+    if problems or fields is None:
+        raise manifest_error(problems[:MOST_PROBLEMS])
+    version, _, attributes, _, extra = fields
+    return Manifest(version, root.objects, attributes, commit, extra)
+
+
+def _is_1_1(fields: Mapping[str, object]) -> bool:
+    """Return whether the version is 1.1, where digests may cover decoded bytes."""
+    version = fields.get("version")
+    return isinstance(version, str) and version.startswith("1.1")
+
+
+def _is_major(version: str) -> bool:
+    """Return whether a version may be read: of this major version, or of a form of its own."""
+    match = _MAJOR.match(version)
+    return match is None or match[1].lstrip("0") == "1"
+
+
+def _parse_object(
+    blobs_end: int,
+    is_1_1: bool,  # noqa: FBT001  # the version's, given once for all objects
+    name: str,
+    entry: object,
+    problems: list[Problem],
+) -> TensorObject | None:
+    path = ("objects", name)
+    fields = read_fields(entry, OBJECT, path, problems)
+    if fields is None:
+        return None
+    shape, layout, entries, attributes, extra = fields
+
+    def parse(_: str, entry: object, path: Path, problems: list[Problem]) -> Component | None:
+        fields = read_fields(entry, COMPONENT, path, problems)
+        if fields is None:
+            return None
+        dtype, offset, length, logical, encoding, digest, decoded_length, extra = fields
+        if logical is None:
+            dtype, logical = WORDS_OF_1_1.get(dtype, (dtype, None))
+        elif logical == dtype:  # "When absent, the logical type equals dtype."
+            logical = None
+        component = Component(
+            dtype,
+            offset,
+            length,
+            logical,
+            encoding or "raw",
+            digest,
+            decoded_length,
+            digest_may_cover_decoded=is_1_1,
+            extra=extra,
+        )
+        problems += [problem.under(*path) for problem in check_blob(component, blobs_end)]
+        return component
+
+    components = parse_components(entries, (*path, "components"), problems, parse)
+    return TensorObject(shape, layout, components, attributes, extra)
+
+
+# --- The commit record -------------------------------------------------------------------------
+
+# 1.x has no digest of the manifest. Ours is the root field `commit`, which readers ignore: its
+# digest is the crc32c of the manifest with the digest's own hexadecimal digits zeroed. It is
+# written last, so those eight digits are the manifest's last eight bytes.
+_CHECK = ALGORITHMS["crc32c"]
+_NO_DIGITS = b"0" * _CHECK.digits
+# Its fixed bytes; a number between them, and what may be there in place of one.
+_PREV, _END = cbor.encode_text("prev"), cbor.encode_text("end")
+_DIGEST = cbor.encode_text("digest") + cbor.encode_text(_CHECK.spell("0" * 8))[:-8]
+_UINT = rb"(?:[\0-\x17]|\x18.|\x19.{2}|\x1a.{4}|\x1b.{8})"
+_ANY = rb"(?:.|..|.{3}|.{5}|.{9})"
+
+
+def parse_commit(value: object, data: bytes) -> Commit | None:
+    """Return our record, None where the manifest has none, or one of another writer.
+
+    Args:
+        value: the field `commit`, None where there is none.
+        data: the manifest's bytes.
+
+    Raises:
+        DigestMismatchError: the manifest is not what its digest says.
+    """
+    fields = value if isinstance(value, dict) else {}
+    prev, end, text = fields.get("prev"), fields.get("end"), fields.get("digest")
+    is_ours = (
+        isinstance(text, str)
+        and text.startswith("crc32c:0x")
+        and data.endswith(cbor.encode_text(text))
+    )
+    is_whole = is_ours and type(prev) is int and type(end) is int
+    if not is_whole and not _is_nearly_ours(data):
+        # Not ours to refuse: another writer may use the word for something else, or have kept the
+        # field and rewritten the manifest around it.
+        return None
+    expected = digest_of(_CHECK, (memoryview(data)[: -_CHECK.digits], _NO_DIGITS))
+    if is_whole and text == expected:
+        return Commit(prev, end)  # type: ignore[arg-type]  # both are integers: it is whole
+    raise DigestMismatchError(
+        "the manifest does not match the digest its writer put into it; it is damaged",
+        reason=Reason.MANIFEST_DIGEST,
+        algorithm=_CHECK.name,
+        expected=describe(text),
+        found=expected,
+        actual=expected,
+    )
+
+
+def _is_nearly_ours(data: bytes) -> bool:
+    """Return whether a manifest ends with our record but for one of its parts.
+
+    Damage to the record itself would otherwise switch off the check of everything else.
+    """
+    tail = data[-60:]  # the longest record
+    if _PREV not in tail and _END not in tail:
+        return False
+    marks = (cbor.encode_text("commit") + b"\xa3", _PREV, _END, _DIGEST)
+    first, prev, end, digest = ((re.escape(mark), b".{%d}" % len(mark)) for mark in marks)
+    parts = [first, prev, (_UINT, _ANY), end, (_UINT, _ANY), digest]
+    for wrong in range(len(parts)):
+        pattern = b"".join(part[at == wrong] for at, part in enumerate(parts))
+        if re.search(pattern + rb".{8}\Z", tail, re.DOTALL):
+            return True
+    return False
+
+
+def with_commit(fields: list[tuple[str, bytes]], manifest_offset: int, prev: int) -> bytes:
+    """Return the manifest with its commit record, the size field and the footer magic."""
+    start = cbor.map_of([*fields, ("commit", b"")])
+    # The length depends on `end`, whose head depends on the length: it only ever grows, so a few
+    # rounds settle it.
+    zeroed = cbor.encode_text(_CHECK.spell("0" * _CHECK.digits))
+    end = 0
+    while True:
+        commit = cbor.map_of(
+            (("prev", cbor.encode_uint(prev)), ("end", cbor.encode_uint(end)), ("digest", zeroed))
+        )
+        reached = manifest_offset + len(start) + len(commit) + TAIL_BYTES
+        if reached == end:
+            break
+        end = reached
+    digits = digest_of(_CHECK, (start, commit))[-_CHECK.digits :].encode("ascii")
+    size = (len(start) + len(commit)).to_bytes(8, "little")
+    return b"".join((start, commit[: -_CHECK.digits], digits, size, MAGIC_1))
+
+
+# --- Writing -----------------------------------------------------------------------------------
+
+
+class Emitter12:
+    """Writes 1.2.0."""
+
+    version = "1.2.0"
+    magic = MAGIC_1
+    form = FORM_1
+    writes_decoded_length = True
+
+    def __init__(self) -> None:
+        self._objects = ObjectsEmitter(self._emit_object, cbor.encode_text("offset"))
+
+    def require_name(self, name: str) -> None:
+        """Raise where no object can be called so: where it is no text in UTF-8."""
+        if not name.isascii():
+            cbor.encode_text(name)
+
+    def require_object(self, tensor_object: TensorObject) -> None:
+        """Raise where the version cannot say what the object is, before a byte of it is written.
+
+        Raises:
+            NotRepresentableError: names what cannot be said and the version that can.
+        """
+        self._emit_object(tensor_object)
+
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise where the file's own attributes cannot be said."""
+        _encode_attributes(attributes, levels=1)
+
+    def _spell(self, component: Component) -> tuple[str, str | None]:
+        return component.dtype, component.type
+
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return manifest, size field and footer magic, ready to follow the last blob.
+
+        Objects and roles come in order of their UTF-8 bytes, fields in the order released
+        writers use, unknown ones behind; the same manifest gives the same bytes.
+
+        Args:
+            manifest: what to write; the version text is kept, `commit` is the emitter's own.
+            manifest_offset: where the result will lie in the file.
+            prev: length of the file before this commit, 0 for a new one.
+        """
+        fields = [("version", cbor.encode_text(manifest.version))]
+        if manifest.attributes is not None:
+            fields.append(("attributes", _encode_attributes(manifest.attributes, levels=1)))
+        names = sorted(manifest.objects)  # by code points, which is by UTF-8 bytes
+        fields.append(("objects", self._objects.emit(manifest.objects, names)))
+        fields.extend(_unknown(manifest.extra))
+        return with_commit(fields, manifest_offset, prev)
+
+    def _emit_object(self, tensor_object: TensorObject) -> bytes:
+        components = tensor_object.components
+        fields = [
+            ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
+            ("format", cbor.encode_text(tensor_object.format)),
+        ]
+        if tensor_object.attributes is not None:
+            fields.append(("attributes", _encode_attributes(tensor_object.attributes, levels=3)))
+        emitted = ((role, self._emit_component(components[role])) for role in sorted(components))
+        fields.append(("components", cbor.map_of(emitted)))
+        return cbor.map_of([*fields, *_unknown(tensor_object.extra)])
+
+    def _emit_component(self, component: Component) -> bytes:
+        dtype, logical = self._spell(component)
+        is_encoded = component.encoding != "raw"
+        known = {
+            "dtype": dtype,
+            "type": logical,
+            "offset": component.offset,
+            "length": component.length,
+            "uncompressed_length": component.decoded_length
+            if is_encoded and self.writes_decoded_length
+            else None,
+            "encoding": component.encoding if is_encoded else None,
+            "digest": component.digest,
+        }
+        fields = [(key, cbor.encode(value)) for key, value in known.items() if value is not None]
+        return cbor.map_of([*fields, *_unknown(component.extra)])
+
+
+class Emitter11(Emitter12):
+    """Writes 1.1.0: its own words for fp8 and complex, no `type`, no `uncompressed_length`."""
+
+    version = "1.1.0"
+    writes_decoded_length = False
+
+    def _spell(self, component: Component) -> tuple[str, str | None]:
+        if component.type is None:
+            return component.dtype, None
+        word = _SPELLED_IN_1_1.get((component.dtype, component.type))
+        if word is None:
+            raise NotRepresentableError(
+                f"version 1.1.0 has no logical type {describe(component.type)}; write version "
+                f"1.2.0, or pass the {STORAGE_TYPES[component.dtype].long_name} bytes",
+                expected=f"one of {', '.join(WORDS_OF_1_1)}",
+                found=describe(component.type),
+                section="1.1 part II, section 4",
+            )
+        return word, None
+
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise where an attribute is not text: release 1.1.1 then opens no tensor of the file."""
+        for key, value in attributes.items():
+            if not isinstance(value, str):
+                raise NotRepresentableError(
+                    f"attribute {describe(key)} of a 1.1.0 file must be text, since the released "
+                    "1.1 library reads nothing else there; write version 1.2.0",
+                    found=kind_of(value),
+                    section="1.1 part II, section 1",
+                )
+        super().require_attributes(attributes)
+
+
+def _unknown(extra: Mapping[str, object] | None) -> list[tuple[str, bytes]]:
+    """Return fields no version names, so that editing a file loses nothing another writer put."""
+    return [(key, cbor.encode(value)) for key, value in sorted((extra or {}).items())]
+
+
+def _encode_attributes(attributes: Mapping[str, object], *, levels: int) -> bytes:
+    """Return attributes as CBOR, refused where a reader would lose them or find them too deep.
+
+    Args:
+        attributes: what to write.
+        levels: how many maps of the manifest they lie in.
+    """
+    for key in attributes:
+        if not isinstance(key, str):
+            raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
+    value: object = dict(attributes)
+    for _ in range(levels):
+        value = [value]  # one byte each, so that the whole depth is counted
+    return cbor.encode(value)[levels:]

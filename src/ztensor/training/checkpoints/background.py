@@ -1,0 +1,98 @@
+"""Saves in the background end although the program does, and what is lost is reported."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from ztensor.threads.background import exit_with, fail_at_exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LOG = logging.getLogger("ztensor")
+
+
+class Background:
+    """A write in a thread of its own that ends although the program does.
+
+    Python waits for the thread before it ends, and so does this where Ctrl-C broke that off. A
+    failure that `end` has not raised by then is reported, and the program exits with 120: Python's
+    own number for an error that comes when the exit status is settled already.
+
+    Args:
+        work: what is done.
+        name: what it writes, for messages.
+    """
+
+    def __init__(self, work: Callable[[], None], name: str) -> None:
+        self.name = name
+        self._work: Callable[[], None] | None = work
+        self._thread = threading.Thread(target=self._run, name=f"ztensor {name}")
+        self._failure: BaseException | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether it has begun and not ended."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin; where the interpreter ends, do it all before this returns.
+
+        Raises:
+            Exception: what the work raises where it is done at once.
+        """
+        _BACKGROUND.add(self)
+        if threading.main_thread().is_alive():  # else Python no longer waits for threads
+            try:
+                self._thread.start()
+            except RuntimeError:  # the interpreter or the system starts no more
+                pass
+            else:
+                return
+        self._run()
+        self.end()
+
+    def end(self) -> None:
+        """Wait until it has ended.
+
+        Raises:
+            BaseException: what the work raised; once.
+        """
+        if self._thread.ident is not None:
+            self._thread.join()
+        _BACKGROUND.discard(self)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _run(self) -> None:
+        work, self._work = self._work, None
+        try:
+            if work is not None:
+                work()
+        except BaseException as error:  # noqa: BLE001  # raised by `end`
+            self._failure = error
+            _LOG.error("%s was not saved: %s", self.name, error)
+        else:
+            _BACKGROUND.discard(self)
+
+
+_BACKGROUND: set[Background] = set()
+if hasattr(os, "register_at_fork"):  # a child has none of the threads
+    os.register_at_fork(after_in_child=_BACKGROUND.clear)
+
+
+@atexit.register
+def _end_all() -> None:
+    """Wait for what is written, and report what is lost."""
+    for background in list(_BACKGROUND):
+        try:
+            background.end()
+        except KeyboardInterrupt as error:
+            fail_at_exit(background.name, "it was interrupted").__cause__ = error
+        except BaseException as error:  # noqa: BLE001  # reported at the end
+            exit_with(error)
