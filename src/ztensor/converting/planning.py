@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.ext import ObjectReader
 from ztensor.io.shards.naming import plan_shards
-from ztensor.io.writing.overlaps import Overlaps
+from ztensor.io.writing.copying import Overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from ztensor.errors import LimitError, Reason
-from ztensor.ext import Projection, Source, Tally, read_bytes
+from ztensor.ext import Projection, Source, Tally, read_bytes, source_of
 from ztensor.formats.dcp.beside import Beside, InStore, Nowhere, OnDisk
 from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.columns import IrregularError
@@ -18,7 +18,6 @@ from ztensor.formats.dcp.vocabulary import VOCABULARY
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.io.collecting import no_collection
 from ztensor.io.source.folders import FolderSource
-from ztensor.io.source.local import FileSource
 from ztensor.limits import Budget, Limits
 
 _LONG_BYTES = 1 << 20  # of a pickle: at 5 MB a third of the time is the collector's
@@ -39,7 +38,7 @@ def project(source: Source, budget: Budget) -> Projection:
     root = None if source.path is None else root_of(source.path)
     if root is None:
         return project_shards(source, budget.limits)
-    with contextlib.closing(FileSource(root, mapped=False)) as metadata:
+    with contextlib.closing(source_of(root, mapped=False)) as metadata:
         return _project(source, metadata, budget.limits)
 
 

@@ -30,7 +30,6 @@ from ztensor.ext import (
 from ztensor.formats.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
 from ztensor.formats.onnx.tensors import Type
 from ztensor.io.source.beneath import open_beneath
-from ztensor.io.source.local import FileSource
 from ztensor.io.source.rights import Rights
 from ztensor.limits import Limits
 
@@ -76,7 +75,7 @@ class Neighbours:
             with contextlib.closing(open_beneath(self._beside, parts)) as file:
                 yield file
 
-    def on_disk(self, parts: tuple[str, ...]) -> FileSource | None:
+    def on_disk(self, parts: tuple[str, ...]) -> Source | None:
         """Return an opened file, which the caller closes; None behind a URL."""
         return None if isinstance(self._beside, Remote) else open_beneath(self._beside, parts)
 
