@@ -192,7 +192,7 @@ class Writer(Hinted, WriterAliases):
         with self._whole_or_aborted():
             components = {
                 role: self._write_component(plan, role, functools.partial(blocks, array), how)
-                for role, array in arrays.items()
+                for role, array in sorted(arrays.items(), key=lambda pair: pair[0])
             }
         # Attributes are written at the end; the caller may change its dict before.
         own = plan.attributes and copy.deepcopy(plan.attributes)
