@@ -42,7 +42,7 @@ from ztensor.ext import (
     digest_of,
     spell,
 )
-from ztensor.io.reading.listing import find_manifest
+from ztensor.io.reading.opened import find_manifest
 from ztensor.io.shards.naming import parse_size
 from ztensor.io.source.local import Descriptor
 from ztensor.io.tensor import shape_of

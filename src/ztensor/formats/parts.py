@@ -21,7 +21,7 @@ from ztensor.ext import (
     TensorObject,
     element_count,
 )
-from ztensor.io.reading.ahead import Ahead
+from ztensor.formats.ahead import Ahead
 from ztensor.spec.layout.elements import checked_bools, require_known
 
 if TYPE_CHECKING:

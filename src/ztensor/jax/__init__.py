@@ -28,10 +28,9 @@ from ztensor.errors import (
 )
 from ztensor.ext import Array, ObjectReader, element_count, run_jobs, slice_of
 from ztensor.io.opening import reader_of_bytes
-from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.shards.saving import save_files
-from ztensor.io.writing.saving import saved_bytes
+from ztensor.numpy import save as save_arrays
 from ztensor.options import OpenOptions, SaveOptions, WriteOptions, require_options
 from ztensor.registry import lazy
 from ztensor.threads.sharing import worth
@@ -132,13 +131,7 @@ def save(
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     require_options("save", options, WriteOptions)
-    return saved_bytes(
-        _stored(tensors),
-        metadata,
-        deduplicate=deduplicate,
-        compression=compression,
-        **options,
-    )
+    return save_arrays(_stored(tensors), metadata, compression, deduplicate=deduplicate, **options)
 
 
 def load_file(
@@ -301,7 +294,7 @@ def _require_copied(reader: ObjectReader, values: Mapping[str, Any]) -> None:
     """Check the digests of those views that JAX is going to copy."""
     for name, value in values.items():
         if is_copied(value):
-            require_copied(reader.objects.part(name), name)
+            reader.objects.part(name).require_copied(name)
 
 
 def _read(
@@ -381,7 +374,7 @@ def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], A
     def read(index: Any) -> Array:
         part: Array = lazy[index]
         if not copy and part.shape == lazy.shape and is_copied(part):
-            require_copied(file, name)
+            file.require_copied(name)
         return part
 
     return read

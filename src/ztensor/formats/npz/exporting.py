@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ztensor.errors import UnsupportedError
 from ztensor.ext import STORAGE_TYPES, ObjectReader, Sink
 from ztensor.formats import npy, zip
+from ztensor.formats.ahead import Ahead
 from ztensor.formats.npz.members import SUFFIX
 from ztensor.formats.npz.scipy_layouts import (
     CLASS,
@@ -25,7 +26,6 @@ from ztensor.formats.npz.scipy_layouts import (
 from ztensor.formats.npz.sparse import FLAG, NAME
 from ztensor.formats.parts import Part, Pouring, ahead_of, lose_attributes, part_of, parts_of
 from ztensor.formats.zip import STORED
-from ztensor.io.reading.ahead import Ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
