@@ -32,7 +32,7 @@ from ztensor.io.edit.rewriting import (
 )
 from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
