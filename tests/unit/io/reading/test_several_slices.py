@@ -227,8 +227,8 @@ def test_a_local_file_gives_views_and_sets_are_read(tmp_path: Path) -> None:
 def test_damage_in_frames_that_were_asked_for_together_names_its_object() -> None:
     noise = RNG.integers(0, 50, (100_000, 10), np.int32)
     data = bytearray(save({"w": noise, "v": noise + 1}, compression=True))
-    with ztensor.open(bytes(data)) as reader:
-        place = reader.location("v")
+    with ztensor.open(bytes(data)) as there:
+        place = there.location("v")
     middle = place.offset + place.length // 2
     data[middle : middle + 4096] = bytes(4096)
     reader, _ = far(bytes(data))
