@@ -81,7 +81,6 @@ def split(terminal: Terminal, options: Namespace) -> None:
     """
     from ztensor.edit import plan_split
     from ztensor.edit import split as split_file
-    from ztensor.io.shards.naming import INDEX_SUFFIX
 
     quiet_library()
     file = options.file
@@ -95,7 +94,7 @@ def split(terminal: Terminal, options: Namespace) -> None:
     }
     shards, index = plan_split(file, options.into, **how)
     if options.root:
-        index = index.removesuffix(INDEX_SUFFIX)
+        index = index.removesuffix(".index.json")
     for path in (*(shard.path for shard in shards), index):
         require_free(path, force=options.force)
     with terminal.progress(file) as progress:

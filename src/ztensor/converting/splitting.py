@@ -17,7 +17,7 @@ from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, describe, without_secrets
 from ztensor.ext import FORMATS, is_remote, path_text
 from ztensor.io.edit.rewriting import version_of
-from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
+from ztensor.io.shards.naming import parse_size, shard_paths
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.io.source.stores import absolute, remote_of, require_on_disk
 from ztensor.spec.container import LATEST
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from ztensor.ext import Durable
     from ztensor.typing import Path, Progress
+
+_INDEX = ".index.json"  # behind the name of the model
 
 
 def split(
@@ -183,7 +185,7 @@ def plan_split(
         Shard(place, tuple(names), stored)
         for place, (names, stored) in zip(places, planned, strict=True)
     ]
-    return shards, index_path(name)
+    return shards, name + _INDEX
 
 
 def _plan(
@@ -195,10 +197,10 @@ def _plan(
     kind: str,
 ) -> tuple[str, list[tuple[list[str], int]]]:
     """Return the path shards are named after, and the names and the bytes of each."""
-    given = reader.name if reader.name.endswith(INDEX_SUFFIX) else without_secrets(path_text(path))
+    given = reader.name if reader.name.endswith(_INDEX) else without_secrets(path_text(path))
     if folder is None:
         require_on_disk(given, "say in which folder (`--into`, in Python folder=)")
-    name = absolute(given).removesuffix(INDEX_SUFFIX)
+    name = absolute(given).removesuffix(_INDEX)
     suffix = ".zt" if kind == "zt" else FORMATS[kind].suffixes[0]
     if os.path.isdir(name):
         name += suffix

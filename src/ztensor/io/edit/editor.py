@@ -40,6 +40,7 @@ from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.output import Output
+from ztensor.io.writing.stream import ObjectSink
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.options import EditOptions, ObjectOptions, require_options
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor.accepted import Durable, ElementType, Path, Progress, TensorLike
-    from ztensor.io.writing.stream import ObjectSink
 
 _LOG = logging.getLogger("ztensor")
 

@@ -23,14 +23,14 @@ from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.table import open_url
+from ztensor.limits import Limits
 from ztensor.spec.container.framing import Container
 from ztensor.spec.digest import parse_strict_digest
+from ztensor.spec.model.manifest import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ztensor.limits import Limits
-    from ztensor.spec.model.manifest import Shard
 
 SECTION = "2.1 section 7.3"
 
