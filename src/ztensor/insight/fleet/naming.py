@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import UsageError, describe, without_secrets
 from ztensor.ext import is_remote, path_text
-from ztensor.io.source.paths import is_path
 from ztensor.io.source.stores import absolute
 from ztensor.io.source.urls import with_storage
 
@@ -28,7 +27,9 @@ class Naming:
     def __init__(self, folder: str, suffix: str, sources: Iterable[Any], storage: object) -> None:
         self._folder, self._suffix = folder.rstrip("/"), suffix
         self._storage = storage if is_remote(folder) else None
-        self._given = {path_of(one): one for one in sources if is_path(one)}
+        self._given = {
+            path_of(one): one for one in sources if isinstance(one, (str, bytes, os.PathLike))
+        }
         self._made: dict[str, Any] = {}
 
     def __call__(self, source: Any) -> tuple[Any, Any]:

@@ -37,9 +37,7 @@ from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
-from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
-from ztensor.io.writing.output import Output
 from ztensor.io.writing.stream import ObjectSink
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
@@ -112,8 +110,7 @@ class Editor(Writer):
             frame, manifest = _read_committed(self._locked)
             is_kept = frame.container in (Container.V1, Container.V2)
             emitter = emitter_for(manifest) if is_kept else emitter_of(LATEST)
-            Output.__init__(
-                self,
+            self._prepare(
                 emitter,
                 compression=compression,
                 checksum=_digest_of_all(manifest, emitter) if checksum is True else checksum,
@@ -129,7 +126,7 @@ class Editor(Writer):
             if is_kept and not atomic:
                 self._append(frame)
             else:
-                new = StreamSink(Nowhere(name)) if dry_run else FileSink(name, durable=durable)
+                new = Nowhere(name) if dry_run else FileSink(name, durable=durable)
                 self._begin_new(new, frame, manifest, progress)
         except BaseException:
             self._locked.close()
@@ -146,7 +143,7 @@ class Editor(Writer):
 
     def _begin_new(
         self,
-        new: FileSink | StreamSink,
+        new: FileSink | Nowhere,
         frame: Frame,
         manifest: Manifest,
         progress: Progress | None,
@@ -166,7 +163,7 @@ class Editor(Writer):
             new.abort()
             raise
 
-    def _rewrite(self, new: FileSink | StreamSink, version: str, progress: Progress | None) -> None:
+    def _rewrite(self, new: FileSink | Nowhere, version: str, progress: Progress | None) -> None:
         _LOG.warning(
             "%s: files of version %s cannot be extended; it becomes a %s file",
             describe(self._locked.name),

@@ -22,7 +22,6 @@ from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
-from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere, require_changed_in_place, require_free
 from ztensor.limits import Limits
 
@@ -162,8 +161,8 @@ def repair(
                 "repair writes to another file; in_place=True mends this one", file=name
             )
         require_free(target, overwrite=overwrite)
-        sink: FileSink | StreamSink
-        sink = StreamSink(Nowhere(target)) if dry_run else FileSink(target, durable=durable)
+        sink: FileSink | Nowhere
+        sink = Nowhere(target) if dry_run else FileSink(target, durable=durable)
         if isinstance(sink, FileSink):
             sink.narrow(source.rights())
         _copy(source, 0, report.end, sink, progress)
@@ -208,7 +207,7 @@ def _report(source: Source, progress: Progress | None = None, **options: Any) ->
 
 
 def _copy(
-    source: Source, start: int, stop: int, sink: FileSink | StreamSink, progress: Progress | None
+    source: Source, start: int, stop: int, sink: FileSink | Nowhere, progress: Progress | None
 ) -> None:
     """Make a range of a file the whole of another."""
     try:
@@ -229,9 +228,9 @@ def _keep_tail(locked: LockedFile, start: int, progress: Progress | None, *, dry
     while os.path.lexists(f"{locked.name}.tail-{number}"):
         number += 1
     path = f"{locked.name}.tail-{number}"
-    sink: FileSink | StreamSink
+    sink: FileSink | Nowhere
     if dry_run:
-        sink = StreamSink(Nowhere(path))
+        sink = Nowhere(path)
     else:
         sink = FileSink(path, durable=True, is_new=True, like=locked.rights())
     _copy(locked, start, locked.size, sink, progress)
