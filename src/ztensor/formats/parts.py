@@ -10,9 +10,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UnsupportedError, describe
-from ztensor.ext import LAYOUTS, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.ext import LAYOUTS, LOGICAL_TYPES, STORAGE_TYPES, element_count, result_dtype
 from ztensor.io.reading.ahead import Ahead
-from ztensor.spec.layout.elements import checked_bools, require_known
+from ztensor.spec.layout.elements import checked_bools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -152,7 +152,7 @@ def part_of(
         SourceError: bytes could not be read.
     """
     require_known_layout(tensor_object)
-    require_known(component)
+    result_dtype(component)  # or what is wrong with its type
     file.stored(component).encoding()
     nbytes = file.decoded_length(name, role)
     logical, width = component.logical, STORAGE_TYPES[component.dtype].width

@@ -13,9 +13,12 @@ from ztensor.errors import ArgumentValueError
 from ztensor.quantization.scheme import ORDERS, GroupScheme
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ztensor.ext import Array
     from ztensor.quantization.namespace import Namespace
-    from ztensor.spec.layout.base import Indices
+
+    Indices = range | np.ndarray[Any, np.dtype[np.intp]]  # rows along the first axis
 
 
 def words_of(component: Array) -> Array:
