@@ -476,8 +476,8 @@ class ObjectNotFoundError(UsageError, KeyError):
 
     @staticmethod
     def named(
-        name: str, names: Iterable[str], file: str | None, noun: str = "object"
-    ) -> ObjectNotFoundError:
+        name: object, names: Iterable[str], file: str | None, noun: str = "object"
+    ) -> ObjectNotFoundError | ArgumentTypeError:
         """Return the error for a name that is none of those there are, with what comes near it.
 
         Args:
@@ -486,6 +486,10 @@ class ObjectNotFoundError(UsageError, KeyError):
             file: path or name of the file.
             noun: what has the names.
         """
+        if not isinstance(name, str):
+            return ArgumentTypeError(
+                f"the name of the {noun} is text", file=file, found=describe(name)
+            )
         near, count = near_names(name, names)
         error = ObjectNotFoundError(f"no {noun} named {describe(name)} among {count}", file=file)
         error.found = describe(name)

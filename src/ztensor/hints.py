@@ -14,25 +14,9 @@ _ATTRIBUTES = "`attributes` has the key-value pairs of the file, metadata(name) 
 _READ_ONLY = "a reader changes nothing: ztensor.Writer writes a file, ztensor.Editor changes one"
 _FRAMEWORKS = "reader[name] gives an array, read_torch(name) and read_jax(name) tensors"
 
-_MOVED = {  # by module, what it has that `ztensor` had
-    "ztensor.edit": "RepairReport rename_tensors set_attributes",
-    "ztensor.converting": "ConversionReport FolderReport Loss",
-    "ztensor.errors": (
-        "ArgumentTypeError ArgumentValueError ClosedError ContainerError EncodingError LayoutError "
-        "ManifestError NotZTensorError Problem UnsupportedVersionError"
-    ),
-    "ztensor.insight": (
-        "DiffReport Finding Histogram Insight ModelView Picture StatsReport TensorDiff TensorStats "
-        "ValueDiff canonical_problems content_digest tensor_hashes"
-    ),
-    "ztensor.io": "ComponentMetadata Location ObjectSink ShardedReader VerifyReport",
-    "ztensor.training": "Checkpoint LazyTree Record Restored",
-}
-
 # By where they are missing: "ztensor" for the package, else the name of a class.
 HINTS: dict[str, dict[str, str]] = {
     "ztensor": {
-        **{name: f"it is {module}.{name}" for module in _MOVED for name in _MOVED[module].split()},
         **dict.fromkeys(("load", "load_file", "save", "save_file"), _DICTS),
         **dict.fromkeys(("load_model", "save_model"), "ztensor.torch has one"),
         **dict.fromkeys(

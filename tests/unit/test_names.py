@@ -197,14 +197,3 @@ def test_what_a_hint_names_is_there(name: str) -> None:
     text = HINTS["ztensor"][name]
     for place in CHAIN.findall(text):
         require(f"{place}.{name}" if "have one" in text or "has one" in text else place)
-
-
-def test_a_name_that_moved_says_where_it_is() -> None:
-    moved = {name: text for name, text in HINTS["ztensor"].items() if text.startswith("it is ")}
-    assert len(moved) > 30
-    for name, text in moved.items():
-        place = text.removeprefix("it is ")
-        assert place.endswith(f".{name}")
-        assert name in importlib.import_module(place.removesuffix(f".{name}")).__all__
-        with pytest.raises(AttributeError, match=f"{name}'; {text}"):
-            getattr(ztensor, name)

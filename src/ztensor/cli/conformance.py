@@ -77,10 +77,12 @@ def conformance(terminal: Terminal, options: Namespace) -> None:
         a reader that takes every file; exits with 1
     """
     from ztensor.conformance import ConformanceReport, run_corpus
-    from ztensor.io.source.stores import require_on_disk
+    from ztensor.errors import UsageError
+    from ztensor.ext import is_remote
 
     for folder in options.folders:
-        require_on_disk(folder, "a corpus is a folder here: download it")
+        if is_remote(folder):
+            raise UsageError("a corpus is a folder on disk, and no URL: download it", file=folder)
     command, memory = options.reader, options.memory
     verdicts: list[Verdict] = []
     for folder in options.folders:

@@ -14,7 +14,6 @@ from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import error_as_json, in_order, open_file
 from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError, describe
-from ztensor.spec.digest import CONTENT_ALGORITHMS
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -48,9 +47,9 @@ OPTIONS = (
     ),
     Option(
         "--algorithm",
-        choices=tuple(CONTENT_ALGORITHMS),
-        default=CONTENT_ALGORITHMS[0],
-        help=f"Of the content digest; by default {CONTENT_ALGORITHMS[0]}.",
+        choices=("xxh3", "sha256"),
+        default="xxh3",
+        help="Of the content digest; by default xxh3.",
     ),
     THREADS,
     *JOBS,

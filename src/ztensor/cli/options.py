@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from ztensor.spec.digest import writable
+from ztensor.ext import ALGORITHMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,7 +135,7 @@ CHOICE = (
 COMPRESS = Option("--compress", is_flag=True, help="Compress new data with zstd.")
 CHECKSUM = Option(
     "--checksum",
-    metavar="|".join([*writable(), "xxh3", "none"]),
+    metavar="|".join([*ALGORITHMS, "none"]),
     help="Digest for data that has none yet; by default crc32c, and xxh3 in a file of 2.1.",
 )
 VERSION = Option(

@@ -16,7 +16,6 @@ from ztensor.ext import FORMATS, FileSink, Place
 from ztensor.io.reading.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shifted
-from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
 from ztensor.spec.container import emitter_of
 
@@ -99,10 +98,10 @@ def _sink_at(
     nbytes: int,
     look: Callable[[Any], None],
     written: Callable[[int], None],
-) -> FileSink | RemoteSink | StreamSink:
+) -> FileSink | RemoteSink | Nowhere:
     """Return what writes one file, of about so many bytes; see `Target`."""
     if how.dry_run:
-        return StreamSink(Nowhere(place.remote or place.path, makes_folder=how.makes_folder))
+        return Nowhere(place.remote or place.path, makes_folder=how.makes_folder)
     if place.remote is None:
         return Target(place, durable=how.durable, look=look, written=written)
     return RemoteTarget(
@@ -139,7 +138,7 @@ def _chosen(
 
 def _copy(
     chosen: Mapping[str, FileObjects],
-    sink: FileSink | RemoteSink | StreamSink,
+    sink: FileSink | RemoteSink | Nowhere,
     attributes: Mapping[str, object],
     extra: Mapping[str, object] | None,
     how: How,

@@ -18,13 +18,10 @@ from ztensor import Writer
 from ztensor.converting.losses import require_lossless
 from ztensor.converting.versions import sayable, sayable_objects
 from ztensor.errors import UsageError
-from ztensor.ext import ALGORITHMS, FileSink, Manifest, Range, TensorObject, digest_of
+from ztensor.ext import ALGORITHMS, FileSink, Manifest, Range, TensorObject, digest_of, source_of
 from ztensor.io.shards.naming import shard_paths
-from ztensor.io.source.local import FileSource
 from ztensor.io.source.removal import Made
-from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
-from ztensor.io.writing.output import Output
 from ztensor.spec.container.v2.emit import DataShardEmitter, Emitter
 from ztensor.spec.model.manifest import Shard
 
@@ -128,8 +125,8 @@ def write_divided(
 class _DataShard(Writer):
     """Writes a file of blobs whose objects are in the root's manifest."""
 
-    def __init__(self, sink: FileSink | StreamSink) -> None:
-        Output.__init__(self, DataShardEmitter())
+    def __init__(self, sink: FileSink | Nowhere) -> None:
+        self._prepare(DataShardEmitter())
         self._begin(sink)
 
 
@@ -142,9 +139,9 @@ def _write_shard(
         return writer.draft.objects, writer.finish()
 
 
-def _sink(path: str, durable: Durable, made: Made, *, dry_run: bool) -> FileSink | StreamSink:
+def _sink(path: str, durable: Durable, made: Made, *, dry_run: bool) -> FileSink | Nowhere:
     if dry_run:
-        return StreamSink(Nowhere(path, makes_folder=True))
+        return Nowhere(path, makes_folder=True)
     return FileSink(path, durable=durable, is_new=True, made=made)
 
 
@@ -157,5 +154,5 @@ def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:
 
 
 def _digest_of(path: str) -> str:
-    with contextlib.closing(FileSource(path)) as source:
+    with contextlib.closing(source_of(path, mapped=False)) as source:
         return digest_of(_DIGEST, Range(source, 0, source.size).pieces(8 << 20))

@@ -16,7 +16,7 @@ from ztensor.converting.target import How
 from ztensor.errors import UsageError
 from ztensor.ext import Place, path_text
 from ztensor.io.contents import only_ours_change
-from ztensor.io.edit.versions import version_of
+from ztensor.io.edit.rewriting import version_of
 from ztensor.io.formats import require_ours
 from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.stores import remote_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.io.shards.naming import plan_shards
-from ztensor.io.writing.overlaps import Overlaps
+from ztensor.io.writing.copying import Overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -14,12 +14,12 @@ from ztensor.converting.dividing import write_divided
 from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
-from ztensor.errors import ArgumentValueError, SourceError, describe, without_secrets
+from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe, without_secrets
 from ztensor.ext import FORMATS, is_remote, path_text
-from ztensor.io.edit.versions import version_of
+from ztensor.io.edit.rewriting import version_of
 from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
-from ztensor.io.source.stores import absolute, remote_of, require_on_disk
+from ztensor.io.source.stores import absolute, remote_of
 from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:
@@ -196,8 +196,11 @@ def _plan(
 ) -> tuple[str, list[tuple[list[str], int]]]:
     """Return the path shards are named after, and the names and the bytes of each."""
     given = reader.name if reader.name.endswith(INDEX_SUFFIX) else without_secrets(path_text(path))
-    if folder is None:
-        require_on_disk(given, "say in which folder (`--into`, in Python folder=)")
+    if folder is None and is_remote(given):
+        raise UsageError(
+            "say in which folder (`--into`, in Python folder=): a URL has none",
+            file=given,
+        )
     name = absolute(given).removesuffix(INDEX_SUFFIX)
     suffix = ".zt" if kind == "zt" else FORMATS[kind].suffixes[0]
     if os.path.isdir(name):

@@ -27,10 +27,9 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import FileSink
+from ztensor.ext import FileSink, counted
 from ztensor.io.source.targets import require_free
 from ztensor.remote.upload import RemoteSink
-from ztensor.showing import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -18,6 +18,7 @@ from ztensor.distributed.root import is_root, open_root, parse_root, value_array
 from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
     FormatError,
+    ObjectNotFoundError,
     Reason,
     SourceError,
     SourceNotFoundError,
@@ -27,7 +28,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import FileObjects, Manifest, Shown, counted, is_remote, path_text
 from ztensor.io.reading.listing import read_manifest
-from ztensor.io.reading.opened import not_found
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.rights import rights_of
 from ztensor.io.source.urls import path_of_file_url
@@ -253,7 +253,7 @@ class DividedObjects(FileObjects):
         self.require_open()
         number = self.root.table.tensor_of.get(name) if isinstance(name, str) else None
         if number is None:
-            raise not_found(name, self.names, self.name)
+            raise ObjectNotFoundError.named(name, self.names, self.name)
         with self.located(name):
             if self.root.table.kind_of(number).format != "dense":
                 raise UsageError(

@@ -17,10 +17,9 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import is_remote, path_text, source_of
+from ztensor.ext import SCHEMES, is_remote, path_text, source_of
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.paths import absolute_path, is_url, make_folder
-from ztensor.io.source.stores import known_schemes
 from ztensor.io.source.table import open_url
 from ztensor.io.source.urls import path_of_file_url, remote_of, with_storage
 from ztensor.remote.prefixes import listed
@@ -113,7 +112,7 @@ class Place:
             raise ArgumentValueError(
                 "URLs of this scheme are neither read nor written",
                 file=path,
-                expected=f"a path, or one of {known_schemes()}",
+                expected=f"a path, or one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}",
             )
         else:
             is_root = os.path.basename(path) == ROOT and not os.path.isdir(path)

@@ -15,6 +15,7 @@ from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
     LimitError,
     ManifestError,
+    ObjectNotFoundError,
     Problem,
     Reason,
     SourceError,
@@ -23,11 +24,9 @@ from ztensor.errors import (
 )
 from ztensor.ext import ALGORITHMS, Range, digest_of, open_file
 from ztensor.io import VerifyReport
-from ztensor.io.reading.opened import not_found
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.shards.naming import shifted
 from ztensor.spec.digest import parse_digest
-from ztensor.spec.model.rules import MOST_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from ztensor.distributed.opened import DividedObjects
     from ztensor.ext import FileObjects
     from ztensor.typing import Progress
+
+_MOST = 256  # problems that are listed one by one
 
 
 def verify_divided(
@@ -65,7 +66,7 @@ def verify_divided(
     asked = None if names is None else [names] if isinstance(names, str) else list(names)
     for name in asked or ():
         if name not in objects.names:
-            raise not_found(name, objects.names, objects.name)
+            raise ObjectNotFoundError.named(name, objects.names, objects.name)
     beside = objects.value_arrays
     chosen = None if asked is None else [name for name in asked if name not in beside]
     arrays = None if asked is None else [beside[name] for name in asked if name in beside]
@@ -147,7 +148,7 @@ def _differences(
             "the file is not the one that the root was written for: its manifest differs",
         )
     for count, (row, name) in enumerate(zip(rows.tolist(), own, strict=True)):
-        if count >= MOST_PROBLEMS:
+        if count >= _MOST:
             return
         chunk = table.chunk(row)
         found = file.manifest.objects.get(name)

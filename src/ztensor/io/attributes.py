@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import UsageError
+from ztensor.limits import Budget
 from ztensor.registry import Registry
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-    from ztensor.limits import Budget
 
 
 class AttributeKind:

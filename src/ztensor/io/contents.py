@@ -25,7 +25,7 @@ from ztensor.errors import (
 )
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.listing import component_extents, read_manifest
-from ztensor.io.source.base import read_bytes
+from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.table import source_of
@@ -36,15 +36,14 @@ from ztensor.spec.container.framing import (
     MAGIC_1,
     MAGIC_2,
     Container,
+    Frame,
     may_be_damaged,
 )
+from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from ztensor.io.source.ahead import AheadSource
-    from ztensor.io.source.base import Source
-    from ztensor.spec.container.framing import Frame
-    from ztensor.spec.model.manifest import Manifest
 
 _HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
 _TRIES = 20  # to read what is being written; 0.1 s in all

@@ -7,29 +7,27 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor.errors import ArgumentValueError, NotZTensorError, ZTensorError, describe
 from ztensor.guard import foreign_bytes
-from ztensor.io.source.base import read_bytes
+from ztensor.io.source.base import Sink, Source, read_bytes
 from ztensor.io.source.beneath import names_in
-from ztensor.limits import Budget
+from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
 from ztensor.registry import Registry
-from ztensor.spec.model.account import UNREAD, Tally
+from ztensor.spec.model.account import UNREAD, Tally, Unrepresented
 from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.base import Sink, Source
     from ztensor.io.source.folders import RemoteFiles
     from ztensor.io.source.urls import Remote
-    from ztensor.limits import Limits
     from ztensor.spec.digest import Sum
     from ztensor.spec.encoding import Encoding
-    from ztensor.spec.model.account import Unrepresented
     from ztensor.spec.model.manifest import Manifest
 
 _HEAD_BYTES = 4096
@@ -208,10 +206,8 @@ def written_formats() -> dict[str, tuple[str, ...]]:
 
 def read_suffixes() -> list[str]:
     """Return what files are called that are read, ours first; no plugin is sought."""
-    suffixes = [
-        s for _, each in FORMATS.usable(plugins=False) for s in (*each.suffixes, *each.also)
-    ]
-    return [".zt", *suffixes]
+    others = (each.suffixes + each.also for _, each in FORMATS.usable(plugins=False))
+    return [".zt", *itertools.chain.from_iterable(others)]
 
 
 def is_read_suffix(path: str) -> bool:

@@ -10,13 +10,11 @@ from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.interactive import Keyed, Shown
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import STORAGE_TYPES
-from ztensor.spec.model.manifest import Shape
+from ztensor.spec.model.manifest import Component, Shape, TensorObject
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ztensor.spec.model.manifest import Component, TensorObject
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

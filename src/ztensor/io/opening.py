@@ -14,6 +14,7 @@ from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     NotZTensorError,
+    Reason,
     SourceNotFoundError,
     SourceNotRegularError,
     UnsupportedError,
@@ -385,14 +386,16 @@ def objects_of(
         return open_file(given, **how) if _is_one_file(given) else _found(given, is_one, how)
     except _NOTHING as error:
         is_missing = isinstance(error, SourceNotFoundError)
-        found = _by_opener(given, how, is_ours=False, is_missing=is_missing)
-        if found is not None:
-            return found
-        for name in OPENERS.installed():  # all that are left are broken
+        for name in [*OPENERS][len(OPENERS.lines) :] + OPENERS.installed():
             try:
-                OPENERS[name]
+                found = OPENERS[name](given, is_missing=is_missing, **how)
             except UnsupportedError as broken:
+                if broken.reason is not Reason.BROKEN_PLUGIN:
+                    raise
                 error.hint = "; ".join(filter(None, (error.hint, broken.message)))
+            else:
+                if found is not None:
+                    return found
         raise
 
 
@@ -439,22 +442,12 @@ def _leads_to_several(given: Any) -> bool:
     return not names.isdisjoint(("", *OPENERS.lines)) or os.path.isdir(path)
 
 
-def _by_opener(
-    given: Any, how: FileOptions, *, is_ours: bool = True, is_missing: bool = False
-) -> Objects | None:
-    """Return what the first opener gives that knows a place; None where none does.
-
-    Args:
-        given: what the caller passed.
-        how: how a file is read.
-        is_ours: whether openers of ours are asked, or those of plugins.
-        is_missing: whether there is no such file.
-    """
-    for name, opener in OPENERS.usable(plugins=not is_ours):
-        if (name in OPENERS.lines) is is_ours:
-            found = opener(given, is_missing=is_missing, **how)
-            if found is not None:
-                return found
+def _by_opener(given: Any, how: FileOptions, *, is_missing: bool = False) -> Objects | None:
+    """Return what the first opener of ours gives that knows a place; None where none does."""
+    for name, opener in OPENERS.usable(plugins=False):
+        found = opener(given, is_missing=is_missing, **how) if name in OPENERS.lines else None
+        if found is not None:
+            return found
     return None
 
 

@@ -35,37 +35,11 @@ _CODES = {
 _NUMPY_KNOWS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
-class _Tensor(ctypes.Structure):
-    """`DLTensor`."""
-
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.c_void_p),
-        ("strides", ctypes.c_void_p),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _Versioned(ctypes.Structure):
-    """The beginning of `DLManagedTensorVersioned`; `DLManagedTensor` begins with the tensor."""
-
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("manager", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
-    )
-
-
-_OFFSETS = {b"dltensor": 0, b"dltensor_versioned": _Versioned.tensor.offset}
+# Where the code is in a capsule of that name. `DLTensor` begins with a pointer, then the device's
+# type, its number and the rank, 4 bytes each. `DLManagedTensorVersioned` has before it major and
+# minor version, two pointers, and flags of 8 bytes.
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+_OFFSETS = {b"dltensor": _POINTER + 12, b"dltensor_versioned": 16 + 3 * _POINTER + 12}
 
 
 def to_dlpack(
@@ -189,7 +163,7 @@ def _set_code(capsule: Any, code: int) -> None:
     """Write the type code into a capsule nobody has taken yet."""
     for name, offset in _OFFSETS.items():
         if _is_valid(capsule, name):
-            _Tensor.from_address(_pointer(capsule, name) + offset).code = code
+            ctypes.c_uint8.from_address(_pointer(capsule, name) + offset).value = code
 
 
 # From the interpreter itself; PyDLL calls keep its lock, and pass on what it raises.

@@ -16,7 +16,6 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.spec.model.rules import ALIGNMENT
 
 try:
     import jax
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 # Arrays up to this size are copied into JAX, which is faster by half than what may share memory.
 _SMALL_BYTES = 64 << 10
+_ALIGNMENT = 64  # of memory that JAX shares
 
 
 # --- From JAX -------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def is_copied(value: Any) -> bool:
     if not isinstance(value, np.ndarray) or value.nbytes <= _SMALL_BYTES:
         return True
     place: int = value.__array_interface__["data"][0]
-    return bool(place % ALIGNMENT)
+    return bool(place % _ALIGNMENT)
 
 
 def require_held(dtype: np.dtype[Any], name: str, file: str | None) -> None:

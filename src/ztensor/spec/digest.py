@@ -35,6 +35,7 @@ SECTION = "1.2 section 1, Component, digest"
 # Compiled when the first is parsed: a plain view needs none of them.
 _TEXT = r"([A-Za-z0-9][A-Za-z0-9_.+-]*):(?:0[xX])?([0-9a-fA-F]+)\Z"
 _FREE_TEXT = r"([A-Za-z0-9][A-Za-z0-9_.+-]*):([!-~]+)\Z"
+_STRICT_TEXT = r"([a-z0-9]+):([0-9a-f]+)\Z"
 
 
 class Hasher(Protocol):
@@ -49,18 +50,23 @@ class Hasher(Protocol):
         ...
 
 
-class _Crc32c:
-    """CRC-32C (Castagnoli) with hardware speed; the library is imported on first use."""
+class _Crc:
+    """A CRC of 32 bits.
 
-    def __init__(self) -> None:
-        self._function = crc32c()
-        self._value = 0
+    Args:
+        function: continues the CRC over a C-contiguous buffer.
+        before: the CRC of bytes before these, eight digits; the result begins with them.
+    """
+
+    def __init__(self, function: Callable[[Buffer, int], int], before: str = "") -> None:
+        self._function, self._before = function, before
+        self._value = int(before or "0", 16)
 
     def update(self, data: bytes | memoryview, /) -> None:
         self._value = self._function(data, self._value)
 
     def hexdigest(self) -> str:
-        return f"{self._value:08x}"
+        return f"{self._before}{self._value:08x}"
 
 
 @functools.cache
@@ -90,24 +96,6 @@ def _extension(package: str, name: str) -> Any:
     return module
 
 
-class _ZipCrc32:
-    """CRC-32 (IEEE) of a zip archive's member, from some place in it on.
-
-    Args:
-        before: the CRC-32 of what lies before, eight digits; they are given again with the result.
-    """
-
-    def __init__(self, before: str) -> None:
-        self._before = before
-        self._value = int(before, 16)
-
-    def update(self, data: bytes | memoryview, /) -> None:
-        self._value = zlib.crc32(data, self._value)
-
-    def hexdigest(self) -> str:
-        return f"{self._before}{self._value:08x}"
-
-
 def zip_crc32(before: bytes | memoryview, whole: int) -> str:
     """Return the digest of what follows `before` in a member of a zip archive.
 
@@ -134,20 +122,14 @@ def _xxhash() -> Any:
     return xxhash
 
 
-def _xxh3() -> Hasher:
-    hasher: Hasher = _xxhash().xxh3_64()
-    return hasher
-
-
-@functools.cache
-def xxh3_function() -> Callable[[Buffer], int]:
-    """Return the function that gives the XXH3-64 of a C-contiguous buffer.
+def xxh3(data: Buffer) -> int:
+    """Return the XXH3-64 of a C-contiguous buffer.
 
     Raises:
         MissingDependencyError: the library is not installed.
     """
-    function: Callable[[Buffer], int] = _xxhash().xxh3_64_intdigest
-    return function
+    digest: int = _xxhash().xxh3_64_intdigest(data)
+    return digest
 
 
 class Algorithm(NamedTuple):
@@ -181,20 +163,17 @@ class Algorithm(NamedTuple):
             crc = crc32c()
             return lambda data: f"crc32c:0x{crc(data, 0):08X}"
         if self.name == "xxh3":
-            function = xxh3_function()
+            function = _xxhash().xxh3_64_intdigest
             return lambda data: f"xxh3:{function(data):016x}"
         return lambda data: digest_of(self, (memoryview(data).cast("B"),))
 
 
 ALGORITHMS: dict[str, Algorithm] = {
-    "crc32c": Algorithm("crc32c", 8, _Crc32c, prefix="0x", upper=True),
+    "crc32c": Algorithm("crc32c", 8, lambda: _Crc(crc32c()), prefix="0x", upper=True),
     "sha256": Algorithm("sha256", 64, _sha256, is_slow=True),
     # That of 2.x. In 1.x it is read, but no text names it (1.2 gives sha256, the releases crc32c).
-    "xxh3": Algorithm("xxh3", 16, _xxh3, is_written=False),
+    "xxh3": Algorithm("xxh3", 16, lambda: _xxhash().xxh3_64(), is_written=False),
 }
-
-# Those that 2.x registers (2.1 section 6.1), the default first.
-CONTENT_ALGORITHMS = ("xxh3", "sha256")
 
 # No word of a zTensor file: what readers of zip archives have, of 16 digits (`zip_crc32`).
 _ZIP_CRC32 = "zip-crc32"
@@ -227,7 +206,7 @@ class Digest(NamedTuple):
         names.
         """
         if self.algorithm == _ZIP_CRC32 and len(self.expected) == 16:
-            return Algorithm(_ZIP_CRC32, 16, functools.partial(_ZipCrc32, self.expected[:8]))
+            return Algorithm(_ZIP_CRC32, 16, lambda: _Crc(zlib.crc32, self.expected[:8]))
         known = ALGORITHMS.get(self.algorithm)
         if known is None or self.any_width:
             return known
@@ -248,14 +227,22 @@ class Sum(NamedTuple):
     check: Callable[[], None]
 
 
-def parse_digest(text: str) -> Digest:
+def parse_digest(text: str, *, strict: bool = False) -> Digest:
     """Return the digest a manifest's text means.
+
+    Args:
+        text: what the manifest has.
+        strict: whether it is one of 2.x: lower case, and nothing but digits.
 
     Raises:
         FormatError: the text is not `algorithm:hex`, or has not the digits its algorithm needs.
     """
-    match = re.match(_TEXT, text)
-    if match:
+    if strict:
+        match = re.match(_STRICT_TEXT, text)
+        if match:
+            return Digest(match[1], match[2], any_width=True)
+        expected = "'algorithm:hex' in lower case, such as 'xxh3:0123456789abcdef'"
+    elif match := re.match(_TEXT, text):
         digest = Digest(match[1].lower(), match[2].lower())
         if digest.known is not None or digest.algorithm not in writable():
             return digest
@@ -267,42 +254,13 @@ def parse_digest(text: str) -> Digest:
         if free and free[1].lower() not in ALGORITHMS:
             return Digest(free[1].lower(), free[2])
         expected = "'algorithm:hex', such as 'crc32c:0x1234ABCD'"
-    raise _malformed(text, expected, SECTION)
-
-
-def _malformed(text: str, expected: str, section: str) -> FormatError:
-    return FormatError(
+    raise FormatError(
         "the digest is malformed",
         reason=Reason.DIGEST_MALFORMED,
         expected=expected,
         found=describe(text),
-        section=section,
+        section="2.1 section 3.4" if strict else SECTION,
     )
-
-
-_STRICT_TEXT = r"([a-z0-9]+):([0-9a-f]+)\Z"
-
-
-def parse_strict_digest(text: str) -> Digest:
-    """Return the digest that a text of 2.x means: lower case, and nothing but digits.
-
-    Raises:
-        FormatError: the text is of another form.
-    """
-    match = re.match(_STRICT_TEXT, text)
-    if match:
-        return Digest(match[1], match[2], any_width=True)
-    expected = "'algorithm:hex' in lower case, such as 'xxh3:0123456789abcdef'"
-    raise _malformed(text, expected, "2.1 section 3.4")
-
-
-def xxh3(data: bytes) -> int:
-    """Return the XXH3-64 of some bytes.
-
-    Raises:
-        MissingDependencyError: the library is not installed.
-    """
-    return xxh3_function()(data)
 
 
 def xxh3_128(pieces: Iterable[bytes | memoryview]) -> bytes:
@@ -326,7 +284,7 @@ def check_digest(text: str, *, strict: bool = False) -> list[Problem]:
         strict: whether it is one of 2.x.
     """
     try:
-        (parse_strict_digest if strict else parse_digest)(text)
+        parse_digest(text, strict=strict)
     except FormatError as error:
         sentence = f"expected {error.expected}, found {error.found}"
         return [Problem(Reason.DIGEST_MALFORMED, sentence, section=error.section)]

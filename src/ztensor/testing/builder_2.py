@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.ext import ALGORITHMS, digest_of
-from ztensor.spec.digest import xxh3
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
@@ -75,7 +74,9 @@ class File2:
         """Return the file with a manifest, a map or its bytes, and the footer."""
         manifest = root if isinstance(root, bytes) else cbor.encode(root)
         offset, length = self.blob(manifest)
-        return bytes(self.data) + footer(offset, length, xxh3(manifest))
+        return bytes(self.data) + footer(
+            offset, length, int(digest_of(ALGORITHMS["xxh3"], [manifest])[5:], 16)
+        )
 
     def shard(self) -> bytes:
         """Return the file as a data shard: without a manifest."""

@@ -8,6 +8,7 @@ verb of the command, and every program that reads the format, sees the tensors o
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
@@ -35,7 +36,6 @@ from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.reading.names import keeps
 from ztensor.io.reading.overlaps import lie_apart
 from ztensor.io.shards.saving import save_files
-from ztensor.io.source.paths import is_path
 from ztensor.limits import Budget
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
 from ztensor.training.tree.adapters import tree_adapter
@@ -107,11 +107,12 @@ def save_tree(
     require_options("save_tree", options, SaveOptions)
     if metadata is not None and ATTRIBUTE in metadata:
         raise ArgumentValueError('the attribute "tree" is what says that a file is a tree')
-    kind = written_as(path_text(filename) if is_path(filename) else "", options.get("format"))
+    path = path_text(filename) if isinstance(filename, (str, bytes, os.PathLike)) else None
+    kind = written_as(path or "", options.get("format"))
     if kind != "zt":
         raise ArgumentValueError(
             "only zTensor files hold trees",
-            file=path_text(filename) if is_path(filename) else None,
+            file=path,
             expected="the suffix .zt",
             found=describe(kind),
         )

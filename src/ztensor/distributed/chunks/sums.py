@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztensor.ext import element_count
-from ztensor.io.reading.component import digest_of
-from ztensor.spec.digest import require_match
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,11 +16,10 @@ if TYPE_CHECKING:
     from ztensor.distributed.chunks.table import Chunk
     from ztensor.ext import Array
     from ztensor.io.reading.component import StoredComponent
-    from ztensor.spec.digest import Hasher
 
 
 class _Running(NamedTuple):
-    hasher: Hasher
+    hasher: Any
     left: int
 
 
@@ -64,14 +61,10 @@ class Sums:
                 self._running[chunk.row] = running._replace(left=left)
                 return
             self._running.pop(chunk.row, None)
-            digest = digest_of(stored.component)
-            if digest is not None:
-                require_match(digest, running.hasher.hexdigest())
+            stored.require(running.hasher)
 
     def _begin(self, stored: StoredComponent, chunk: Chunk) -> _Running | None:
-        digest = digest_of(stored.component)
-        if digest is None or digest.known is None:
+        hasher = stored.hasher()
+        if hasher is None or (stored.component.encoding != "raw" and stored.check(once=True)):
             return None
-        if stored.component.encoding != "raw" and stored.check(once=True):
-            return None
-        return _Running(digest.known.hasher(), element_count(chunk.sizes))
+        return _Running(hasher, element_count(chunk.sizes))

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import LimitError, Reason
-from ztensor.ext import Tally, read_bytes
+from ztensor.ext import Tally, read_bytes, source_of
 from ztensor.formats.dcp.beside import InStore, Nowhere, OnDisk
 from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.columns import IrregularError
@@ -18,7 +18,6 @@ from ztensor.formats.dcp.vocabulary import VOCABULARY
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.io.collecting import no_collection
 from ztensor.io.source.folders import FolderSource
-from ztensor.io.source.local import FileSource
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def project(source: Source, budget: Budget) -> Projection:
     root = None if source.path is None else root_of(source.path)
     if root is None:
         return project_shards(source, budget.limits)
-    with contextlib.closing(FileSource(root, mapped=False)) as metadata:
+    with contextlib.closing(source_of(root, mapped=False)) as metadata:
         return _project(source, metadata, budget.limits)
 
 

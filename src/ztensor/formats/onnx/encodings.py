@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ztensor.ext import Array, Encoding, Source, Stored
-    from ztensor.io.source.local import FileSource
     from ztensor.io.source.rights import Rights
     from ztensor.limits import Limits
 
@@ -75,7 +74,7 @@ class Neighbours:
             with contextlib.closing(open_beneath(self._beside, parts)) as file:
                 yield file
 
-    def on_disk(self, parts: tuple[str, ...]) -> FileSource | None:
+    def on_disk(self, parts: tuple[str, ...]) -> Source | None:
         """Return an opened file, which the caller closes; None behind a URL."""
         return None if isinstance(self._beside, Remote) else open_beneath(self._beside, parts)
 

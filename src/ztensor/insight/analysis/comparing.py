@@ -19,6 +19,7 @@ from ztensor.errors import (
     ArgumentValueError,
     FormatError,
     LimitError,
+    ObjectNotFoundError,
     UnsupportedError,
     describe,
 )
@@ -35,7 +36,6 @@ from ztensor.insight.analysis.streaming import (
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
 from ztensor.io.reading.component import digest_of
-from ztensor.io.reading.opened import not_found
 from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
@@ -328,7 +328,7 @@ def _chosen(pairs: _Pairs, names: Iterable[str], reader: ObjectReader) -> _Pairs
     for name in names:
         key = name if name in pairs else by_other.get(name)
         if key is None:
-            raise not_found(name, reader, reader.name)
+            raise ObjectNotFoundError.named(name, reader, reader.name)
         chosen[key] = pairs[key]
     return chosen
 

@@ -18,11 +18,10 @@ import numpy as np
 
 import ztensor
 from ztensor.errors import describe
+from ztensor.ext import Shown, counted, short_repr
 from ztensor.insight.analysis.findings import RULES
 from ztensor.insight.analysis.roles import groups_of, is_optimizer_state
 from ztensor.insight.text import shown_name, visible
-from ztensor.interactive import Shown
-from ztensor.showing import counted, short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import UsageError, describe, without_secrets
 from ztensor.ext import is_remote, path_text
 from ztensor.io.shards.naming import INDEX_SUFFIX
-from ztensor.io.source.paths import is_path
 from ztensor.io.source.stores import absolute
 from ztensor.io.source.urls import with_storage
 
@@ -29,7 +28,9 @@ class Naming:
     def __init__(self, folder: str, suffix: str, sources: Iterable[Any], storage: object) -> None:
         self._folder, self._suffix = folder.rstrip("/"), suffix
         self._storage = storage if is_remote(folder) else None
-        self._given = {path_of(one): one for one in sources if is_path(one)}
+        self._given = {
+            path_of(one): one for one in sources if isinstance(one, (str, bytes, os.PathLike))
+        }
         self._made: dict[str, Any] = {}
 
     def __call__(self, source: Any) -> tuple[Any, Any]:

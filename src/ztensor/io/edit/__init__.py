@@ -2,8 +2,8 @@
 
 Read `editor.py` first: several changes as one commit, appended behind the old state or, on
 demand, as a new file put in its place. `operations.py` has each change as a function,
-`compacting.py` leaves the dead bytes out, `repairing.py` finds the last committed state of a torn
-file.
+`compacting.py` leaves the dead bytes out, `rewriting.py` says what a file is written again as, and
+`repairing.py` finds the last committed state of a torn file.
 """
 
 from ztensor.io.edit.compacting import compact

@@ -6,8 +6,12 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ztensor.io.contents import only_ours_change
-from ztensor.io.edit.editor import kept_alignment, require_manifest
-from ztensor.io.edit.versions import version_of
+from ztensor.io.edit.rewriting import (
+    copy_objects,
+    kept_alignment,
+    require_manifest,
+    version_of,
+)
 from ztensor.io.opening import Reader
 from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.paths import path_text
@@ -76,13 +80,7 @@ def compact(
             if not canonical:
                 writer.draft.shards = file.manifest.shards
             names = sorted(reader) if canonical else list(reader)
-            writer.copier.expect((reader.objects, one) for one in names)
-            total, done = sum(reader.metadata(one).stored_nbytes for one in names), 0
-            for one in names:
-                writer.copy(one, reader)
-                done += reader.metadata(one).stored_nbytes
-                if progress is not None:
-                    progress(done, total)
+            copy_objects(writer, reader, names, progress)
             locked.require_in_place()
             after = writer.finish()
     return locked.size - after

@@ -7,6 +7,7 @@ costs what is new, and a crash at any moment leaves the old state or the new one
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,12 @@ from ztensor.errors import (
 )
 from ztensor.io.attributes import kinds_of
 from ztensor.io.contents import refuse_not_ours
-from ztensor.io.edit.versions import emitter_for
+from ztensor.io.edit.rewriting import (
+    copy_objects,
+    emitter_for,
+    kept_alignment,
+    require_manifest,
+)
 from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
 from ztensor.io.reading.listing import read_manifest
@@ -31,9 +37,7 @@ from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
-from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere
-from ztensor.io.writing.output import Output
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.options import EditOptions, ObjectOptions, require_options
@@ -42,11 +46,10 @@ from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container
 from ztensor.spec.digest import writable
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Manifest, TensorObject, WrittenObjects
-from ztensor.spec.model.rules import alignment_of
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Unpack
 
     from ztensor.accepted import Durable, ElementType, Path, Progress, TensorLike
@@ -105,33 +108,26 @@ class Editor(Writer):
         self.old_nbytes: int = self._locked.size
         try:
             frame, manifest = _read_committed(self._locked)
-            require_manifest(frame, name)
             is_kept = frame.container in (Container.V1, Container.V2)
             emitter = emitter_for(manifest) if is_kept else emitter_of(LATEST)
-            alignment = kept_alignment(emitter, frame, manifest) if is_kept else None
-            Output.__init__(
-                self,
+            self._prepare(
                 emitter,
                 compression=compression,
                 checksum=_digest_of_all(manifest, emitter) if checksum is True else checksum,
                 chunk_rows=chunk_rows,
-                alignment=alignment,
+                alignment=kept_alignment(emitter, frame, manifest) if is_kept else None,
             )
             self.draft.attributes = dict(manifest.attributes or {}) or None
             self.draft.extra = manifest.extra
-            if not is_kept:
-                self.rewritten_from = manifest.version
-                self._rewrite(name, durable, progress, dry_run=dry_run)
-            else:
+            if is_kept:
                 self.draft.version = manifest.version
                 self.draft.objects = WrittenObjects(manifest.objects)
                 self.draft.shards = manifest.shards
-                if atomic and dry_run:
-                    self._extend(_trial_file(name, _blobs_end(frame, manifest)), 0)
-                elif atomic:
-                    self._copy_blobs(name, _blobs_end(frame, manifest), durable, progress)
-                else:
-                    self._append(frame)
+            if is_kept and not atomic:
+                self._append(frame)
+            else:
+                new = Nowhere(name) if dry_run else FileSink(name, durable=durable)
+                self._begin_new(new, frame, manifest, progress)
         except BaseException:
             self._locked.close()
             raise
@@ -145,47 +141,40 @@ class Editor(Writer):
         order = CommitBehind if is_behind else CommitOver
         self._extend(order(self._locked, guard), end)
 
-    def _copy_blobs(
+    def _begin_new(
         self,
-        name: str,
-        blobs_end: int,
-        durable: Durable,
-        progress: Callable[[int, int], None] | None,
+        new: FileSink | Nowhere,
+        frame: Frame,
+        manifest: Manifest,
+        progress: Progress | None,
     ) -> None:
-        sink = FileSink(name, durable=durable)
-        self._extend(sink, 0)
+        """Begin a new file with the blobs of the old one, or anew where its version is too old."""
         try:
-            sink.start_with(self._locked, blobs_end, progress=progress)
+            if frame.container not in (Container.V1, Container.V2):
+                self._rewrite(new, manifest.version, progress)
+                return
+            length = _blobs_end(frame, manifest)
+            self._extend(new, 0)
+            if isinstance(new, FileSink):
+                new.start_with(self._locked, length, progress=progress)
+            else:
+                new.position = length
         except BaseException:
-            sink.abort()
+            new.abort()
             raise
 
-    def _rewrite(
-        self,
-        name: str,
-        durable: Durable,
-        progress: Callable[[int, int], None] | None,
-        *,
-        dry_run: bool,
-    ) -> None:
+    def _rewrite(self, new: FileSink | Nowhere, version: str, progress: Progress | None) -> None:
         _LOG.warning(
             "%s: files of version %s cannot be extended; it becomes a %s file",
-            describe(name),
-            self.rewritten_from,
+            describe(self._locked.name),
+            version,
             LATEST,
         )
-        self._begin(_trial_file(name) if dry_run else FileSink(name, durable=durable))
-        try:
-            with Reader(name) as old:
-                self.copier.expect((old.objects, key) for key in old)
-                for key in old:
-                    self.copy(key, old)
-                    if progress is not None:
-                        progress(self._sink.position, old.nbytes)
-        except BaseException:
-            self._sink.abort()
-            raise
+        self.rewritten_from = version
         self._has_changed = True
+        self._begin(new)
+        with Reader(self._locked.name) as old:
+            copy_objects(self, old, list(old), progress)
 
     # --- Changes ----------------------------------------------------------------------------
 
@@ -219,16 +208,10 @@ class Editor(Writer):
             ObjectNotFoundError: no object of that name.
         """
         require_options("replace", options, ObjectOptions)
-        old = self._require_object(name)
-        if "attributes" not in options and not hasattr(data, "attributes"):
-            options["attributes"] = old.attributes
-        del self.draft.objects[name]
-        try:
+        with self._instead_of(name) as old:
+            if "attributes" not in options and not hasattr(data, "attributes"):
+                options["attributes"] = old.attributes
             self.write(name, data, **options)
-        except BaseException:
-            self.draft.objects[name] = old
-            raise
-        self._has_changed = True
 
     def replace_stream(
         self,
@@ -251,16 +234,21 @@ class Editor(Writer):
             NotRepresentableError: the version cannot hold it.
         """
         require_options("replace_stream", options, ObjectOptions)
+        with self._instead_of(name) as old:
+            options.setdefault("attributes", old.attributes)
+            return self.stream(name, shape, dtype, **options)
+
+    @contextlib.contextmanager
+    def _instead_of(self, name: str) -> Iterator[TensorObject]:
+        """Take an object out for another one; it stays where that fails."""
         old = self._require_object(name)
-        options.setdefault("attributes", old.attributes)
         del self.draft.objects[name]
         try:
-            sink = self.stream(name, shape, dtype, **options)
+            yield old
         except BaseException:
             self.draft.objects[name] = old
             raise
         self._has_changed = True
-        return sink
 
     def remove(self, names: str | Iterable[str]) -> None:
         """Take objects out of the file; their bytes stay until it is compacted.
@@ -273,7 +261,7 @@ class Editor(Writer):
             self._require_object(name)
         for name in wanted:
             del self.draft.objects[name]
-            self._has_changed = True
+        self._has_changed = self._has_changed or bool(wanted)
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Give objects other names, all at once: two can be swapped.
@@ -337,18 +325,18 @@ class Editor(Writer):
         merged = {} if replace else dict(old or {})
         merged.update(attributes)
         merged = {key: value for key, value in merged.items() if value is not None}
-        if tensor_object is None or name is None:
-            self.draft.emitter.require_attributes(merged)
-            self.draft.attributes = merged or None
-        else:
-            changed = tensor_object._replace(attributes=merged or None)
-            try:
+        try:
+            if tensor_object is None or name is None:
+                self.draft.emitter.require_attributes(merged)
+                self.draft.attributes = merged or None
+            else:
+                changed = tensor_object._replace(attributes=merged or None)
                 self.draft.emitter.require_object(changed)
                 _require_layout(changed)
-            except NotRepresentableError as error:
-                error.locate(file=self._sink.name, object_name=name)
-                raise
-            self.draft.objects[name] = changed
+                self.draft.objects[name] = changed
+        except NotRepresentableError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
         self._has_changed = True
 
     # --- The end ----------------------------------------------------------------------------
@@ -402,36 +390,8 @@ def _read_committed(source: LockedFile) -> tuple[Frame, Manifest]:
         raise
     for _, kind, value in kinds_of(manifest.attributes):
         kind.require_changeable(value, source.name)
+    require_manifest(frame, source.name)
     return frame, manifest
-
-
-def _trial_file(name: str, position: int = 0) -> StreamSink:
-    """Return what takes the place of a new file in a dry run."""
-    sink = StreamSink(Nowhere(name))
-    sink.position = position
-    return sink
-
-
-def require_manifest(frame: Frame | None, name: str) -> None:
-    """Raise where a file has no manifest, as a data shard of 2.x: there is nothing to change.
-
-    Raises:
-        UsageError: so it is.
-    """
-    if frame is None or frame.manifest_length:
-        return
-    error = UsageError(
-        "a data shard of 2.x has no manifest: only another file says what lies in it", file=name
-    )
-    error.hint = "change the file that names it"
-    raise error
-
-
-def kept_alignment(emitter: Emitter, frame: Frame, manifest: Manifest) -> int:
-    """Return what the blobs of a file begin at multiples of, as new ones of it should."""
-    parts = (part for one in manifest.objects.values() for part in one.components.values())
-    here = [part.offset for part in parts if part.shard is None and part.length]
-    return alignment_of(here or [frame.manifest_offset], emitter.form.alignments)
 
 
 def _digest_of_all(manifest: Manifest, emitter: Emitter) -> str | bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from ztensor.errors import ArgumentValueError
 from ztensor.io.edit.editor import Editor
+from ztensor.io.edit.rewriting import copy_objects
 from ztensor.io.opening import Reader
 from ztensor.io.source.paths import path_text
 from ztensor.io.writing.writer import Writer
@@ -75,10 +76,7 @@ def remove_tensors(
         attributes = reader.attributes or None
         others = cast("dict[str, Any]", options)  # an option of Editor alone is refused
         with Writer(output, attributes=attributes, **others) as writer:
-            kept = [name for name in reader if name not in wanted]
-            writer.copier.expect((reader.objects, name) for name in kept)
-            for name in kept:
-                writer.copy(name, reader)
+            copy_objects(writer, reader, [name for name in reader if name not in wanted])
             return writer.finish()
 
 

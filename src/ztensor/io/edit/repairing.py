@@ -15,14 +15,13 @@ from ztensor.errors import (
 )
 from ztensor.io.contents import refuse_not_ours
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.recovery import Candidate, State, search
+from ztensor.io.reading.recovery import Candidate, search
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.source.appending import LockedFile
-from ztensor.io.source.base import Sink, Source, read_bytes
+from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
-from ztensor.io.source.stream import StreamSink
 from ztensor.io.source.targets import Nowhere, require_changed_in_place, require_free
 from ztensor.limits import Limits
 
@@ -89,13 +88,8 @@ def find(
         UsageError: it is a file of another format.
         SourceError: it cannot be read.
     """
-    name = path_text(path)
-    source = FileSource(name)
-    try:
-        found, candidates = _search(source, within=within, accept=accept, limits=limits)
-        return _report(source, found, candidates)
-    finally:
-        source.close()
+    with contextlib.closing(FileSource(path_text(path))) as source:
+        return _report(source, within=within, accept=accept, limits=limits)
 
 
 def repair(
@@ -145,17 +139,21 @@ def repair(
         raise ArgumentValueError("drop_tail goes with in_place")
     name = path_text(path)
     require_changed_in_place(name)
+    locked = None
     if in_place:
         locked = LockedFile(name, durable=durable, lock=lock, timeout=timeout, dry_run=dry_run)
-        with contextlib.closing(locked):
-            return _repair_in_place(locked, accept, progress, dry_run=dry_run, drop_tail=drop_tail)
-    with contextlib.closing(FileSource(name)) as source:
-        found, candidates = _search(source, accept=accept)
-        report = _report(source, found, candidates, progress)
-        if write is None:
+    with contextlib.closing(locked or FileSource(name)) as source:
+        report = _report(source, progress, accept=accept)
+        if report.is_clean if in_place else write is None:
             return report
-        if found is None:
+        if report.end is None:
             raise _nothing_found(report)
+        if locked is not None:
+            tail_path = (
+                None if drop_tail else _keep_tail(locked, report.end, progress, dry_run=dry_run)
+            )
+            locked.cut(report.end)
+            return dataclasses.replace(report, written=name, tail_path=tail_path)
         target = path_text(write)
         require_changed_in_place(target)
         if os.path.exists(target) and os.path.samefile(target, name):
@@ -163,22 +161,54 @@ def repair(
                 "repair writes to another file; in_place=True mends this one", file=name
             )
         require_free(target, overwrite=overwrite)
-        sink: FileSink | StreamSink
-        sink = StreamSink(Nowhere(target)) if dry_run else FileSink(target, durable=durable)
+        sink: FileSink | Nowhere
+        sink = Nowhere(target) if dry_run else FileSink(target, durable=durable)
         if isinstance(sink, FileSink):
             sink.narrow(source.rights())
-        _copy(source, 0, found.end, sink, progress)
-    return dataclasses.replace(report, written=target)
+        _copy(source, 0, report.end, sink, progress)
+        return dataclasses.replace(report, written=target)
 
 
-def _search(source: Source, **options: Any) -> tuple[State | None, list[Candidate]]:
+def _report(source: Source, progress: Progress | None = None, **options: Any) -> RepairReport:
+    """Return what is found in a file, and whether the stored bytes of its last state verify."""
     try:
-        return search(source, **options)
+        state, candidates = search(source, **options)
     except ContainerError as error:
         refuse_not_ours(source, error)
+    found = RepairReport(
+        source.name,
+        source.size,
+        end=None,
+        is_clean=False,
+        objects=0,
+        tail=0,
+        digests_ok=0,
+        damaged=(),
+        candidates=tuple(candidates),
+    )
+    if state is None:
+        return found
+    objects = state.manifest.objects
+    here = [
+        name
+        for name in objects
+        if all(part.shard is None for part in objects[name].components.values())
+    ]
+    checked = verify_file(FileObjects(source, state.manifest), here, progress=progress)
+    return dataclasses.replace(
+        found,
+        end=state.end,
+        is_clean=state.end == source.size,
+        objects=len(objects),
+        tail=source.size - state.end,
+        digests_ok=checked.checked,
+        damaged=tuple(dict.fromkeys(p.object_name or "" for p in checked.problems)),
+    )
 
 
-def _copy(source: Source, start: int, stop: int, sink: Sink, progress: Progress | None) -> None:
+def _copy(
+    source: Source, start: int, stop: int, sink: FileSink | Nowhere, progress: Progress | None
+) -> None:
     """Make a range of a file the whole of another."""
     try:
         for offset in range(start, stop, _WINDOW):
@@ -192,69 +222,19 @@ def _copy(source: Source, start: int, stop: int, sink: Sink, progress: Progress 
         raise
 
 
-def _repair_in_place(
-    locked: LockedFile,
-    accept: int | None,
-    progress: Progress | None,
-    *,
-    dry_run: bool,
-    drop_tail: bool,
-) -> RepairReport:
-    found, candidates = _search(locked, accept=accept)
-    report = _report(locked, found, candidates, progress)
-    if found is None:
-        raise _nothing_found(report)
-    if report.is_clean:
-        return report
-    tail_path = None
-    if not drop_tail:
-        tail_path = _free_tail_path(locked.name)
-        sink = StreamSink(Nowhere(tail_path)) if dry_run else _tail(tail_path, locked)
-        _copy(locked, found.end, locked.size, sink, progress)
-    locked.cut(found.end)
-    return dataclasses.replace(report, written=locked.name, tail_path=tail_path)
-
-
-def _tail(path: str, locked: LockedFile) -> FileSink:
-    return FileSink(path, durable=True, is_new=True, like=locked.rights())
-
-
-def _free_tail_path(name: str) -> str:
+def _keep_tail(locked: LockedFile, start: int, progress: Progress | None, *, dry_run: bool) -> str:
+    """Copy what is behind the last state to a new file beside it; return its path."""
     number = 1
-    while os.path.lexists(f"{name}.tail-{number}"):
+    while os.path.lexists(f"{locked.name}.tail-{number}"):
         number += 1
-    return f"{name}.tail-{number}"
-
-
-def _report(
-    source: Source,
-    state: State | None,
-    candidates: list[Candidate],
-    progress: Progress | None = None,
-) -> RepairReport:
-    digests_ok = 0
-    damaged: tuple[str, ...] = ()
-    if state is not None:
-        objects = state.manifest.objects
-        here = [
-            name
-            for name in objects
-            if all(part.shard is None for part in objects[name].components.values())
-        ]
-        checked = verify_file(FileObjects(source, state.manifest), here, progress=progress)
-        digests_ok = checked.checked
-        damaged = tuple(dict.fromkeys(p.object_name or "" for p in checked.problems))
-    return RepairReport(
-        path=source.name,
-        size=source.size,
-        end=None if state is None else state.end,
-        is_clean=state is not None and state.end == source.size,
-        objects=0 if state is None else len(state.manifest.objects),
-        tail=0 if state is None else source.size - state.end,
-        digests_ok=digests_ok,
-        damaged=damaged,
-        candidates=tuple(candidates),
-    )
+    path = f"{locked.name}.tail-{number}"
+    sink: FileSink | Nowhere
+    if dry_run:
+        sink = Nowhere(path)
+    else:
+        sink = FileSink(path, durable=True, is_new=True, like=locked.rights())
+    _copy(locked, start, locked.size, sink, progress)
+    return path
 
 
 def _nothing_found(report: RepairReport) -> ContainerError:

@@ -22,7 +22,7 @@ from ztensor.errors import (
 )
 from ztensor.io.source.base import PART_BYTES, Range, Source, fill_arriving
 from ztensor.locks import cached_property
-from ztensor.spec.digest import Digest, Hasher, parse_digest, parse_strict_digest, require_match
+from ztensor.spec.digest import Digest, Hasher, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.encoding.base import FRAME_FIELD, require_decodable, runs_of_field
 from ztensor.spec.layout.elements import is_native
@@ -471,8 +471,7 @@ def digest_of(component: Component) -> Digest | None:
     """Return a component's digest, or None where it has none."""
     if component.digest is None:
         return None
-    strict = component.digest_covers_decoded
-    return parse_strict_digest(component.digest) if strict else parse_digest(component.digest)
+    return parse_digest(component.digest, strict=component.digest_covers_decoded)
 
 
 def require_declared(component: Component, expected: int) -> None:

@@ -21,11 +21,14 @@ from ztensor.errors import (
 )
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching
-from ztensor.io.reading.opened import OpenedFile, not_found
+from ztensor.io.reading.opened import OpenedFile
 from ztensor.io.reading.places import Places
+from ztensor.spec.encoding import Encoding
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
+from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.manifest import TensorObject
 from ztensor.spec.model.objects import LaterObjects
 from ztensor.spec.wire.cbor import with_dicts
 
@@ -34,9 +37,6 @@ if TYPE_CHECKING:
 
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.tensor import Tensor
-    from ztensor.spec.encoding import Encoding
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import TensorObject
 
 
 _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
@@ -162,7 +162,7 @@ class FileObjects(OpenedFile):
         with foreign_bytes("the object", self.name):
             found = self.manifest.objects.get(name) if isinstance(name, str) else None
         if found is None:
-            raise not_found(name, self.names, self.name)
+            raise ObjectNotFoundError.named(name, self.names, self.name)
         return found
 
     def arrays_at_once(self, names: Iterable[str]) -> dict[str, Array]:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import (
-    ArgumentTypeError,
     ClosedError,
-    ObjectNotFoundError,
     UsageError,
     ZTensorError,
-    describe,
 )
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching, StoredComponent
@@ -23,7 +20,7 @@ from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ztensor.io.source.rights import Rights
     from ztensor.spec.container.framing import Frame
@@ -174,12 +171,3 @@ class OpenedFile:
                 "a reader over a file object cannot be pickled; open it by path", file=self.name
             )
         return self._reopen, (source,)
-
-
-def not_found(
-    name: object, names: Iterable[str], file: str
-) -> ArgumentTypeError | ObjectNotFoundError:
-    """Return the error for a name that no object has, with those that are like it."""
-    if not isinstance(name, str):
-        return ArgumentTypeError("an object's name is text", file=file, found=describe(name))
-    return ObjectNotFoundError.named(name, names, file)

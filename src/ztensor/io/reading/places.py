@@ -14,14 +14,14 @@ import numpy as np
 from ztensor.buffers import empty_array
 from ztensor.errors import ClosedError, ZTensorError
 from ztensor.io.reading.component import COMPLEX_ALIGNMENT
+from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import is_native, result_dtype
 from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.objects import Table, TableObjects
 
 if TYPE_CHECKING:
     from ztensor.io.reading.opened import OpenedFile
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import Component, TensorObject
 
 # Places that are remembered: more are looked up anew.
 _MOST_KNOWN = 1 << 16

@@ -41,11 +41,11 @@ from ztensor.spec.container.framing import (
     Frame,
     locate,
 )
+from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.spec.model.manifest import Manifest
 
 _WINDOW = 8 << 20
 # What an ordinary error looks at, so that opening a torn file stays quick: 32 ms for 100 MiB.

@@ -23,14 +23,14 @@ from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.table import open_url
+from ztensor.limits import Limits
 from ztensor.spec.container.framing import Container
-from ztensor.spec.digest import parse_strict_digest
+from ztensor.spec.digest import parse_digest
+from ztensor.spec.model.manifest import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ztensor.limits import Limits
-    from ztensor.spec.model.manifest import Shard
 
 SECTION = "2.1 section 7.3"
 
@@ -64,7 +64,7 @@ def _places(path: str, shard: Shard) -> Iterator[tuple[str, ...]]:
     name = os.path.basename(path)
     stem = name.removesuffix(".zt")
     yield (f"{stem}-{shard.name}.zt",)
-    digest = parse_strict_digest(shard.digest)
+    digest = parse_digest(shard.digest, strict=True)
     yield ("blobs", digest.algorithm, digest.expected)
 
 

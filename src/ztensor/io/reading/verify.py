@@ -7,11 +7,9 @@ encoding to the last byte, bool bytes, and what its layout demands of its elemen
 from __future__ import annotations
 
 import dataclasses
-import threading
 from typing import TYPE_CHECKING, Literal
 
 from ztensor.arguments import require_function
-from ztensor.buffers import new_bytes
 from ztensor.errors import (
     DigestMismatchError,
     FormatError,
@@ -33,21 +31,20 @@ from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.sums import Sums, is_unheld
 from ztensor.io.reading.walking import ComponentWalk, require_listed
-from ztensor.io.source.base import PIECE_BYTES, Range
+from ztensor.io.source.base import Range
 from ztensor.locks import Lock
 from ztensor.showing import counted, short_repr
-from ztensor.spec.digest import parse_strict_digest, require_match
+from ztensor.spec.digest import parse_digest, require_match
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
+from ztensor.spec.layout.base import Watch
 from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.objects import TableObjects
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
-
-    from ztensor.spec.layout.base import Watch
-    from ztensor.spec.model.manifest import Component, TensorObject
 
     Progress = Callable[[int, int], None]
 
@@ -107,13 +104,6 @@ class VerifyReport(Shown):
         return short_repr("io.VerifyReport", facts, ".problems, .unchecked, .unsupported")
 
 
-class _Staging(threading.local):
-    """Memory of each thread that what it hashes is read into."""
-
-    def __init__(self) -> None:
-        self.memory = new_bytes(PIECE_BYTES)
-
-
 @dataclasses.dataclass(slots=True)
 class _Findings:
     """What is wrong with one object, or with what else a file has."""
@@ -150,7 +140,6 @@ class _Call:
     def __init__(self, file: FileObjects, total: int, progress: Progress | None) -> None:
         self.file = file
         self.total = total
-        self.staging = _Staging()
         self._progress = progress
         self._done = 0
         self._lock = Lock()
@@ -282,7 +271,7 @@ def _of_shards(file: FileObjects, progress: Progress | None) -> _Findings:
     needed = [shard for shard in file.manifest.shards.values() if shard.start is not None]
     total = sum(shard.size for shard in needed)
     for shard in needed:
-        digest, path = parse_strict_digest(shard.digest), ("shards", shard.name)
+        digest, path = parse_digest(shard.digest, strict=True), ("shards", shard.name)
         if digest.known is None:
             message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
             findings.unsupported.append(Problem(Reason.UNKNOWN_ENCODING, message, path))
@@ -409,7 +398,7 @@ class _Walk:
             return None
 
         def hexdigest() -> str:
-            pieces = file.stored(component).stored().pieces(memory=self._call.staging.memory)
+            pieces = file.stored(component).stored().pieces()
             for piece in overlaps.metered(file, component, pieces, "digest"):
                 hasher.update(piece)
                 findings.nbytes += piece.nbytes

@@ -19,7 +19,6 @@ from ztensor.errors import (
 )
 from ztensor.io.attributes import kinds_of, merged_attributes
 from ztensor.io.contents import open_file
-from ztensor.io.reading.opened import not_found
 from ztensor.io.shards.finding import find_set
 from ztensor.io.shards.index import broken_index, some_of, state_of
 from ztensor.io.source.beneath import Beneath
@@ -230,7 +229,7 @@ class ShardedObjects:
         self.require_open()
         file = self.homes.get(name) if isinstance(name, str) else None
         if file is None:
-            raise not_found(name, self.names, self.name)
+            raise ObjectNotFoundError.named(name, self.names, self.name)
         return self.file(file)
 
     def file(self, file: str) -> FileObjects:
@@ -271,7 +270,7 @@ class ShardedObjects:
         found: dict[str, list[str]] = {file: [] for file in self.set.places}
         for name in names:
             if name not in self.homes:
-                raise not_found(name, self.names, self.name)
+                raise ObjectNotFoundError.named(name, self.names, self.name)
             found[self.homes[name]].append(name)
         return found
 

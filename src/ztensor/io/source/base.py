@@ -312,17 +312,13 @@ class Range:
         if self.length <= _KEPT_BYTES and self.source.held() is None:
             self._kept = 0, self._new(0, self.length)
 
-    def pieces(
-        self, size: int = PIECE_BYTES, *, memory: memoryview | None = None
-    ) -> Iterator[memoryview]:
+    def pieces(self, size: int = PIECE_BYTES) -> Iterator[memoryview]:
         """Yield all bytes in order, `size` at a time; the last piece may be shorter.
 
         A piece is valid until the next.
 
         Args:
             size: bytes of a piece.
-            memory: `size` bytes to read them into, where a caller goes through many ranges: the
-                system gives new memory as slowly as it reads a tenth of it.
 
         Raises:
             SourceError: as `read`.
@@ -334,9 +330,8 @@ class Range:
             return
         step = size
         if self.source.prefers_long_reads:
-            step, memory = max(1, _LONG_BYTES // size) * size, None
-        if memory is None:
-            memory = new_bytes(min(step, self.length))
+            step = max(1, _LONG_BYTES // size) * size
+        memory = new_bytes(min(step, self.length))
         for offset in range(0, self.length, step):
             read = memory[: min(step, self.length - offset)]
             self.source.read_into(self.offset + offset, read)

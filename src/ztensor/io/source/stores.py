@@ -197,17 +197,3 @@ def remote_of(given: Any) -> Remote | None:
         return given
     path = path_text(given)
     return Remote(path) if is_remote(path) else None
-
-
-def require_on_disk(path: str, name_it: str) -> None:
-    """Raise where a new file is to lie beside one that is in no folder.
-
-    Args:
-        path: what is read.
-        name_it: what the caller has to give.
-
-    Raises:
-        UsageError: it is a URL.
-    """
-    if is_remote(path):
-        raise UsageError(f"{name_it}: the source is a URL, which has no folder", file=path)

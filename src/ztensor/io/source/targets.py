@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ztensor.errors import (
     SourceError,
@@ -18,9 +18,6 @@ from ztensor.errors import (
 )
 from ztensor.io.source.paths import absolute_path, is_url, path_text
 from ztensor.io.source.stores import remote_of, store_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 _MOST_LINKS = 40
 
@@ -139,20 +136,21 @@ def require_place(target: str, path: str, *, is_followed: bool = True) -> None:
 
 
 class Nowhere:
-    """A file object that takes bytes and keeps none: what a dry run writes to.
+    """A sink that counts bytes and keeps none: what a dry run writes to.
 
     Args:
         path: where the file would appear.
         makes_folder: whether its folder would be made where it is missing.
+        position: the offset of the first byte.
 
     Raises:
         SourceError: none could: the folder is missing, or the target is not a regular file.
     """
 
-    def __init__(self, path: Any, *, makes_folder: bool = False) -> None:
+    def __init__(self, path: Any, *, makes_folder: bool = False, position: int = 0) -> None:
+        self.position = position
         remote = remote_of(path)
-        path = path_text(path)
-        self.name = path
+        self.name = path = path_text(path)
         if remote is not None:
             self.name = remote.name
             store_of(remote.url).require_writable(remote)
@@ -160,14 +158,25 @@ class Nowhere:
         target = os.path.realpath(absolute_path(path))
         try:
             require_place(target, path)
+        except SourceError:
+            raise
         except OSError as error:
-            if isinstance(error, SourceError):
-                raise
             raise SourceError.from_os(error, "cannot write", path) from error
         folder = os.path.dirname(target)
         if not os.path.isdir(folder) and (os.path.lexists(folder) or not makes_folder):
             raise no_folder(path, folder)
 
-    def write(self, data: Buffer, /) -> int:
-        """Take bytes."""
-        return memoryview(data).nbytes
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Count bytes."""
+        self.position += memoryview(data).nbytes
+
+    def end_blobs(self) -> int:
+        """Return the position."""
+        return self.position
+
+    def commit(self, manifest: bytes = b"") -> None:
+        """Count the manifest."""
+        self.write(manifest)
+
+    def abort(self) -> None:
+        """Do nothing: there is no file."""

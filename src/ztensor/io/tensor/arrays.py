@@ -153,6 +153,16 @@ def as_index(role: str, value: Any) -> Array:
     return array.astype(np.uint64, copy=False)
 
 
+def dtype_named(name: str) -> np.dtype[Any]:
+    """Return the NumPy type of a storage type, a logical type or one of NumPy, by its name.
+
+    Raises:
+        TypeError, ValueError, UnsupportedError: there is none of that name.
+    """
+    known = STORAGE_TYPES.get(name) or LOGICAL_TYPES.get(name)
+    return numpy_dtype(name if known is None else known.long_name)
+
+
 def viewed_as(array: Array, name: str) -> Array:
     """Return an array of plain bytes as elements of a type; one that has them already, as it is.
 
@@ -160,18 +170,16 @@ def viewed_as(array: Array, name: str) -> Array:
         ArgumentValueError: there is no such type, or the array has other elements.
     """
     storage = STORAGE_TYPES.get(name) or BY_LONG_NAME.get(name)
-    long_name = storage.long_name if storage is not None else name
-    logical = LOGICAL_TYPES.get(name)
-    if logical is not None:
-        long_name = logical.long_name
-    if array.dtype.name == long_name or spell(array.dtype)[0] == getattr(storage, "name", None):
+    if storage is not None and spell(array.dtype)[0] == storage.name:
         return array
     try:
-        target = numpy_dtype(long_name)
+        target = dtype_named(name)
     except (TypeError, UnsupportedError) as error:
         raise ArgumentValueError(
             "unknown dtype", expected=f"one of {', '.join(BY_LONG_NAME)}", found=describe(name)
         ) from error
+    if array.dtype.name == target.name:
+        return array
     if array.dtype != np.uint8 or array.nbytes % target.itemsize:
         raise ArgumentValueError(
             "dtype differs from the array's; only plain bytes (uint8) can be taken as another type",

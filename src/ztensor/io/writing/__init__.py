@@ -1,9 +1,8 @@
 """Objects to a sink: the mirror of `io/reading/`.
 
-Read `blob.py` first (one component on its way out), with `compressing.py` and `frames.py` (its
-frames) beside it; `canonical.py` (each content once), `planning.py` (what is wrong with an object,
-before a byte is written), `copying.py` with `overlaps.py` (components of another file), `stream.py`
-(an object that comes in pieces); `draft.py` (what the manifest will say), `output.py` (how a file
-begins and ends), `writer.py` (what users hold: objects, one after another), and `saving.py` (whole
-dicts at once).
+Read `blob.py` first (one component on its way out), with `frames.py` (its frames) beside it;
+`planning.py` (what the manifest will say, and what is wrong with an object, before a byte is
+written), `stream.py` (an object that comes in pieces), `copying.py` (components of another file),
+`canonical.py` (each content once); `writer.py` (what users hold: objects, one after another), and
+`saving.py` (whole dicts at once), with `exporting.py` (as a file of another format).
 """

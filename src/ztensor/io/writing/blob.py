@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import WRITE_BYTES
-from ztensor.io.writing.compressing import (
-    ALONE_BYTES,
-    Compression,
-    Compressor,
-    Frame,
-    compressed,
-    smaller,
-)
-from ztensor.io.writing.frames import Frames, frames_of, require_chunk_rows
+from ztensor.io.writing.frames import Compressor, Frame, frames_of, require_chunk_rows
 from ztensor.spec.digest import Algorithm, require_writable
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import FRAME_FIELD, listed_frames
@@ -25,17 +17,61 @@ from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.rules import Form, align
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from ztensor.io.source.base import Sink
     from ztensor.threads.pool import Pool
 
     Pieces = Callable[[], Iterable[memoryview]]
 
+DEFAULT_LEVEL = 3
 # From here on another thread hashes while this one writes; to start it costs 20 us.
 _BESIDE_BYTES = 1 << 20
+# Frames that are held until it is known whether they stay; then they are made a second time.
+_HELD_BYTES = 8 << 20
 _HOLE = 4096  # from here on zeros are not written
 _ZEROS = bytes(1 << 16)
+
+
+class Compression(NamedTuple):
+    """How components are encoded.
+
+    Attributes:
+        encoding: a name of the table of encodings.
+        level: how hard to try, where that means something.
+    """
+
+    encoding: str
+    level: int = DEFAULT_LEVEL
+
+
+def compression_of(asked: bool | int | str | None) -> Compression | None:  # noqa: FBT001  # one argument
+    """Return how a caller asked for components to be encoded; None for raw.
+
+    Raises:
+        ArgumentValueError: it is no level, and no encoding's name.
+        ArgumentTypeError: it is neither a bool, a number nor text.
+    """
+    if asked is None or asked is False or asked in ("none", "raw"):
+        return None
+    if asked is True:
+        return Compression("zstd")
+    if isinstance(asked, str):
+        with contextlib.suppress(KeyError):
+            if ENCODINGS[asked].is_written:
+                return Compression(asked)
+    elif asked == 0:
+        return None
+    elif isinstance(asked, int) and FASTEST_LEVEL <= asked <= STRONGEST_LEVEL:
+        return Compression("zstd", asked)
+    kind = ArgumentValueError if isinstance(asked, (int, str)) else ArgumentTypeError
+    written = (name for name, encoding in ENCODINGS.items() if encoding.is_written)
+    names = ", ".join(repr(name) for name in written if name != "raw")
+    raise kind(
+        "unknown compression",
+        expected=f"False, True, {names} or a zstd level up to {STRONGEST_LEVEL}",
+        found=describe(asked),
+    )
 
 
 class BlobOptions(NamedTuple):
@@ -49,80 +85,32 @@ class BlobOptions(NamedTuple):
     """
 
     form: Form
-    compression: Compression | None
-    algorithm: Algorithm | None
-    chunk_rows: int | None
+    compression: Compression | None = None
+    algorithm: Algorithm | None = None
+    chunk_rows: int | None = None
 
-    @classmethod
-    def of(
-        cls,
-        form: Form,
+    def asked(
+        self,
         compression: bool | int | str | None,  # noqa: FBT001  # as callers have it
         checksum: str | bool | None,  # noqa: FBT001
         chunk_rows: int | None,
     ) -> BlobOptions:
-        """Return what a caller asks for.
+        """Return the options with what a caller asks for; None takes what these say.
 
         Raises:
             ArgumentValueError: there is no such compression, digest or number of rows.
             ArgumentTypeError: one is of another type.
         """
-        how = compression_of(compression)
-        if how is not None:
-            how = how._replace(encoding=form.encodings.get(how.encoding, how.encoding))
-        algorithm = require_writable(checksum, form.checksums)
-        return cls(form, how, algorithm, require_chunk_rows(chunk_rows))
-
-    def with_own(
-        self,
-        compress: bool | int | str | None,  # noqa: FBT001  # as callers have it
-        checksum: str | bool | None,  # noqa: FBT001
-        chunk_rows: int | None,
-    ) -> BlobOptions:
-        """Return the options of an object that asks for some of its own; None asks for these.
-
-        Raises:
-            ArgumentValueError: as `of`.
-            ArgumentTypeError: likewise.
-        """
-        own = self.of(self.form, compress, checksum, chunk_rows)
-        return BlobOptions(
-            self.form,
-            self.compression if compress is None else own.compression,
-            self.algorithm if checksum is None else own.algorithm,
-            own.chunk_rows or self.chunk_rows,
-        )
-
-
-def compression_of(asked: bool | int | str | None) -> Compression | None:  # noqa: FBT001  # one argument
-    """Return how a caller asked for components to be encoded; None for raw.
-
-    Raises:
-        ArgumentValueError: it is no level, and no encoding's name.
-        ArgumentTypeError: it is neither a bool, a number nor text.
-    """
-    if asked is None or asked is False or asked in ("none", "raw") or _is_zero(asked):
-        return None
-    if isinstance(asked, str):
-        with contextlib.suppress(KeyError):
-            if ENCODINGS[asked].is_written:
-                return Compression(asked)
-    if asked is True:
-        return Compression("zstd")
-    if isinstance(asked, int) and FASTEST_LEVEL <= asked <= STRONGEST_LEVEL:
-        return Compression("zstd", asked)
-    kind = ArgumentValueError if isinstance(asked, (int, str)) else ArgumentTypeError
-    written = (name for name, encoding in ENCODINGS.items() if encoding.is_written)
-    names = ", ".join(repr(name) for name in written if name != "raw")
-    raise kind(
-        "unknown compression",
-        expected=f"False, True, {names} or a zstd level up to {STRONGEST_LEVEL}",
-        found=describe(asked),
-    )
-
-
-def _is_zero(asked: object) -> bool:
-    return asked == 0 and not isinstance(asked, str)
+        changed = self._replace(chunk_rows=require_chunk_rows(chunk_rows) or self.chunk_rows)
+        if checksum is not None:
+            algorithm = require_writable(checksum, self.form.checksums)
+            changed = changed._replace(algorithm=algorithm)
+        if compression is not None:
+            how = compression_of(compression)
+            if how is not None:
+                how = how._replace(encoding=self.form.encodings.get(how.encoding, how.encoding))
+            changed = changed._replace(compression=how)
+        return changed
 
 
 def as_of(placed: Component, component: Component) -> Component:
@@ -154,8 +142,7 @@ class Blob:
         self._algorithm = algorithm = options.algorithm
         self._hasher = None if algorithm is None else algorithm.hasher()
         self._crew = crew if crew is not None and crew.count > 1 else None
-        self._offset = align(sink.position, options.form.alignment)
-        pad(sink, self._offset - sink.position)
+        self._offset = start_blob(sink, options.form.alignment)
 
     def write(self, data: memoryview) -> None:
         """Take bytes."""
@@ -190,32 +177,105 @@ class FrameBlob:
 
     Args:
         sink: where it goes.
+        plan: the object it is of.
+        role: its role.
         options: how it is stored.
-        frames: where frames end.
+        compression: how it is encoded.
+        crew: threads that compress.
+        total: how many decoded bytes come, where frames are written only if they are fewer. Then
+            they are held until that is known. None writes them as they come.
+
+    Attributes:
+        is_smaller: whether frames are known to be fewer bytes than they decode to.
+        is_lost: whether more frames came before that was known than are held.
     """
 
-    def __init__(self, sink: Sink, options: BlobOptions, frames: Frames) -> None:
-        self._blob = Blob(sink, options)
-        self._is_listed = not options.form.is_exact  # 2.x has tables of its own
-        self._frames = frames
-        self._lengths: list[int] = []
-        self._decoded_length = 0
+    def __init__(
+        self,
+        sink: Sink,
+        plan: TensorObject,
+        role: str,
+        options: BlobOptions,
+        compression: Compression,
+        crew: Pool,
+        total: int | None = None,
+    ) -> None:
+        self._sink, self._total, self._encoding = sink, total, compression.encoding
+        self._is_exact = is_exact = options.form.is_exact
+        # A digest of 2.x is that of the decoded bytes.
+        self._algorithm = options.algorithm if is_exact else None
+        self._hasher = None if self._algorithm is None else self._algorithm.hasher()
+        self._options = options._replace(algorithm=None) if is_exact else options
+        self._frames = frames_of(plan, role, options.chunk_rows, are_equal=is_exact)
+        self._compressor = Compressor(*compression, self._frames, crew)
+        self._blob: Blob | None = None
+        self._held: list[bytes | memoryview] = []
+        self._stored = self._decoded = 0
+        self.is_smaller = total is None
+        self.is_lost = False
+        self._is_ended = False
 
-    def write(self, frames: Iterable[Frame]) -> None:
-        """Take frames."""
-        for frame in frames:
-            self._decoded_length += frame.decoded
-            self._lengths.append(len(frame.data))
-            self._blob.write(memoryview(frame.data))
+    def write(self, data: memoryview) -> None:
+        """Take decoded bytes, which may change when this has returned."""
+        if self._hasher is not None:
+            self._hasher.update(data)
+        self._put(self._compressor.add(data))
 
-    def finish(self, component: Component, encoding: str) -> Component:
+    def end(self) -> bool:
+        """Take the end of the bytes, and return whether the frames can be kept.
+
+        Not where they are no fewer bytes, or the first were lost; then nothing was written.
+        """
+        if not self._is_ended:
+            self._is_ended = True
+            self._put(self._compressor.end())
+            self.is_smaller |= self._stored < (self._total or 0)
+        return self.is_smaller and not self.is_lost
+
+    def finish(self, component: Component) -> Component:
         """Return the component with its place, lengths, encoding and digest."""
-        is_listed = self._is_listed and encoding == "zstd"
-        return self._blob.finish(component)._replace(
-            encoding=encoding,
-            decoded_length=self._decoded_length,
-            extra=listed_frames(*self._frames, self._lengths) if is_listed else None,
+        self.end()
+        written = self._begun().finish(component)
+        if self._algorithm is not None and self._hasher is not None:
+            written = written._replace(digest=self._algorithm.spell(self._hasher.hexdigest()))
+        extra = None  # 2.x has tables of its own
+        if self._encoding == "zstd" and not self._is_exact:
+            lengths = [stored for stored, _ in self._compressor.lengths]
+            extra = listed_frames(*self._frames, lengths)
+        return written._replace(
+            encoding=self._encoding,
+            decoded_length=sum(decoded for _, decoded in self._compressor.lengths),
+            extra=extra,
         )
+
+    def _begun(self) -> Blob:
+        """Return what the frames go to, with those in it that were held."""
+        if self._blob is None:
+            self._blob = Blob(self._sink, self._options)
+            for data in self._held:
+                self._blob.write(memoryview(data))
+            self._held.clear()
+        return self._blob
+
+    def _put(self, frames: Iterable[Frame]) -> None:
+        total = self._total
+        for frame in frames:
+            if total is None or (self.is_smaller and not self.is_lost):
+                self._begun().write(memoryview(frame.data))
+                continue
+            self._decoded += frame.decoded
+            self._stored += len(frame.data)
+            self._held.append(frame.data)
+            self.is_smaller |= self._is_told(total)
+            if self.is_lost or (self._stored > _HELD_BYTES and not self.is_smaller):
+                self.is_lost = True
+                self._held.clear()
+
+    def _is_told(self, total: int) -> bool:
+        """Return whether the frames so far save more than all others can cost, as most do."""
+        rest = total - self._decoded
+        most = rest + rest // 1024 + 64 * (rest // self._frames.piece + 1)
+        return self._stored + most < total
 
 
 def write_component(
@@ -226,8 +286,6 @@ def write_component(
     nbytes: int | None,
     options: BlobOptions,
     crew: Pool,
-    *,
-    alone_bytes: int = ALONE_BYTES,
 ) -> Component:
     """Write a component, compressed only where that is smaller; return it with its place.
 
@@ -236,80 +294,43 @@ def write_component(
         plan: the object it is of.
         role: its role.
         pieces: gives its decoded bytes, which stay as they are, more than once where needed.
-        nbytes: how many bytes they are, or None where nobody knows.
+        nbytes: how many bytes they are, or None where only they tell.
         options: how it is stored.
         crew: threads that compress and hash.
-        alone_bytes: pieces up to here are compressed in this thread.
     """
     component, compression = plan.components[role], options.compression
-    if compression is None:
-        return _write_raw(sink, component, pieces, options, crew)
-    hashed = None
-    if options.form.is_exact and options.algorithm is not None:
-        pieces = hashed = _Hashed(pieces, options.algorithm)
-        options = options._replace(algorithm=None)
-    frames = frames_of(plan, role, options.chunk_rows, are_equal=options.form.is_exact)
-
-    def compressor() -> Compressor:
-        return Compressor(compression, frames, crew, alone_bytes=alone_bytes)
-
-    if compression.must_shrink:
-        found = smaller(pieces, nbytes, frames, compressor)
-    else:
-        found = compressed(pieces, compressor())
-    if found is None:
-        written = _write_raw(sink, component, pieces, options, crew)
-    else:
-        blob = FrameBlob(sink, options, frames)
-        blob.write(found)
-        written = blob.finish(component, compression.encoding)
-    return written if hashed is None else written._replace(digest=hashed.digest())
-
-
-def _write_raw(
-    sink: Sink, component: Component, pieces: Pieces, options: BlobOptions, crew: Pool
-) -> Component:
+    if compression is not None:
+        total = None
+        if ENCODINGS[compression.encoding].must_shrink:
+            total = sum(piece.nbytes for piece in pieces()) if nbytes is None else nbytes
+        frames = FrameBlob(sink, plan, role, options, compression, crew, total)
+        written = _write_frames(frames, pieces, component)
+        if written is None and frames.is_smaller:  # more than are held: all once more
+            frames = FrameBlob(sink, plan, role, options, compression, crew)
+            written = _write_frames(frames, pieces, component)
+        if written is not None:
+            return written
     blob = Blob(sink, options, crew)
     for piece in pieces():
         blob.write(piece)
     return blob.finish(component)
 
 
-class _Hashed:
-    """Decoded bytes, as often as they are asked for, each hashed when it comes for the first time.
-
-    Args:
-        pieces: gives them.
-        algorithm: the digest.
-    """
-
-    def __init__(self, pieces: Pieces, algorithm: Algorithm) -> None:
-        self._pieces = pieces
-        self._algorithm = algorithm
-        self._hasher = algorithm.hasher()
-        self._hashed = 0
-
-    def __call__(self) -> Iterator[memoryview]:
-        done = 0
-        for piece in self._pieces():
-            fresh = piece[max(self._hashed - done, 0) :]
-            done += piece.nbytes
-            if fresh.nbytes and done > self._hashed:
-                self._hasher.update(fresh)
-                self._hashed = done
-            yield piece
-
-    def digest(self) -> str:
-        """Return the digest of what was given."""
-        return self._algorithm.spell(self._hasher.hexdigest())
+def _write_frames(frames: FrameBlob, pieces: Pieces, component: Component) -> Component | None:
+    for piece in pieces():
+        frames.write(piece)
+        if frames.is_smaller and frames.is_lost:
+            return None
+    return frames.finish(component) if frames.end() else None
 
 
-def pad(sink: Sink, count: int) -> None:
-    """Write zeros, of which much is a hole where the file can have one."""
-    if count >= _HOLE and isinstance(sink, FileSink):
-        sink.skip(count)
-        return
-    while count:
-        some = min(count, len(_ZEROS))
-        sink.write(_ZEROS[:some])
-        count -= some
+def start_blob(sink: Sink, alignment: int) -> int:
+    """Write zeros up to where a blob may begin, and return its offset; much of them is a hole."""
+    position = sink.position
+    offset = align(position, alignment)
+    if offset - position >= _HOLE and isinstance(sink, FileSink):
+        sink.skip(offset - position)
+    else:
+        for start in range(position, offset, len(_ZEROS)):
+            sink.write(_ZEROS[: offset - start])
+    return offset

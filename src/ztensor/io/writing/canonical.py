@@ -1,7 +1,7 @@
 """The canonical form of 2.x, written: the same tensors give the same bytes (2.1 section 6.3).
 
 Objects come in the order of their names' bytes, parts in that of theirs, raw, at multiples of
-65536, each with its xxh3; equal bytes lie there once, whatever they are of. So bytes are hashed
+65536, each with its xxh3; equal bytes are there once, whatever they are of. So bytes are hashed
 before they are written.
 """
 
@@ -12,72 +12,79 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, UsageError, describe
 from ztensor.io.writing.blob import Blob, BlobOptions, as_of
-from ztensor.spec.digest import ALGORITHMS
+from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from ztensor.io.source.base import Sink
+    from ztensor.io.writing.blob import Pieces
     from ztensor.spec.model.manifest import Component
-    from ztensor.spec.model.rules import Form
-
-    Pieces = Callable[[], Iterable[memoryview]]
 
 
 class CanonicalBlobs:
     """The blobs of a canonical file: each content once.
 
     Args:
-        form: what blobs of the file are like.
+        version: of the file.
+        options: how its objects are stored.
+
+    Raises:
+        ArgumentValueError: the version has no canonical form, or an option is of another one.
     """
 
-    def __init__(self, form: Form) -> None:
-        self._options = BlobOptions(form, None, None, None)
+    def __init__(self, version: str, options: BlobOptions) -> None:
+        self._version = version
+        self.require_options(options)
+        self._options = BlobOptions(options.form)
         self._written: dict[str, Component] = {}
-        self._last: bytes | None = None
 
-    def require_next(self, name: str) -> None:
-        """Raise where an object of that name cannot be the next.
+    def require_options(self, options: BlobOptions) -> None:
+        """Raise where an object cannot be stored so.
 
         Raises:
-            UsageError: another came before it whose name is behind.
+            ArgumentValueError: an option is of another form.
         """
-        place = name.encode()
-        if self._last is not None and place <= self._last:
+        form, algorithm = options.form, options.algorithm
+        digest = "none" if algorithm is None else algorithm.name
+        alignment = max(form.alignments)
+        for is_right, expected, found in (
+            (form.is_exact, "version 2.1", f"version {self._version}"),
+            (options.compression is None, "no compression", "compression"),
+            (digest == "xxh3", "the digest xxh3", digest),
+            (form.alignment == alignment, f"alignment of {alignment}", str(form.alignment)),
+        ):
+            if not is_right:
+                raise ArgumentValueError(
+                    "a canonical file has one form", expected=expected, found=found
+                )
+
+    def require_next(self, name: str, last: str | None) -> None:
+        """Raise where an object of that name cannot follow another one.
+
+        Raises:
+            UsageError: the name is not behind that of the last object.
+        """
+        if last is not None and name.encode() <= last.encode():
             raise UsageError(
                 "a canonical file is written in the order of the names' bytes",
-                expected=f"a name behind {describe(self._last.decode())}",
+                expected=f"a name behind {describe(last)}",
                 found=describe(name),
             )
 
-    def note(self, name: str) -> None:
-        """Note that an object is being written."""
-        self._last = name.encode()
-
-    def write(self, sink: Sink, name: str, component: Component, pieces: Pieces) -> Component:
+    def write(self, sink: Sink, component: Component, pieces: Pieces) -> Component:
         """Write a component, or find its bytes written; return it with its place and digest.
 
         Args:
             sink: where it goes.
-            name: the object's.
             component: what it is.
-            pieces: gives its decoded bytes, twice.
+            pieces: gives its decoded bytes, as often as it is called.
         """
-        self.note(name)
-        xxh3 = ALGORITHMS["xxh3"]
-        hasher, whole = xxh3.hasher(), ALGORITHMS["sha256"].hasher()
-        for piece in pieces():
-            hasher.update(piece)
-            whole.update(piece)
-        key = whole.hexdigest()
+        key = digest_of(ALGORITHMS["sha256"], pieces())
         placed = self._written.get(key)
         if placed is None:
-            blob = Blob(sink, self._options)
+            blob = Blob(sink, self._options._replace(algorithm=ALGORITHMS["xxh3"]))
             for piece in pieces():
                 blob.write(piece)
-            digest = xxh3.spell(hasher.hexdigest())
-            placed = blob.finish(component)._replace(digest=digest)
-            self._written[key] = placed
+            placed = self._written[key] = blob.finish(component)
         return as_of(placed, component)
 
 
@@ -94,31 +101,3 @@ def require_nfc(name: str) -> None:
             found=describe(name),
             section="2.1 section 6.3",
         )
-
-
-def require_canonical(version: str, options: BlobOptions) -> None:
-    """Raise where a file that is asked for is none that can be canonical.
-
-    Raises:
-        ArgumentValueError: the version has no canonical form, or an option is of another one.
-    """
-    form, algorithm = options.form, options.algorithm
-    wrong = [
-        (not form.is_exact, "version 2.1", f"version {version}"),
-        (options.compression is not None, "no compression", "compression"),
-        (
-            algorithm is not ALGORITHMS["xxh3"],
-            "the digest xxh3",
-            "none" if algorithm is None else algorithm.name,
-        ),
-        (
-            form.is_exact and form.alignment != max(form.alignments),
-            f"alignment of {max(form.alignments)}",
-            f"{form.alignment}",
-        ),
-    ]
-    for is_wrong, expected, found in wrong:
-        if is_wrong:
-            raise ArgumentValueError(
-                "a canonical file has one form", expected=expected, found=found
-            )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ztensor.errors import DigestMismatchError
 from ztensor.io.reading.component import digest_of as digest_in
 from ztensor.io.reading.portable import portable_chunks, portable_object, stored_object
 from ztensor.io.source.sink import FileSink
-from ztensor.io.writing.blob import Blob, BlobOptions, as_of, write_component
-from ztensor.io.writing.compressing import Compression
-from ztensor.io.writing.overlaps import Overlaps
+from ztensor.io.writing.blob import Blob, BlobOptions, Compression, as_of, write_component
 from ztensor.spec.digest import Algorithm, Digest, digest_of, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import known_length
 from ztensor.spec.layout.elements import BLOCK_BYTES
+from ztensor.spec.model.rules import ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,8 +29,35 @@ if TYPE_CHECKING:
     Progress = Callable[[int], None]
     Chunks = Callable[[FileObjects, str, str], Iterator[memoryview]]
 
-# Pieces up to here are compressed by this thread: others decode the next ones meanwhile.
-_ALONE_BYTES = 4 << 20
+
+class Overlaps:
+    """Runs of stored bytes that several blobs share in part: copied once, and shared again.
+
+    Only blobs that begin as ours do, at a multiple of 64, can keep their place in a run. Equal
+    blobs need none of this.
+
+    Args:
+        blobs: offset and length of each, in any order.
+    """
+
+    def __init__(self, blobs: Iterable[tuple[int, int]]) -> None:
+        runs: list[tuple[int, int, bool]] = []
+        for offset, length in sorted({blob for blob in blobs if blob[1]}):
+            if offset % ALIGNMENT:
+                continue
+            if runs and offset < runs[-1][1]:
+                start, stop, _ = runs[-1]
+                runs[-1] = start, max(stop, offset + length), True
+            else:
+                runs.append((offset, offset + length, False))
+        self._runs = [(start, stop - start) for start, stop, is_shared in runs if is_shared]
+
+    def around(self, offset: int, length: int) -> tuple[int, int] | None:
+        """Return offset and length of the run a blob is in, or None where it is in none."""
+        at = bisect.bisect_right(self._runs, offset, key=lambda run: run[0]) - 1
+        if at < 0 or offset % ALIGNMENT or offset + length > sum(self._runs[at]):
+            return None
+        return self._runs[at]
 
 
 class Copier:
@@ -47,18 +74,15 @@ class Copier:
     """
 
     def __init__(self, sink: Sink, options: BlobOptions, crew: Pool) -> None:
-        self._sink = sink
-        self._options = options
+        self._sink, self._options, self._crew = sink, options, crew
         self._form = options.form
-        self._crew = crew
-        # By what was copied: where it is now, and the digests that were checked.
-        self._copied: dict[
-            tuple[Source, int, int],
-            tuple[int, dict[tuple[Digest | None, str], str | None]],
-        ] = {}
+        # By source, offset and length: where stored bytes are now. With a digest and an encoding:
+        # the text of the digest that they were held to.
+        self._copied: dict[tuple[Source, int, int], int] = {}
+        self._checked: dict[tuple[object, ...], str | None] = {}
+        self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
         self._overlaps: dict[Source, Overlaps] = {}
         self._narrowed: set[FileObjects] = set()
-        self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
         self.chunks: Chunks = functools.partial(portable_chunks, form=options.form)
 
     def expect(self, objects: Iterable[tuple[Objects, str]]) -> None:
@@ -121,14 +145,35 @@ class Copier:
             progress: called with the bytes of each piece that was written.
             is_stored: whether the stored bytes can be copied.
         """
-        is_as_asked = options is None or (
-            options.compression is None and plan.components[role].encoding == "raw"
-        )
-        if is_stored and is_as_asked:
-            return self._stored(file, name, role, plan.components[role], progress)
+        component = plan.components[role]
+        is_raw = options is not None and options.compression is None
+        if is_stored and (options is None or (is_raw and component.encoding == "raw")):
+            return self._stored(file, name, role, component, progress)
         if options is None:
             options = self._kept(file, name, role)
         return self._decoded(file, name, role, plan, options, progress)
+
+    def pieces(
+        self, file: FileObjects, name: str, role: str, progress: Progress | None
+    ) -> Callable[[], Iterator[memoryview]]:
+        """Return what gives the decoded bytes of a component, as often as it is called."""
+        chunks = self.chunks
+        reported = 0
+
+        def pieces() -> Iterator[memoryview]:
+            nonlocal chunks, reported
+            given, chunks = chunks, functools.partial(portable_chunks, form=self._form)
+            done = 0
+            for chunk in given(file, name, role):
+                yield chunk
+                done += chunk.nbytes
+                if done > reported and progress is not None:
+                    progress(done - reported)
+                reported = max(reported, done)
+
+        return pieces
+
+    # --- Decoded anew -----------------------------------------------------------------------
 
     def _kept(self, file: FileObjects, name: str, role: str) -> BlobOptions:
         """Return how a component is stored that is decoded to be copied: as it was, if it can."""
@@ -156,11 +201,10 @@ class Copier:
         length = known_length(file.object(name), role)
         key = file.source, read_as, length, component.dtype, options.compression
         digest = digest_in(there)
-        is_known = digest is not None and digest.known is not None
         if key in self._recoded:
             placed, checked = self._recoded[key]
-            if is_known and digest not in checked:  # no object has asked yet whether it is right
-                for _ in file.decoded_chunks(name, role):
+            if digest is not None and digest.known is not None and digest not in checked:
+                for _ in file.decoded_chunks(name, role):  # which holds them to it
                     pass
         else:
             is_same = component.dtype == there.dtype  # indices may become wider
@@ -172,7 +216,6 @@ class Copier:
                 known_length(plan, role) if is_same else None,
                 options,
                 self._crew,
-                alone_bytes=_ALONE_BYTES,
             )
             checked = set()
             has_place = getattr(file.stored(there).encoding(), "has_place", False)
@@ -183,12 +226,7 @@ class Copier:
             checked.add(digest)
         return as_of(placed, component)
 
-    def pieces(
-        self, file: FileObjects, name: str, role: str, progress: Progress | None
-    ) -> Callable[[], Iterator[memoryview]]:
-        """Return what gives the decoded bytes of a component, as often as it is called."""
-        again = functools.partial(portable_chunks, form=self._form)
-        return _Told(self.chunks, again, progress, file, name, role)
+    # --- As stored --------------------------------------------------------------------------
 
     def _stored(
         self,
@@ -199,121 +237,88 @@ class Copier:
         progress: Progress | None,
     ) -> Component:
         """Write a component's stored bytes, checked, or find them written for another."""
-        key = (file.source, component.offset, component.length)
+        place = file.source, component.offset, component.length
         digest = digest_in(component)
         algorithm = self._options.algorithm if digest is None else digest.known
         if component.digest_covers_decoded and component.encoding != "raw":
-            return self._stored_decoded(file, name, role, component, algorithm, progress)
-        found: str | None = None
-        if key not in self._copied:
-            overlaps = self._overlaps.get(file.source)
-            run = overlaps and overlaps.around(component.offset, component.length)
-            if run:
-                start = self._copy_run(file, component, run, progress)
-                self._copied[key] = start + component.offset - run[0], {}
-            else:
-                placed = self._copy_blob(file, component, algorithm, progress)
-                found = placed.digest
-                self._copied[key] = placed.offset, {}
-        offset, checked = self._copied[key]
-        stated = digest, component.encoding
-        if stated not in checked:  # what others say of the same bytes is no check of this
-            if found is None and algorithm is not None:
-                found = digest_of(algorithm, file.stored(component).stored().pieces(BLOCK_BYTES))
-            text = component.digest or found
-            if digest is not None and found is not None:
-                try:
-                    require_match(digest, parse_digest(found).expected)
-                except DigestMismatchError:
-                    if not component.digest_may_cover_decoded or component.encoding == "raw":
-                        raise
-                    for _ in file.decoded_chunks(name, role):  # raises where it covers neither
-                        pass
-                    text = found
-            checked[stated] = text
-        return component._replace(offset=offset, digest=checked[stated])
+            self._copy(file, component, None, progress)
+            text = None
+        else:
+            text = self._copy(file, component, algorithm, progress)
+        # What other objects say of the same bytes is no check of this one's digest.
+        key = *place, digest, component.encoding
+        if key not in self._checked:
+            self._checked[key] = self._require(file, name, role, component, algorithm, text)
+        return component._replace(offset=self._copied[place], digest=self._checked[key])
 
-    def _stored_decoded(
+    def _copy(
         self,
         file: FileObjects,
-        name: str,
-        role: str,
         component: Component,
         algorithm: Algorithm | None,
         progress: Progress | None,
-    ) -> Component:
-        """Write encoded bytes whose digest, or the one they get, is that of the decoded ones."""
-        key = file.source, component.offset, component.length
-        if key not in self._copied:
-            self._copied[key] = self._copy_blob(file, component, None, progress).offset, {}
-        offset, checked = self._copied[key]
-        stated = digest_in(component), component.encoding
-        if stated not in checked:
-            text = component.digest
-            if file.fetching.is_common(component.encoding) and algorithm is not None:
-                chunks = file.decoded_chunks(name, role)  # which checks the digest there is
-                text = digest_of(algorithm, chunks) if text is None else text
-                for _ in chunks:
-                    pass
-            checked[stated] = text
-        return component._replace(offset=offset, digest=checked[stated])
-
-    def _copy_run(
-        self,
-        file: FileObjects,
-        component: Component,
-        run: tuple[int, int],
-        progress: Progress | None,
-    ) -> int:
-        """Copy the run of overlapping blobs a component is in, once; return where it begins."""
-        key = file.source, *run
-        if key not in self._copied:
+    ) -> str | None:
+        """Copy stored bytes where that is not done; return their digest where it was computed."""
+        place = file.source, component.offset, component.length
+        if place in self._copied:
+            return None
+        overlaps = self._overlaps.get(file.source)
+        run = overlaps and overlaps.around(component.offset, component.length)
+        if run and run != place[1:]:
             whole = component._replace(offset=run[0], length=run[1], shard=None)
-            self._copied[key] = self._copy_blob(file, whole, None, progress).offset, {}
-        return self._copied[key][0]
-
-    def _copy_blob(
-        self,
-        file: FileObjects,
-        component: Component,
-        algorithm: Algorithm | None,
-        progress: Progress | None,
-    ) -> Component:
-        """Copy stored bytes, and return the component with its place and their digest."""
+            self._copy(file, whole, None, progress)
+            self._copied[place] = self._copied[file.source, *run] + component.offset - run[0]
+            return None
         blob = Blob(self._sink, self._options._replace(algorithm=algorithm))
         for piece in file.stored(component).stored().pieces(BLOCK_BYTES):
             blob.write(piece)
             if progress is not None:
                 progress(piece.nbytes)
         file.stored(component).stored()  # raises where a program wrote into the file meanwhile
-        return blob.finish(component)
+        placed = blob.finish(component)
+        self._copied[place] = placed.offset
+        return placed.digest
 
+    def _require(
+        self,
+        file: FileObjects,
+        name: str,
+        role: str,
+        component: Component,
+        algorithm: Algorithm | None,
+        found: str | None,
+    ) -> str | None:
+        """Hold copied bytes to their digest, and return the one they have in the new file.
 
-class _Told:
-    """The decoded bytes of a component, as often as they are asked for; each is told once.
+        Args:
+            file: where the object is.
+            name: its name there.
+            role: the component's role.
+            component: as it is there.
+            algorithm: of the digest there, or of the one it gets; None if it is unknown or none.
+            found: the digest of the stored bytes, where it was computed.
 
-    Args:
-        chunks: gives them the first time.
-        again: gives them later.
-        progress: called with the bytes of each piece.
-        what: file, name and role.
-    """
-
-    def __init__(
-        self, chunks: Chunks, again: Chunks, progress: Progress | None, *what: Any
-    ) -> None:
-        self._chunks = chunks
-        self._again = again
-        self._progress = progress
-        self._what = what
-        self._told = 0
-
-    def __call__(self) -> Iterator[memoryview]:
-        chunks, self._chunks = self._chunks, self._again
-        done = 0
-        for chunk in chunks(*self._what):
-            yield chunk
-            done += chunk.nbytes
-            if done > self._told and self._progress is not None:
-                self._progress(done - self._told)
-            self._told = max(self._told, done)
+        Raises:
+            DigestMismatchError: they do not match.
+        """
+        if algorithm is None:
+            return component.digest
+        if component.digest_covers_decoded and component.encoding != "raw":
+            if not file.fetching.is_common(component.encoding):
+                return component.digest
+            found = digest_of(algorithm, file.decoded_chunks(name, role))  # which checks it
+            return component.digest or found
+        if found is None:
+            found = digest_of(algorithm, file.stored(component).stored().pieces(BLOCK_BYTES))
+        digest = digest_in(component)
+        if digest is None:
+            return found
+        try:
+            require_match(digest, parse_digest(found).expected)
+        except DigestMismatchError:
+            if not component.digest_may_cover_decoded or component.encoding == "raw":
+                raise
+            for _ in file.decoded_chunks(name, role):  # raises where it covers neither
+                pass
+            return found
+        return component.digest

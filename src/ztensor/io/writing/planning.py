@@ -1,7 +1,8 @@
-"""What a caller passes, as the manifest will say it: before a byte of it is written."""
+"""What a caller passes, as the manifest will say it; and what the manifest will say so far."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +18,73 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.frameworks import adapter_beside, adapter_of
-from ztensor.io.tensor import Tensor, no_tensor, shape_of
+from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import Dense
 from ztensor.spec.layout.elements import numpy_dtype, spell
 from ztensor.spec.layout.sparse import require_entries_once
-from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
-from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, decoded_size
+from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects
 from ztensor.spec.model.rules import FORM_1, Form
 
 if TYPE_CHECKING:
+    from ztensor.spec.container import Emitter
     from ztensor.spec.layout.base import Array
+
+
+class Draft:
+    """What the manifest of a file that is being written will say.
+
+    Args:
+        emitter: writes it.
+
+    Attributes:
+        emitter: as given.
+        version: the version text.
+        objects: the objects so far.
+        attributes: the file's own key-value pairs, or None.
+        extra: fields of the root that no version names.
+        shards: other files, in which components may stay.
+    """
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+        self.version = emitter.version
+        self.objects = WrittenObjects()
+        self.attributes: dict[str, object] | None = None
+        self.extra: Mapping[str, object] | None = None
+        self.shards: Mapping[str, Shard] = {}
+
+    def set_attributes(self, attributes: Mapping[str, object] | None) -> None:
+        """Set the file's own key-value pairs, all of them anew; None for none.
+
+        Raises:
+            ArgumentTypeError: they are no mapping.
+            NotRepresentableError: the version cannot hold them.
+        """
+        own = attributes_of(attributes)
+        if own is not None:
+            self.emitter.require_attributes(own)
+        self.attributes = copy.deepcopy(own)
+
+    def emit(self, offset: int, previous_length: int) -> bytes:
+        """Return everything that follows the last blob.
+
+        Args:
+            offset: where it will be.
+            previous_length: length of the file before this commit, 0 for a new one.
+        """
+        shards = self.shards
+        if shards:  # without the files in which no object is any more
+            parts = (part for one in self.objects.values() for part in one.components.values())
+            used = {part.shard.name for part in parts if part.shard is not None}
+            shards = {
+                name: shard for name, shard in shards.items() if shard.start is None or name in used
+            }
+        manifest = Manifest(
+            self.version, self.objects, self.attributes, extra=self.extra, shards=shards
+        )
+        return self.emitter.emit(manifest, offset, prev=previous_length)
 
 
 def stored_value(data: Any) -> Array | Tensor:
@@ -50,7 +107,7 @@ def plan_of(
 ) -> tuple[TensorObject, Mapping[str, Array]]:
     """Return the object as the manifest will have it, and the array of each component.
 
-    Places, lengths and digests come later.
+    Places and digests come later; lengths are those of the decoded bytes.
 
     Args:
         value: what is written.
@@ -63,27 +120,26 @@ def plan_of(
         ArgumentValueError: the tensor has no components.
     """
     if isinstance(value, np.ndarray) and not attributes:  # nothing can be wrong but its elements
-        storage, logical = spell(value.dtype)
-        component = Component(storage, 0, 0, logical)
+        component = _component(value, *spell(value.dtype))
         return TensorObject(value.shape, "dense", {"data": component}), {"data": value}
     tensor = value if isinstance(value, Tensor) else Tensor(value)
     tensor = with_indices(tensor, form.indices)
-    tensor.require_valid()
     if form.is_exact:
         require_once(tensor)
     components = {}
     layout = LAYOUTS.get(tensor.format)
     for role in sorted(tensor.components, key=lambda text: text.encode("utf-8", "replace")):
-        storage, logical = spell(tensor.components[role].dtype)
+        array = tensor.components[role]
+        storage, logical = spell(array.dtype)
         if layout is not None and role == layout.main_role:
             logical = tensor.type
-        components[role] = Component(storage, 0, 0, logical)
+        components[role] = _component(array, storage, logical)
         # Bits of no element: the shape of a dense tensor says which, in 2.x indices do as well.
         is_told = tensor.format == "dense" and role == "data"
         if form.is_exact and tensor.format in ("sparse_csr", "sparse_coo"):
             is_told = role == "values"
         if not is_told:
-            _require_whole_bytes(role, tensor.components[role].size, components[role])
+            _require_whole_bytes(role, array.size, components[role])
     if tensor.format == "dense" and tensor.type not in (None, *LOGICAL_TYPES):
         pass  # an unknown logical type may pack its elements: no size equation holds
     elif tensor.format == "dense":
@@ -92,6 +148,12 @@ def plan_of(
         raise ArgumentValueError("the tensor has no components")
     given = attributes_of(tensor.attributes if attributes is None else attributes)
     return TensorObject(tensor.shape, tensor.format, components, given or None), tensor.components
+
+
+def _component(array: Array, storage: str, logical: str | None) -> Component:
+    """Return a component with the bytes it takes in a file as its length."""
+    nbytes = decoded_size(storage, logical, (array.size,))
+    return Component(storage, 0, array.nbytes if nbytes is None else nbytes, logical)
 
 
 def plan_of_stream(
@@ -129,39 +191,33 @@ def _require_whole_bytes(role: str, count: int, component: Component) -> None:
 
 
 def with_indices(tensor: Tensor, types: Sequence[str]) -> Tensor:
-    """Return the tensor with its index components as u64, unless all are of one of some types.
+    """Return a valid tensor with its index components as u64, unless all are of one other type.
 
     Args:
         tensor: the tensor.
         types: those that indices may have in the file: u64, and perhaps others.
 
     Raises:
-        LayoutError: they are no integers, or one is negative.
+        LayoutError: indices are no integers, or the tensor breaks another rule of its layout.
     """
     layout = LAYOUTS.get(tensor.format)
-    indices = () if layout is None else layout.index_roles
-    arrays = dict(tensor.components)
-    found = {arrays[role].dtype for role in indices if role in arrays}
-    if len(found) == 1 and found.pop() in [
-        numpy_dtype(STORAGE_TYPES[one].long_name) for one in types
-    ]:
-        return tensor
-    for role in indices:
-        if role in arrays and arrays[role].dtype != np.uint64:
-            if arrays[role].size and arrays[role].dtype.kind not in "iu":
-                raise LayoutError(
-                    "indices are integers",
-                    reason=Reason.INDEX_DTYPE,
-                    component=role,
-                    found=arrays[role].dtype.name,
-                )
-            if arrays[role].size and int(arrays[role].min()) < 0:
-                tensor.require_valid()  # says where; a negative number is no uint64
-            arrays[role] = arrays[role].astype(np.uint64)
-    if all(arrays[role] is array for role, array in tensor.components.items()):
+    roles = () if layout is None else layout.index_roles
+    indices = {role: tensor.components[role] for role in roles if role in tensor.components}
+    for role, array in indices.items():
+        if array.size and array.dtype.kind not in "iu":
+            raise LayoutError(
+                "indices are integers",
+                reason=Reason.INDEX_DTYPE,
+                component=role,
+                found=array.dtype.name,
+            )
+    tensor.require_valid()
+    dtypes = {array.dtype for array in indices.values()}
+    known = [numpy_dtype(STORAGE_TYPES[name].long_name) for name in types]
+    if not dtypes or (len(dtypes) == 1 and dtypes.pop() in known):
         return tensor
     return Tensor(
-        arrays,
+        {**tensor.components, **{role: one.astype(np.uint64) for role, one in indices.items()}},
         shape=tensor.shape,
         format=tensor.format,
         type=tensor.type,
@@ -204,14 +260,8 @@ def element_type(dtype: Any) -> np.dtype[Any]:
         named = framework.element_type(dtype)
     if named is not None:
         return named
-    if isinstance(dtype, str):
-        storage, logical = STORAGE_TYPES.get(dtype), LOGICAL_TYPES.get(dtype)
-        if storage is not None:
-            return numpy_dtype(storage.long_name)
-        if logical is not None:
-            return numpy_dtype(logical.long_name)
     try:
-        found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        found = dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype)
         return found.newbyteorder("=")
     except (TypeError, ValueError, UnsupportedError) as error:
         raise ArgumentValueError(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.arguments import require_choice, require_function
-from ztensor.errors import ArgumentTypeError, NotRepresentableError, describe
+from ztensor.errors import ArgumentTypeError, describe
 from ztensor.io.tensor import no_mapping
 from ztensor.io.writing.writer import Writer
-from ztensor.spec.digest import ALGORITHMS
-from ztensor.spec.layout.elements import blocks, spell
+from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.layout.elements import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,13 +53,13 @@ def save_all(
     if progress is not None:
         total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
     names = _in_order(tensors)
-    stored = _Stored(tensors, by_content=deduplicate == "content") if deduplicate else None
+    written = _Contents(tensors) if deduplicate == "content" else _Memory()
     with Writer(target, attributes=metadata, format="zt", **options) as writer:
         for name in names:
             value = tensors[name]
             alias = None
-            if stored is not None and type(value) is np.ndarray:
-                alias = stored.alias_of(name, value)
+            if deduplicate and type(value) is np.ndarray and value.size:
+                alias = written.alias_of(name, value)
             if alias is None:
                 writer.write(name, value)
             else:
@@ -89,62 +89,54 @@ def _in_order(tensors: Mapping[str, Any]) -> list[str]:
     return sorted(tensors)  # by code points, which is by UTF-8 bytes
 
 
-class _Stored:
-    """Finds arrays that are stored already, under another name.
+class _Memory:
+    """Finds arrays over the same memory as one that was written."""
 
-    Most arrays differ from all others of their shape and type in the first element. Only where
-    they do not, it is asked where they are in memory, or what is in them, which takes longer.
+    def __init__(self) -> None:
+        # A mapping may make its arrays when asked: the address of one that is gone says nothing.
+        self._written: dict[object, tuple[str, weakref.ref[Array]]] = {}
+
+    def alias_of(self, name: str, array: Array) -> str | None:
+        """Return the name under which an array was written, or None: then it will be as `name`."""
+        address = array.__array_interface__["data"][0]
+        key = address, array.shape, array.strides, array.dtype
+        alias, reference = self._written.get(key, (None, None))
+        if reference is None or reference() is None:
+            self._written[key] = name, weakref.ref(array)
+            return None
+        return alias
+
+
+class _Contents:
+    """Finds arrays of the same bytes as one that was written.
+
+    Most arrays differ from all others of their shape and type in the first element; only others are
+    hashed.
 
     Args:
         tensors: what is saved.
-        by_content: whether arrays of equal bytes are one; else those over the same memory.
     """
 
-    def __init__(self, tensors: Mapping[str, Any], *, by_content: bool) -> None:
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._tensors = tensors
-        self._by_content = by_content
-        # A mapping may make its arrays when asked: the address of one that is gone says nothing.
-        self._is_kept = by_content or isinstance(tensors, dict)
-        self._references: dict[str, weakref.ref[Array]] = {}
         self._firsts: dict[object, str] = {}
-        self._alike: dict[object, dict[object, str]] = {}
+        self._alike: dict[object, dict[str, str]] = {}
 
     def alias_of(self, name: str, array: Array) -> str | None:
-        """Return the name under which an array is stored, or None; then it will be as `name`."""
-        if not array.size or array.dtype.hasobject:
-            return None
-        if not self._is_kept:
-            self._references[name] = weakref.ref(array)
-        dtype = array.dtype.newbyteorder("=") if self._by_content else array.dtype
+        """Return the name under which an array was written, or None: then it will be as `name`."""
+        if array.dtype.hasobject:
+            return None  # the writer says what is wrong, with the name
         element = array.item(0)
+        dtype = array.dtype.newbyteorder("=")
         look = array.shape, dtype, element if element == element else "NaN"
         first = self._firsts.setdefault(look, name)
-        if first is name:
+        if first == name:
             return None
         if look not in self._alike:
-            earlier = self._array(first)
-            self._alike[look] = {} if earlier is None else {self._identity(earlier): first}
-        alike, identity = self._alike[look], self._identity(array)
-        alias = alike.get(identity)
-        if alias is not None and self._array(alias) is not None:
-            return alias
-        alike[identity] = name
-        return None
+            self._alike[look] = {_digest_of(self._tensors[first]): first}
+        alias = self._alike[look].setdefault(_digest_of(array), name)
+        return None if alias == name else alias
 
-    def _array(self, name: str) -> Array | None:
-        """Return an array that is stored, or None where it is gone."""
-        array: Array | None = self._tensors[name] if self._is_kept else self._references[name]()
-        return array
 
-    def _identity(self, array: Array) -> object:
-        """Return what arrays of one shape and type have in common that are stored once."""
-        if not self._by_content:
-            return array.__array_interface__["data"][0], array.strides
-        try:
-            spell(array.dtype)
-        except NotRepresentableError:
-            return object()  # equal to nothing: the writer says what is wrong, with the name
-        hasher = ALGORITHMS["sha256"].hasher()
-        for block in blocks(array):
-            hasher.update(block)
-        return hasher.hexdigest()
+def _digest_of(array: Array) -> str:
+    return digest_of(ALGORITHMS["sha256"], blocks(array))

@@ -16,8 +16,7 @@ from ztensor.errors import (
 from ztensor.io.frameworks import adapter_of
 from ztensor.io.tensor import Tensor
 from ztensor.io.writing.blob import Blob, BlobOptions, FrameBlob, write_component
-from ztensor.io.writing.compressing import Compression, Compressor
-from ztensor.io.writing.frames import frames_of
+from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import blocks, require_written_bools
 from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
@@ -28,12 +27,22 @@ if TYPE_CHECKING:
 
     from ztensor.accepted import TensorLike
     from ztensor.io.source.base import Sink
-    from ztensor.io.writing.output import Output
+    from ztensor.io.writing.planning import Draft
     from ztensor.spec.layout.base import Array
     from ztensor.threads.pool import Pool
 
 # What comes in pieces is held up to here, as only its end tells whether compressing it saves.
 _MOST_HELD_BYTES = 4 << 20
+
+
+class _Owner(Protocol):
+    """The writer of the file that the object goes to."""
+
+    draft: Draft
+
+    @property
+    def state(self) -> str: ...
+    def abort(self) -> None: ...
 
 
 class ObjectSink:
@@ -47,11 +56,11 @@ class ObjectSink:
 
     def __init__(
         self,
-        writer: Output,
+        writer: _Owner,
         name: str,
         plan: TensorObject,
         dtype: np.dtype[Any],
-        blob: StreamBlob,
+        blob: Blob | FrameBlob | _HeldBlob,
         end: Callable[[str, TensorObject], None],
     ) -> None:
         self.name = name
@@ -195,41 +204,11 @@ class ObjectSink:
             self.close()
 
 
-class StreamBlob(Protocol):
-    """The one component of an object that comes in pieces."""
-
-    def write(self, data: memoryview) -> None:
-        """Take decoded bytes, which may change when this has returned."""
-        ...
-
-    def finish(self, component: Component) -> Component:
-        """Return the component with its place, length, encoding and digest."""
-        ...
-
-
-def blob_of_stream(sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool) -> StreamBlob:
-    """Return what writes the data of an object that comes in pieces.
-
-    Args:
-        sink: where it goes.
-        plan: the object.
-        options: how it is stored.
-        crew: threads that compress and hash.
-    """
-    if options.compression is None:
-        return Blob(sink, options, crew)
-    total = LAYOUTS["dense"].expected_length(plan, "data", None)
-    if options.compression.must_shrink and total is not None and total <= _MOST_HELD_BYTES:
-        return _HeldBlob(sink, plan, options, crew)
-    return _CompressedBlob(sink, plan, options, options.compression, crew)
-
-
 class _HeldBlob:
     """A small component, held until it is whole: only then it is known whether frames save."""
 
     def __init__(self, sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool) -> None:
-        self._where = sink, plan
-        self._how = options, crew
+        self._where, self._how = (sink, plan), (options, crew)
         self._data = bytearray()
 
     def write(self, data: memoryview) -> None:
@@ -241,36 +220,22 @@ class _HeldBlob:
         return write_component(*self._where, "data", lambda: [whole], whole.nbytes, *self._how)
 
 
-class _CompressedBlob:
-    """A component whose frames are written as they come, also where they save nothing."""
+def blob_of_stream(
+    sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool
+) -> Blob | FrameBlob | _HeldBlob:
+    """Return what writes the data of an object that comes in pieces.
 
-    def __init__(
-        self,
-        sink: Sink,
-        plan: TensorObject,
-        options: BlobOptions,
-        compression: Compression,
-        crew: Pool,
-    ) -> None:
-        self._encoding = compression.encoding
-        is_exact = options.form.is_exact
-        # A digest of 2.x is that of the decoded bytes.
-        self._algorithm = options.algorithm if is_exact else None
-        self._hasher = None if self._algorithm is None else self._algorithm.hasher()
-        frames = frames_of(plan, "data", options.chunk_rows, are_equal=is_exact)
-        stored = options._replace(algorithm=None) if is_exact else options
-        self._blob = FrameBlob(sink, stored, frames)
-        self._compressor = Compressor(compression, frames, crew, is_lent=True)
-
-    def write(self, data: memoryview) -> None:
-        if self._hasher is not None:
-            self._hasher.update(data)
-        self._blob.write(self._compressor.add(data))
-
-    def finish(self, component: Component) -> Component:
-        self._blob.write(self._compressor.end())
-        written = self._blob.finish(component, self._encoding)
-        if self._algorithm is None or self._hasher is None:
-            return written
-        digest = self._algorithm.spell(self._hasher.hexdigest())
-        return written._replace(digest=digest)
+    Args:
+        sink: where it goes.
+        plan: the object.
+        options: how it is stored.
+        crew: threads that compress and hash.
+    """
+    compression = options.compression
+    if compression is None:
+        return Blob(sink, options, crew)
+    total = LAYOUTS["dense"].expected_length(plan, "data", None)
+    must_shrink = ENCODINGS[compression.encoding].must_shrink
+    if must_shrink and total is not None and total <= _MOST_HELD_BYTES:
+        return _HeldBlob(sink, plan, options, crew)
+    return FrameBlob(sink, plan, "data", options, compression, crew)

@@ -7,23 +7,34 @@ objects will come.
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from typing import TYPE_CHECKING, Literal
+import functools
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
 from ztensor.aliases import WriterAliases
-from ztensor.errors import UsageError, ZTensorError, describe
+from ztensor.errors import (
+    ArgumentTypeError,
+    ClosedError,
+    NotRepresentableError,
+    Reason,
+    UsageError,
+    ZTensorError,
+    describe,
+)
 from ztensor.interactive import Hinted
 from ztensor.io.formats import require_ours
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import sink_of
-from ztensor.io.writing.blob import BlobOptions, pad, write_component
-from ztensor.io.writing.canonical import require_canonical
-from ztensor.io.writing.output import Output
+from ztensor.io.writing.blob import BlobOptions, start_blob, write_component
+from ztensor.io.writing.canonical import CanonicalBlobs, require_nfc
+from ztensor.io.writing.copying import Copier
 from ztensor.io.writing.planning import (
-    attributes_of,
+    Draft,
+    aligned,
     plan_of,
     plan_of_stream,
     stored_value,
@@ -31,27 +42,29 @@ from ztensor.io.writing.planning import (
 from ztensor.io.writing.stream import ObjectSink, blob_of_stream
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
-from ztensor.spec.container import LATEST, emitter_of
+from ztensor.spec.container import LATEST, Emitter, emitter_of
 from ztensor.spec.layout.elements import blocks, is_stored_as_is, require_written_bools
-from ztensor.spec.model.dtype import decoded_size
 from ztensor.spec.model.manifest import Component, TensorObject
-from ztensor.spec.model.rules import align
+from ztensor.threads.pool import Pool
+from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import Any, Unpack
 
     from ztensor.accepted import Durable, ElementType, Target, TensorLike
     from ztensor.io.reading.objects import Objects
     from ztensor.io.source.base import Sink
+    from ztensor.io.writing.blob import Pieces
     from ztensor.spec.layout.base import Array
 
 
-# Of shorter arrays the bytes take less time to write than the steps of any other object.
+# Shorter arrays are written as the first of their shape and type was: their bytes take less time
+# to write than the steps of any other object.
 _SMALL_BYTES = 32 << 10
 
 
-class Writer(Output, Hinted, WriterAliases):
+class Writer(Hinted, WriterAliases):
     """Writes a zTensor file.
 
     The file appears when it is finished; until then, and after an exception or `abort`, what was
@@ -68,6 +81,11 @@ class Writer(Output, Hinted, WriterAliases):
         threads: how many compress and hash beside the writing; see `ztensor.typing.LoadOptions`.
         format: `"zt"` writes a zTensor file also where the path has another format's suffix.
         options: see `ztensor.typing.WriteOptions`.
+
+    Attributes:
+        state: `"open"`, `"finished"` or `"aborted"`.
+        draft: what the manifest will say, for the library's own packages.
+        copier: copies components of other files, likewise.
 
     Raises:
         ArgumentValueError: an argument has an unknown value, or the path another format's suffix.
@@ -87,35 +105,50 @@ class Writer(Output, Hinted, WriterAliases):
         **options: Unpack[WriteOptions],
     ) -> None:
         require_options("Writer", options, WriteOptions)
-        given = attributes_of(attributes)
         if is_path(path):
             require_ours(path_text(path), format)
-        self._prepare(compression, threads, **options)
-        if given is not None:
-            self.draft.set_attributes(given)
+        self._prepare(compression=compression, threads=threads, **options)
+        self.draft.set_attributes(attributes)
         self._begin(sink_of(path, durable=durable))
 
     def _prepare(
         self,
-        compression: bool | int | str,  # noqa: FBT001  # as the option has it
-        threads: int | None,
+        emitter: Emitter | None = None,
         *,
         version: str = LATEST,
+        compression: bool | int | str = False,
         checksum: str | bool | None = True,
+        threads: int | None = None,
         chunk_rows: int | None = None,
         alignment: int | None = None,
         canonical: bool = False,
     ) -> None:
-        """Look at the options of a new file; see `WriteOptions`."""
-        super().__init__(
-            emitter_of(version),
-            compression=compression,
-            checksum=checksum,
-            threads=threads,
-            chunk_rows=chunk_rows,
-            alignment=alignment,
-            canonical=canonical,
-        )
+        """Look at the options of a file; `_begin` or `_extend` follows before the first object."""
+        emitter = emitter or emitter_of(version)
+        emitter.form = aligned(emitter.form, alignment, emitter.version)
+        self.draft = Draft(emitter)
+        self.state: Literal["open", "finished", "aborted"] = "open"
+        options = BlobOptions(emitter.form)
+        self._options = options.asked(compression, checksum, chunk_rows)
+        self._canonical = CanonicalBlobs(emitter.version, self._options) if canonical else None
+        self._crew = Pool(thread_count(threads))
+        self._streamed: str | None = None  # the object whose stream is open
+        self._shared: dict[str, str] = {}
+        # By shape and element type: the number of the kind that small arrays are of.
+        self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
+        algorithm = self._options.algorithm
+        self._digest: Callable[[bytes], str] | None = algorithm and algorithm.whole()
+
+    def _begin(self, sink: Sink) -> None:
+        """Start a new file."""
+        self._extend(sink, 0)
+        with self._whole_or_aborted():
+            sink.write(self.draft.emitter.magic)
+
+    def _extend(self, sink: Sink, length: int) -> None:
+        """Go on with a file that was `length` bytes long before this commit, 0 for a new one."""
+        self._sink, self._previous_length = sink, length
+        self.copier = Copier(sink, self._options, self._crew)
 
     # --- Objects ----------------------------------------------------------------------------
 
@@ -140,108 +173,84 @@ class Writer(Output, Hinted, WriterAliases):
             UsageError: the name was written before, or the writer is finished.
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
-        plain = None
         if type(data) is np.ndarray and not options:
-            plain = data
             kind = self._kinds.get((data.shape, data.dtype))
+            if kind is None and data.nbytes <= _SMALL_BYTES:
+                kind = self._kind_of(name, data)
             if kind is not None:
                 self._write_alike(name, data, kind)
                 return
         require_options("write", options, ObjectOptions)
         self._require_ready(name)
-        try:
-            plan, arrays = self._plan(data, options.get("attributes"))
+        with self._located(name):
+            value = data if type(data) is np.ndarray else stored_value(data)
+            plan, arrays = plan_of(value, options.get("attributes"), self._options.form)
+            self.draft.emitter.require_object(plan)
+            if self._options.form.is_exact:
+                require_written_bools(arrays)
             how = self._own_options(options)
-        except ZTensorError as error:
-            error.locate(file=self._sink.name, object_name=name)
-            raise
-        try:
+        with self._whole_or_aborted():
             components = {
-                role: self._write_component(name, plan, role, arrays[role], how)
-                for role in plan.components
+                role: self._write_component(plan, role, functools.partial(blocks, array), how)
+                for role, array in arrays.items()
             }
-        except BaseException:
-            self.abort()
-            raise
         # Attributes are written at the end; the caller may change its dict before.
         own = plan.attributes and copy.deepcopy(plan.attributes)
-        written = TensorObject(plan.shape, plan.format, components, own)
-        self.draft.objects[name] = written
-        if plain is not None and self._has_kind(plain):
-            self._digest = None if how.algorithm is None else how.algorithm.whole()
-            self._kinds[plain.shape, plain.dtype] = len(self.draft.objects.kinds)
-            self.draft.objects.kinds.append(written)
+        self.draft.objects[name] = plan._replace(components=components, attributes=own)
 
-    def _plan(
-        self, data: Any, attributes: Mapping[str, object] | None
-    ) -> tuple[TensorObject, Mapping[str, Array]]:
-        """Return an object as the manifest will have it, and the array of each component.
-
-        Raises:
-            ZTensorError: it cannot be stored.
-        """
-        value = data if type(data) is np.ndarray else stored_value(data)
-        plan, arrays = plan_of(value, attributes, self._options.form)
-        self.draft.emitter.require_object(plan)
-        if self._options.form.is_exact:
-            require_written_bools(arrays)
-        return plan, arrays
-
-    def _has_kind(self, array: Array) -> bool:
-        """Return whether arrays of this shape and element type are written in fewer steps."""
-        return (
-            array.nbytes <= _SMALL_BYTES
-            and self._options.compression is None
-            and self._canonical is None
-            and is_stored_as_is(array.dtype)
-            and not (self._options.form.is_exact and array.dtype.kind == "b")  # looked at
-        )
+    def _kind_of(self, name: str, array: Array) -> int | None:
+        """Return the number of the kind a small array is of, or None where it has none."""
+        options = self._options
+        if (
+            options.compression is not None
+            or self._canonical is not None
+            or (options.form.is_exact and array.dtype.kind == "b")  # those are looked at
+        ):
+            return None
+        with self._located(name):
+            plan, _ = plan_of(array, None)
+            self.draft.emitter.require_object(plan)
+        if not is_stored_as_is(array.dtype):
+            return None
+        digest = None if self._digest is None else self._digest(b"")
+        component = plan.components["data"]._replace(digest=digest)
+        kinds = self.draft.objects.kinds
+        kinds.append(plan._replace(components={"data": component}))
+        number = self._kinds[array.shape, array.dtype] = len(kinds) - 1
+        return number
 
     def _write_alike(self, name: str, array: Array, kind: int) -> None:
-        """Write an array of the shape and element type of one before, as that was written."""
+        """Write an array of a kind."""
         self._require_ready(name)
-        sink = self._sink
         try:
-            position = sink.position
-            offset = align(position, self._options.form.alignment)
-            if offset > position:
-                pad(sink, offset - position)
+            offset = start_blob(self._sink, self._options.form.alignment)
             data = array.tobytes()
-            sink.write(data)
+            self._sink.write(data)
             digest = None if self._digest is None else self._digest(data)
         except BaseException:
             self.abort()
             raise
         self.draft.objects.entries[name] = kind, offset, digest
 
-    def _own_options(
-        self,
-        own: ObjectOptions,
-    ) -> BlobOptions:
+    def _own_options(self, own: ObjectOptions) -> BlobOptions:
         """Return the options of an object: its own, and the writer's for those that are None."""
-        options = self._options.with_own(
+        if not own:
+            return self._options
+        options = self._options.asked(
             own.get("compress"), own.get("checksum"), own.get("chunk_rows")
         )
         if self._canonical is not None:
-            require_canonical(self.draft.version, options)
+            self._canonical.require_options(options)
         return options
 
     def _write_component(
-        self, name: str, plan: TensorObject, role: str, array: Array, options: BlobOptions
+        self, plan: TensorObject, role: str, pieces: Pieces, options: BlobOptions
     ) -> Component:
         component = plan.components[role]
         if self._canonical is not None:
-            return self._canonical.write(self._sink, name, component, lambda: blocks(array))
-        nbytes = decoded_size(component.dtype, component.type, (array.size,))
-        return write_component(
-            self._sink,
-            plan,
-            role,
-            lambda: blocks(array),
-            array.nbytes if nbytes is None else nbytes,
-            options,
-            self._crew,
-        )
+            return self._canonical.write(self._sink, component, pieces)
+        length = component.known_decoded_length
+        return write_component(self._sink, plan, role, pieces, length, options, self._crew)
 
     def copy(
         self,
@@ -276,22 +285,19 @@ class Writer(Output, Hinted, WriterAliases):
         self._require_ready(name)
         source_name = name if from_name is None else from_name
         is_canonical = self._canonical is not None
-        try:
+        with self._located(name):
             objects = reader.objects if isinstance(reader, ObjectReader) else reader
             file = objects.part(source_name)
             options = None if compress is None else self._own_options({"compress": compress})
             self.copier.narrow(file)
             plan, is_stored = self.copier.plan(file, source_name, is_decoded=is_canonical)
             self.draft.emitter.require_object(plan)
-        except ZTensorError as error:
-            error.locate(file=self._sink.name, object_name=name)
-            raise
         there = file.object(source_name).components
 
         def copied(role: str) -> Component:
             if self._canonical is not None:
                 pieces = self.copier.pieces(file, source_name, role, progress)
-                return self._canonical.write(self._sink, name, plan.components[role], pieces)
+                return self._write_component(plan, role, pieces, self._options)
             shard = there[role].shard
             if shard is not None and shard.name in self.draft.shards:
                 return there[role]
@@ -299,13 +305,8 @@ class Writer(Output, Hinted, WriterAliases):
                 file, source_name, role, plan, options, progress, is_stored=is_stored
             )
 
-        try:
+        with self._whole_or_aborted(file.name, source_name):
             components = {role: copied(role) for role in sorted(plan.components)}
-        except BaseException as error:
-            self.abort()
-            if isinstance(error, ZTensorError):
-                error.locate(file=file.name, object_name=source_name)
-            raise
         self.draft.objects[name] = plan._replace(components=components)
 
     def share(self, name: str, of: str) -> None:
@@ -324,8 +325,6 @@ class Writer(Output, Hinted, WriterAliases):
                 found=describe(of),
             )
         self.draft.objects.entries[name] = entry
-        if self._canonical is not None:
-            self._canonical.note(name)
         self._shared[name] = self._shared.get(of, of)
 
     @property
@@ -360,7 +359,7 @@ class Writer(Output, Hinted, WriterAliases):
         """
         require_options("stream", options, ObjectOptions)
         self._require_ready(name)
-        try:
+        with self._located(name):
             if self._canonical is not None:
                 raise UsageError(
                     "a canonical file has equal bytes once, which the end of a stream would tell",
@@ -369,14 +368,132 @@ class Writer(Output, Hinted, WriterAliases):
             plan, element = plan_of_stream(shape, dtype, options.get("attributes"))
             self.draft.emitter.require_object(plan)
             how = self._own_options(options)
-        except ZTensorError as error:
-            error.locate(file=self._sink.name, object_name=name)
-            raise
         # Attributes are written at the end; the caller may change its dict before.
         plan = plan._replace(attributes=copy.deepcopy(plan.attributes))
         blob = blob_of_stream(self._sink, plan, how, self._crew)
         self._streamed = name
         return ObjectSink(self, name, plan, element, blob, self._end_stream)
+
+    def _end_stream(self, name: str, tensor_object: TensorObject) -> None:
+        """Take the object that came in pieces."""
+        self.draft.objects[name] = tensor_object
+        self._streamed = None
+
+    # --- The end ----------------------------------------------------------------------------
+
+    def finish(self) -> int:
+        """Write the manifest, put the file in place, and return its length in bytes.
+
+        Raises:
+            UsageError: a stream is still open.
+            ClosedError: the writer was finished or aborted before.
+            SourceError: the file could not be put in place; what was there before still is.
+        """
+        self._require_idle()
+        with self._whole_or_aborted():
+            end = self._sink.end_blobs()
+            self._sink.commit(self.draft.emit(end, self._previous_length))
+        self._crew.close()
+        self.state = "finished"
+        self._release()
+        return self._sink.position
+
+    def abort(self) -> None:
+        """Forget everything; no file appears, and an old one stays. May be called again."""
+        if self.state == "open":
+            self.state = "aborted"
+            self._streamed = None
+            self._crew.close()
+            try:
+                self._sink.abort()
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        """Let go of what a subclass holds until the end."""
+
+    def __enter__(self) -> Self:
+        """Return the writer itself."""
+        self._require_open()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        """Finish, or abort where an exception passes through."""
+        try:
+            if kind is None and self.state == "open":
+                self.finish()
+        finally:
+            self.abort()
+
+    def __del__(self) -> None:
+        """Abort what nobody finished: a half-written file is never committed."""
+        if hasattr(self, "_sink"):
+            self.abort()
+
+    # --- Checks -----------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self.state != "open":
+            raise ClosedError(f"the writer is {self.state}", file=self._sink.name)
+
+    def _require_ready(self, name: str) -> None:
+        """Raise where no object of that name can be written now."""
+        if self.state != "open" or self._streamed is not None:
+            self._require_idle()
+        self._require_name(name)
+        entries = self.draft.objects.entries
+        if name in entries:
+            raise UsageError(
+                "the name was written before; names are unique",
+                reason=Reason.DUPLICATE_WRITE,
+                file=self._sink.name,
+                object_name=name,
+            )
+        if self._canonical is not None:
+            self._canonical.require_next(name, next(reversed(entries), None))
+
+    def _require_idle(self) -> None:
+        self._require_open()
+        if self._streamed is not None:
+            raise UsageError(
+                "a stream is still open; close it first",
+                file=self._sink.name,
+                object_name=self._streamed,
+            )
+
+    def _require_name(self, name: object) -> None:
+        """Raise where an object cannot have that name."""
+        if not isinstance(name, str):
+            raise ArgumentTypeError(
+                "an object's name is text", file=self._sink.name, found=describe(name)
+            )
+        try:
+            self.draft.emitter.require_name(name)
+            if self._canonical is not None:
+                require_nfc(name)
+        except NotRepresentableError as error:
+            error.locate(file=self._sink.name)
+            raise
+
+    @contextlib.contextmanager
+    def _located(self, name: str | None) -> Iterator[None]:
+        """Have an error of ours say which object of which file it is about."""
+        try:
+            yield
+        except ZTensorError as error:
+            error.locate(file=self._sink.name, object_name=name)
+            raise
+
+    @contextlib.contextmanager
+    def _whole_or_aborted(self, file: str | None = None, name: str | None = None) -> Iterator[None]:
+        """Abort where bytes could not be stored; errors are about an object of another file."""
+        try:
+            yield
+        except BaseException as error:
+            self.abort()
+            if isinstance(error, ZTensorError):
+                error.locate(file=file, object_name=name)
+            raise
 
     def __repr__(self) -> str:
         """Return target, version and state."""

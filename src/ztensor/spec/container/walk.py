@@ -161,14 +161,16 @@ def _read_objects(
         left, known = budget.bytes_left, len(problems)
         entry, end = decoder.read(start, level + 1)
         made = None
-        if not isinstance(name, str):
-            found = "expected a map with text keys, found a map with keys that are not text"
-            problems.append(Problem(Reason.FIELD_TYPE, found, ("objects",), form.root.section))
-        elif known < MOST_PROBLEMS:
+        if known >= MOST_PROBLEMS:
+            pass  # enough are told
+        elif isinstance(name, str):
             made = parse(name, entry, problems)
             if len(problems) > known:
                 made = None
                 problems[known:] = [problem.about(name) for problem in problems[known:]]
+        else:
+            found = "expected a map with text keys, found a map with keys that are not text"
+            problems.append(Problem(Reason.FIELD_TYPE, found, ("objects",), form.root.section))
         if made is None or not _keeps_more(made):
             budget.release_to(left)
             budget.charge_bytes(OBJECT_COST if made is None else _cost(made, end - start))

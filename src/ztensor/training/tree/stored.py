@@ -12,9 +12,8 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import ENCODINGS, Range
+from ztensor.ext import ENCODINGS, Range, source_of
 from ztensor.io.attributes import AttributeKind
-from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.training.tree import columns
 from ztensor.training.tree.names import key_step
@@ -80,7 +79,7 @@ def shape_of(told: object, budget: Budget) -> tuple[bytes, int]:
     length = told.get("length")
     if encoding not in ENCODINGS or encoding == "raw" or type(length) is not int or length < 0:
         raise _malformed("its shape is stored in an unknown way", describe(encoding, 40))
-    codec, stored = ENCODINGS[encoding], Range(MemorySource(shape), 0, len(shape))
+    codec, stored = ENCODINGS[encoding], Range(source_of(shape, mapped=False), 0, len(shape))
     codec.require_length(stored, length, budget.limits)
     budget.charge_bytes(length)
     whole = bytearray(length)

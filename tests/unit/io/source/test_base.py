@@ -40,12 +40,6 @@ def test_pieces_are_as_long_as_was_asked(size: int, *, is_far: bool) -> None:
     assert len(source.asked) == (1 if is_far else len(expected))
 
 
-def test_pieces_come_in_the_memory_that_was_given() -> None:
-    memory = np.zeros(20_000, np.uint8)
-    for piece in Range(Noting(), START, LENGTH).pieces(20_000, memory=memory.data):
-        assert np.shares_memory(np.frombuffer(piece, np.uint8), memory)
-
-
 @pytest.mark.parametrize("is_far", [False, True])
 def test_what_is_kept_is_read_once(*, is_far: bool) -> None:
     source = Noting(is_far=is_far)

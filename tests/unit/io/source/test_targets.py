@@ -43,7 +43,10 @@ def test_a_dry_run_finds_what_the_run_would(tmp_path: Path, makes_folder: bool) 
     (tmp_path / "file").write_bytes(b"old")
     for there in ("file", "new"):
         sink = Nowhere(tmp_path / there, makes_folder=makes_folder)
-        assert (sink.name, sink.write(b"bytes")) == (str(tmp_path / there), 5)
+        sink.write(b"bytes")
+        assert (sink.name, sink.end_blobs()) == (str(tmp_path / there), 5)
+        sink.commit(b"manifest")
+        assert sink.position == 13
     with pytest.raises(SourceNotRegularError, match="a folder"):
         Nowhere(tmp_path, makes_folder=makes_folder)
     with pytest.raises(SourceError):  # a file is in the place of its folder

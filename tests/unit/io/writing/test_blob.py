@@ -10,8 +10,7 @@ import pytest
 
 import ztensor
 from ztensor.errors import ArgumentTypeError, ArgumentValueError
-from ztensor.io.writing.blob import as_of, compression_of
-from ztensor.io.writing.compressing import Compression
+from ztensor.io.writing.blob import Compression, as_of, compression_of
 from ztensor.numpy import load
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.model.manifest import Component

@@ -286,9 +286,7 @@ def _check_shape(shape: tuple[int, ...]) -> list[Problem]:
     if len(shape) > MOST_RANK:
         message = f"expected at most {MOST_RANK} dimensions, found {len(shape)}"
     count = 1
-    for dimension in shape[
-        :MOST_RANK
-    ]:  # from the left, as the releases: a zero behind saves nothing
+    for dimension in shape[:MOST_RANK]:  # in order: to the releases a zero at the end saves nothing
         count *= dimension
         if count > cbor.UINT64_MAX:
             message = f"expected a product below 2^64, found {describe(shape)}"

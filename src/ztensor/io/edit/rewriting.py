@@ -1,17 +1,21 @@
-"""Which version a file is written again in: its own, or the latest where that is not enough."""
+"""What a file is written again as: its version, its alignment, its objects as they are stored."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.errors import ArgumentValueError, NotRepresentableError
+from ztensor.errors import ArgumentValueError, NotRepresentableError, UsageError
 from ztensor.io.opening import Reader
 from ztensor.io.reading.portable import portable_object, stored_object
 from ztensor.spec.container import LATEST, Emitter, emitter_of
+from ztensor.spec.model.rules import alignment_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from ztensor.accepted import Progress
+    from ztensor.io.writing.writer import Writer
+    from ztensor.spec.container.framing import Frame
     from ztensor.spec.model.manifest import Manifest, TensorObject
 
 
@@ -70,3 +74,45 @@ def _says_all(
     except NotRepresentableError:
         return False
     return True
+
+
+def require_manifest(frame: Frame | None, name: str) -> None:
+    """Raise where a file has no manifest, as a data shard of 2.x: there is nothing to change.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if frame is None or frame.manifest_length:
+        return
+    error = UsageError(
+        "a data shard of 2.x has no manifest: only another file says what lies in it", file=name
+    )
+    error.hint = "change the file that names it"
+    raise error
+
+
+def kept_alignment(emitter: Emitter, frame: Frame, manifest: Manifest) -> int:
+    """Return what the blobs of a file begin at multiples of, as new ones of it should."""
+    parts = (part for one in manifest.objects.values() for part in one.components.values())
+    here = [part.offset for part in parts if part.shard is None and part.length]
+    return alignment_of(here or [frame.manifest_offset], emitter.form.alignments)
+
+
+def copy_objects(
+    writer: Writer, reader: Reader, names: Sequence[str], progress: Progress | None = None
+) -> None:
+    """Copy objects as they are stored.
+
+    Args:
+        writer: takes them.
+        reader: has them.
+        names: which, in order.
+        progress: called with the stored bytes copied so far and those to copy in all.
+    """
+    writer.copier.expect((reader.objects, name) for name in names)
+    total, done = sum(reader.metadata(name).stored_nbytes for name in names), 0
+    for name in names:
+        writer.copy(name, reader)
+        done += reader.metadata(name).stored_nbytes
+        if progress is not None:
+            progress(done, total)
