@@ -17,7 +17,7 @@ import pieces
 from pieces import Pieces
 
 import ztensor
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import Budget
 from ztensor.spec.container.framing import LOOK_BYTES, Container, Frame, locate

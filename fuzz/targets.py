@@ -38,7 +38,7 @@ from ztensor.formats.pt.pickled import Vocabulary
 from ztensor.formats.pt.values import storage_of
 from ztensor.formats.pt.vocabulary import CALLS
 from ztensor.io.formats import project
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.recovery import search
 from ztensor.io.shards.index import parse_index
 from ztensor.io.source.memory import MemorySource

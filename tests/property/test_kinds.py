@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.extent import amount, sample
 from ztensor.errors import ZTensorError
-from ztensor.io.reading.listing import check_layouts
+from ztensor.io.reading.opened import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import v1
 from ztensor.spec.container.framing import (

@@ -155,7 +155,7 @@ def samples(tmp_path: Path) -> Samples:
 
 # A place where bytes enter: what is broken there, and the call of a user that comes by.
 PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
-    "the framing": ("ztensor.io.reading.listing:locate", lambda s: ztensor.open(s.plain)),
+    "the framing": ("ztensor.io.reading.opened:locate", lambda s: ztensor.open(s.plain)),
     "the manifest": (
         "ztensor.spec.container.v1:read_root", lambda s: ztensor.open(s.plain)
     ),

@@ -27,7 +27,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import FileObjects, Manifest, Shown, counted, is_remote, path_text
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.rights import rights_of
 from ztensor.io.source.urls import path_of_file_url

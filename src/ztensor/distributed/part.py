@@ -32,7 +32,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import ALGORITHMS, FileSink, Range, adapter_of, counted, digest_of, spell
-from ztensor.io.reading.listing import find_manifest
+from ztensor.io.reading.opened import find_manifest
 from ztensor.io.shards.naming import parse_size
 from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS

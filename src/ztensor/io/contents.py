@@ -24,7 +24,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.listing import component_extents, read_manifest
+from ztensor.io.reading.opened import component_extents, read_manifest
 from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text

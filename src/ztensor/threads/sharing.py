@@ -80,9 +80,9 @@ def worth(workers: int, lengths: Iterable[int]) -> int:
 
 
 class Turns:
-    """Memory that all threads share: who needs much of it waits until others have given it back.
+    """Memory that all threads share: one that needs much of it waits until others gave it back.
 
-    Only those take part who are sure to come to an end by themselves. Who decodes piece by piece
+    Only those take part that are sure to end by themselves. A thread that decodes piece by piece
     may be left alone between two pieces, and others would wait for ever: it counts only inside of
     `whole()`.
 

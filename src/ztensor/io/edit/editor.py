@@ -32,7 +32,7 @@ from ztensor.io.edit.rewriting import (
 )
 from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
@@ -282,7 +282,7 @@ class Editor(Writer):
         for old, new in names.items():
             self._require_object(old)
             self._require_name(new)
-        entries = self.draft.objects.entries
+        entries = self.draft.objects.data
         renamed = {names.get(name, name): entry for name, entry in entries.items()}
         if len(renamed) != len(self.draft.objects):
             targets = list(names.values())
@@ -302,7 +302,7 @@ class Editor(Writer):
                 raise error.locate(file=self._sink.name) from error.__cause__
             if changed is not value:
                 self.draft.attributes = {**(self.draft.attributes or {}), key: changed}
-        self.draft.objects.entries = renamed
+        self.draft.objects.data = renamed
         self._has_changed = self._has_changed or any(old != new for old, new in names.items())
 
     def set_attributes(
@@ -371,10 +371,9 @@ class Editor(Writer):
 
     def _require_object(self, name: str) -> TensorObject:
         self._require_open()
-        found = self.draft.objects.get(name) if isinstance(name, str) else None
-        if found is None:
+        if name not in self.draft.objects:
             raise ObjectNotFoundError.named(str(name), self.draft.objects, self._sink.name)
-        return found
+        return self.draft.objects[name]
 
 
 def _read_committed(source: LockedFile) -> tuple[Frame, Manifest]:

@@ -1,31 +1,42 @@
-"""One open file: what it says of itself, and which file it is."""
+"""One file: its manifest, fetched, parsed and checked, and what an open one says of itself."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ztensor.errors import (
     ClosedError,
+    Problem,
     UsageError,
     ZTensorError,
 )
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching, StoredComponent
-from ztensor.io.source.base import Range, Source
+from ztensor.io.source.base import Range, Source, read_bytes
 from ztensor.io.source.table import opened_by
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
+from ztensor.spec.container import SCHEMAS
+from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, Frame, locate
 from ztensor.spec.digest import ALGORITHMS, Sum
 from ztensor.spec.digest import digest_of as digest_of_bytes
 from ztensor.spec.encoding import ENCODINGS, Encoding
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.model.manifest import Component, Manifest
+from ztensor.spec.model.objects import Bools, Ints, TableObjects
+from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ztensor.io.source.rights import Rights
-    from ztensor.spec.container.framing import Frame
     from ztensor.spec.model.account import Unrepresented
-    from ztensor.spec.model.manifest import Component, Manifest
+
+# So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
+# network the source itself brings more than it is asked for.
+END_BYTES = 32 << 10
 
 
 class OpenedFile:
@@ -171,3 +182,108 @@ class OpenedFile:
                 "a reader over a file object cannot be pickled; open it by path", file=self.name
             )
         return self._reopen, (source,)
+
+
+# --- Its manifest ---------------------------------------------------------------------------------
+
+
+def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
+    """Return where a file's manifest lies and what it says.
+
+    Raises:
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedVersionError: it is of a version this release does not read.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    with foreign_bytes("the file", source.name):
+        frame, end = _find(source, limits, LOOK_BYTES if source.prefers_long_reads else END_BYTES)
+        start = frame.manifest_offset - (frame.file_size - len(end))
+        data = end[start : start + frame.manifest_length] if start >= 0 else None
+        return frame, parse_frame(source, frame, Budget(limits, source.size), data)
+
+
+def find_manifest(source: Source, limits: Limits) -> Frame:
+    """Return where a file's manifest lies; nothing of it is read.
+
+    Raises:
+        FormatError: the file is damaged or no zTensor file.
+        UnsupportedVersionError: it is of a version this release does not read.
+        LimitError: the manifest is larger than the cap.
+        SourceError: it cannot be read.
+    """
+    with foreign_bytes("the file"):
+        return _find(source, limits, LOOK_BYTES)[0]
+
+
+def _find(source: Source, limits: Limits, length: int) -> tuple[Frame, bytes]:
+    """Return where a file's manifest lies, and so many of its last bytes, or all."""
+    size = source.size
+    length = min(length, size)
+    end = bytes(read_bytes(source, size - length, length))
+    head = end if length == size else bytes(read_bytes(source, 0, HEAD_BYTES))
+    return locate(head[:HEAD_BYTES], end, size, limits), end
+
+
+def parse_frame(
+    source: Source, frame: Frame, budget: Budget, data: bytes | None = None
+) -> Manifest:
+    """Return what the manifest in a frame says, every rule checked that needs no data.
+
+    The caller is within `foreign_bytes`.
+
+    Args:
+        source: the file.
+        frame: where its manifest lies.
+        budget: what it may cost.
+        data: the manifest's bytes, where they were read before.
+
+    Raises:
+        FormatError: the manifest is damaged.
+        UnsupportedVersionError: it is of a version this release does not read.
+        LimitError: a safety cap is exceeded.
+        SourceError: it cannot be read.
+    """
+    budget.charge_steps(frame.manifest_length)
+    budget.charge_bytes(2 * frame.manifest_length)  # the pages of the file are ours as well
+    if data is None:
+        data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
+    manifest = SCHEMAS[frame.container](data, frame, budget)
+    problems = check_layouts(manifest)
+    if problems:
+        raise manifest_error(problems)
+    return manifest
+
+
+def component_extents(manifest: Manifest) -> tuple[Ints, Ints, Bools]:
+    """Return where a manifest's components are, as `extents_of` takes it."""
+    objects = manifest.objects
+    others = objects.others if isinstance(objects, TableObjects) else objects
+    some = [one for found in others.values() for one in found.components.values()]
+    offsets = np.array([one.offset for one in some], np.int64)
+    lengths = np.array([one.length for one in some], np.int64)
+    is_encoded = np.array([one.encoding != "raw" for one in some], np.bool_)
+    if isinstance(objects, TableObjects):
+        table = objects.table
+        offsets = np.concatenate((offsets, table.offsets))
+        lengths = np.concatenate((lengths, table.lengths))
+        is_encoded = np.concatenate((is_encoded, ~table.is_raw()))
+    return offsets, lengths, is_encoded
+
+
+def check_layouts(manifest: Manifest) -> list[Problem]:
+    """Return what each object's layout finds wrong with the manifest alone."""
+    problems: list[Problem] = []
+    objects = manifest.objects
+    unchecked = objects.others if type(objects) is TableObjects else objects
+    if not unchecked:
+        return problems
+    for name, tensor_object in unchecked.items():
+        if len(problems) >= MOST_PROBLEMS:
+            break
+        layout = LAYOUTS.get(tensor_object.format)
+        if layout is not None:
+            found = layout.check_object(tensor_object)
+            if found:
+                problems.extend(p.under("objects", name).about(name) for p in found)
+    return problems

@@ -26,7 +26,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.io.reading.listing import parse_frame
+from ztensor.io.reading.opened import parse_frame
 from ztensor.io.source.base import Source, read_bytes
 from ztensor.limits import Budget, Limits, caps_of
 from ztensor.showing import counted

@@ -18,7 +18,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.reading.listing import find_manifest
+from ztensor.io.reading.opened import find_manifest
 from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.joined import JoinedSource

@@ -1,9 +1,10 @@
-"""Reading on ahead of who goes through a file: for sources that cost much for each request.
+"""Reading ahead: for sources that cost much for each request.
 
-Whoever reads components one after the other, to load, verify, convert or count them, reads each
-from its first byte on. `AheadSource` knows where components begin and end. It brings the one that
-is begun as a whole, and those behind it as well once they are read in order: more each time, up to
-a window. Who reads a part of a component asks `exact()`, which brings that part alone.
+A caller that reads components one after the other, to load, verify, convert or count them, reads
+each from its first byte on. `AheadSource` knows where components begin and end. It brings the one
+that is begun as a whole, and those behind it as well once they are read in order: more each time,
+up to a window. A caller that reads a part of a component asks `exact()`, which brings that part
+alone.
 
 Large encoded components are gone through more than once (a digest, then frames): such a one waits
 in a temporary file.
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from ztensor.io.source.base import Source
 
-_HEAD_BYTES = 4 << 10  # of each; a longer one is read by who asks
+_HEAD_BYTES = 4 << 10  # of each; a longer one is read alone
 _AT_ONCE = 32  # heads that lie far from one another
 _NEAR_BYTES = 8 << 20  # or all in so many bytes, which are one request
 _MOST = 4096

@@ -117,7 +117,7 @@ class Source(abc.ABC):
         return self, offset
 
     def rights(self) -> Rights | None:
-        """Return whose the file is, and who may do what with it; None if it is not on a disk.
+        """Return the owner and the permissions of the file; None if it is not on a disk.
 
         Raises:
             ClosedError: it is closed.
@@ -384,7 +384,7 @@ class AtOnce:
         parts, later = self._parts, self._later
         self._parts, self._later, self._nbytes = [], [], 0
         if len(parts) == 1:
-            self._source.read_into(*parts[0])  # neighbours are kept for who comes next
+            self._source.read_into(*parts[0])  # neighbours are kept for the next read
         elif parts:
             self._source.read_many(parts)
         for work in later:

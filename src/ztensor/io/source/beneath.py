@@ -1,8 +1,8 @@
 """Files that another file or a folder leads to: beneath certain folders, and through no link out.
 
 What is beneath is asked of the resolved path, and the file is then opened from the folder down, one
-part after the other and following no link: who puts a link in the way between the two calls gets
-an error, not another file.
+part after the other and following no link: a link that is put in the way between the two calls
+gives an error, not another file.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ _MAP_NORESERVE = (
 class Descriptor:
     """An open file's number, closed with the last reference to this object.
 
-    References are the count of its users: who reads or writes holds one for as long as the call,
-    and whoever closes beside him takes away only his own. So the system gives the number to
+    References are the count of its users: each read or write holds one for as long as the call,
+    and `close` in another thread takes away only its own. So the system gives the number to
     another file no sooner than the last call is done. References are counted right in every
     thread, with a GIL or without, in signal handlers, and behind a fork; under a lock they would
     not be.
@@ -66,7 +66,7 @@ class Descriptor:
         self.number = number
 
     def close(self) -> None:
-        """Close it now, whoever uses it: the only way to learn that it failed.
+        """Close it now, even if it is in use: the only way to learn that closing failed.
 
         Raises:
             OSError: as `os.close`.
@@ -215,7 +215,7 @@ class FileSource(OpenFile, Source):
         return self._ask(os.fstat)
 
     def rights(self) -> Rights:
-        """Return whose the open file is, and who may do what with it.
+        """Return the owner and the permissions of the open file.
 
         Raises:
             ClosedError: it is closed.
@@ -236,7 +236,7 @@ class FileSource(OpenFile, Source):
                 view = self._view
                 if view is None:
                     view = self._view = self._map()
-            if self._descriptor is None:  # closed meanwhile, and nobody will ask again
+            if self._descriptor is None:  # closed meanwhile, and no call will ask again
                 self._view = None
         return view
 
@@ -266,9 +266,9 @@ class FileSource(OpenFile, Source):
             if not self._is_committed(status):
                 raise shrunk(self.name, 0, self.size, status.st_size)
             return
-        from ztensor.io.source import locking  # not for a file that nobody writes
+        from ztensor.io.source import locking  # not for a file that no process writes
 
-        # Asked again at the end: who has the lock lets it go when the file is longer.
+        # Asked again at the end: a writer lets its lock go when the file is longer.
         if not self.is_touched() or self._ask(locking.is_held) or not self.is_touched():
             return
         if not self._is_committed(status):

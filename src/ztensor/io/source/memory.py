@@ -44,7 +44,7 @@ class MemorySource(Source):
         return self._view
 
     def held(self) -> memoryview | None:
-        """Return the same: nobody can write into it."""
+        """Return the same: no other process can write into it."""
         return self._view
 
     def __reduce__(self) -> tuple[object, ...]:

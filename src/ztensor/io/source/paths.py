@@ -82,7 +82,7 @@ _FLAGS = (os.O_RDWR if os.name == "nt" else os.O_RDONLY) | getattr(os, "O_CLOEXE
 
 
 def flush_file(path: str) -> None:
-    """Flush the bytes of a file to disk, whoever wrote them.
+    """Flush the bytes of a file to disk, also those that other processes wrote.
 
     Raises:
         OSError: they could not be.

@@ -1,7 +1,7 @@
-"""Who may do what with a file that takes another one's place, or holds another one's bytes.
+"""The permissions of a file that takes another one's place, or holds another one's bytes.
 
-No one gets more than he had. Set-id and sticky bits are never carried on. Where owner, group or
-access control list cannot be kept, those who would gain by that lose instead:
+No user gets more than before. Set-id and sticky bits are never carried on. Where owner, group or
+access control list cannot be kept, the users that would gain by that lose instead:
 
 - Members of the new group were others before, and members of the old one are others now. So both
   get what both had.
@@ -37,7 +37,7 @@ OWNER_ONLY = 0o700
 
 
 class Rights(NamedTuple):
-    """Whose a file is, and who may do what with it.
+    """The owner and the permissions of a file.
 
     Attributes:
         owner: id of a user.
@@ -68,7 +68,7 @@ def rights_of(file: str | int) -> Rights:
 
 
 def narrowest_of(files: Iterable[str]) -> Rights | None:
-    """Return the rights of the file that grants the fewest; None where none of them is one."""
+    """Return the rights of the file that grants the fewest; None where they have none."""
     found = []
     for file in files:
         with contextlib.suppress(OSError):
@@ -90,7 +90,7 @@ def hand_over(descriptor: int, old: Rights) -> None:
     if not hasattr(os, "fchmod"):  # Windows before Python 3.13
         return
     if hasattr(os, "fchown"):
-        # Only root may give a file away; anyone may give his to a group he is in.
+        # Only root may give a file away; other users may give theirs to a group they are in.
         for owner, group in ((-1, old.group), (old.owner, -1)):
             with contextlib.suppress(OSError):
                 os.fchown(descriptor, owner, group)

@@ -404,7 +404,7 @@ def _write(data: memoryview, number: int) -> int:
 
 
 class Place(NamedTuple):
-    """Where a sink is to write, for who makes it later.
+    """Where a sink is to write, for code that makes it later.
 
     Attributes:
         path: as for `FileSink`, like the next two; or a URL of a store.

@@ -142,14 +142,9 @@ def store_of(url: str) -> Store:
         raise ArgumentValueError(
             "URLs of this scheme are not read",
             file=url,
-            expected=f"one of {known_schemes()}",
+            expected="one of " + ", ".join(f"{known}://" for known in SCHEMES),
         )
     return SCHEMES[scheme]
-
-
-def known_schemes() -> str:
-    """Return the schemes of URLs that are read, for messages."""
-    return ", ".join(f"{scheme}://" for scheme in SCHEMES)
 
 
 def scheme_of(url: str) -> str:

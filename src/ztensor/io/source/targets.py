@@ -52,7 +52,7 @@ def require_free(path: Any, *, overwrite: bool, allowed_by: str | None = None) -
     Args:
         path: the target, also a URL of a store.
         overwrite: whether it is allowed.
-        allowed_by: the option of the command that allows it, where that is who asks.
+        allowed_by: the option that allows it, where the command asks.
 
     Raises:
         UsageError: there is something at the path.
@@ -98,8 +98,8 @@ def require_changed_in_place(path: str) -> None:
 def require_own_link(path: str) -> None:
     """Refuse a link that another user put where everyone may put one, as Linux does by itself.
 
-    It does so where a file is opened through one (`fs.protected_symlinks`), but not to who finds
-    out where it leads, and puts a new file there.
+    It does so where a file is opened through one (`fs.protected_symlinks`), but not for a process
+    that finds out where it leads, and puts a new file there.
     """
     for _ in range(_MOST_LINKS if hasattr(os, "geteuid") else 0):
         try:

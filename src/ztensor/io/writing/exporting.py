@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.io.formats import FORMATS
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.base import Source
 from ztensor.io.source.sink import sink_of

@@ -230,7 +230,7 @@ class Writer(Hinted, WriterAliases):
         except BaseException:
             self.abort()
             raise
-        self.draft.objects.entries[name] = kind, offset, digest
+        self.draft.objects.data[name] = kind, offset, digest
 
     def _own_options(self, own: ObjectOptions) -> BlobOptions:
         """Return the options of an object: its own, and the writer's for those that are None."""
@@ -316,7 +316,7 @@ class Writer(Hinted, WriterAliases):
             UsageError: the name was written before, or `of` was not, or the writer is finished.
         """
         self._require_ready(name)
-        entry = self.draft.objects.entries.get(of)
+        entry = self.draft.objects.data.get(of)
         if entry is None:
             raise UsageError(
                 "no object of that name was written",
@@ -324,7 +324,7 @@ class Writer(Hinted, WriterAliases):
                 object_name=name,
                 found=describe(of),
             )
-        self.draft.objects.entries[name] = entry
+        self.draft.objects.data[name] = entry
         self._shared[name] = self._shared.get(of, of)
 
     @property
@@ -441,7 +441,7 @@ class Writer(Hinted, WriterAliases):
         if self.state != "open" or self._streamed is not None:
             self._require_idle()
         self._require_name(name)
-        entries = self.draft.objects.entries
+        entries = self.draft.objects.data
         if name in entries:
             raise UsageError(
                 "the name was written before; names are unique",

@@ -51,7 +51,7 @@ class ObjectsEmitter:
         entries: Mapping[str, Entry] = objects
         kinds: list[Around] = []
         if isinstance(objects, WrittenObjects):
-            entries, kinds = objects.entries, [self._around(kind) for kind in objects.kinds]
+            entries, kinds = objects.data, [self._around(kind) for kind in objects.kinds]
         parts = [cbor.head(5, len(names))]
         for name in names:
             parts.append(cbor.encode_text(name))

@@ -6,14 +6,11 @@ true byte is), so that nothing behind the container package asks for the version
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from collections import UserDict
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 # Bytes of memory that an object takes at most with its place in a `dict`, and each component:
 # without names, and without texts longer than those of real files.
@@ -150,7 +147,7 @@ Entry: TypeAlias = "TensorObject | tuple[int, int, str | None]"
 """An object; or the number of its kind, its offset and its digest."""
 
 
-class WrittenObjects(MutableMapping[str, TensorObject]):
+class WrittenObjects(UserDict[str, Any]):
     """Objects by name, in the order they are written; small plain ones take a tuple each.
 
     Making a `TensorObject` of a small tensor takes longer than writing it.
@@ -158,38 +155,24 @@ class WrittenObjects(MutableMapping[str, TensorObject]):
     Attributes:
         kinds: dense objects of one raw component. Objects of one kind differ in offset and digest
             alone, and either all have a digest or none has.
-        entries: by name an object, or what tells it from its kind.
+        data: by name an object, or what tells it from its kind.
     """
 
-    __slots__ = ("entries", "kinds")
+    data: dict[str, Entry]
 
     def __init__(self, objects: Mapping[str, TensorObject] | None = None) -> None:
         self.kinds: list[TensorObject] = []
-        self.entries: dict[str, Entry] = dict(objects or {})
+        self.data = dict(objects or {})
 
     def __getitem__(self, name: str) -> TensorObject:
-        entry = self.entries[name]
+        """Return an object, which is made where there is only its tuple."""
+        entry = self.data[name]
         if isinstance(entry, TensorObject):
             return entry
         number, offset, digest = entry
         kind = self.kinds[number]
         component = kind.components["data"]._replace(offset=offset, digest=digest)
         return kind._replace(components={"data": component})
-
-    def __setitem__(self, name: str, tensor_object: TensorObject) -> None:
-        self.entries[name] = tensor_object
-
-    def __delitem__(self, name: str) -> None:
-        del self.entries[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.entries
 
 
 _NO_SHARDS: Mapping[str, Shard] = {}

@@ -73,24 +73,33 @@ def read_fields(
         problems: takes what is wrong.
     """
     start = len(problems)
-    if record.drops_keys and isinstance(value, Pairs):
+
+    def wrong(reason: Reason, message: str, *steps: str) -> None:
+        problems.append(Problem(reason, message, (*path, *steps), record.section))
+
+    if record.drops_keys:
         value = _with_text_keys(value)
     if type(value) is not dict:
-        problems.append(_wrong_type(record.what, value, path, record.section))
+        wrong(Reason.FIELD_TYPE, f"expected {record.what}, found {kind_of(value)}")
         return None
     values: list[Any] = []
     count = 0
     for name, kind in record.fields.items():
-        word, wanted, is_required, _ = kind
+        word, wanted, is_required, drops_keys = kind
         item: Any = value.get(name)
         if item is not None or name in value:
             count += 1
-            is_checked = type(item) is wanted and wanted is not list
-            if not is_checked or (wanted is int and not 0 <= item <= UINT64_MAX):
-                item = _checked(item, kind, (*path, name), record, problems)
+            if drops_keys:
+                item = _with_text_keys(item)
+            is_right = type(item) is wanted and wanted is not list
+            if not is_right or (wanted is int and not 0 <= item <= UINT64_MAX):
+                fault = _fault(item, kind, may_be_null=record.has_nulls and not is_required)
+                if fault is not None:
+                    wrong(*fault, name)
+                elif wanted is list and item is not None:
+                    item = tuple(item)
         elif is_required:
-            message = f"expected {word}, found no such field"
-            problems.append(Problem(Reason.FIELD_MISSING, message, (*path, name), record.section))
+            wrong(Reason.FIELD_MISSING, f"expected {word}, found no such field", name)
         values.append(item)
     if len(problems) > start:
         return None
@@ -101,43 +110,25 @@ def read_fields(
     return values
 
 
-def _checked(
-    item: Any,
-    kind: Kind,
-    path: tuple[str | int, ...],
-    record: Record,
-    problems: list[Problem],
-) -> object:
-    """Return the value of a field; add a problem where it is wrong."""
-    if kind.drops_keys and isinstance(item, Pairs):
-        return _with_text_keys(item)
-    may_be_null = record.has_nulls and not kind.is_required
+def _fault(item: Any, kind: Kind, *, may_be_null: bool) -> tuple[Reason, str] | None:
+    """Return what is wrong with the value of a field."""
     if kind.type is object or (item is None and may_be_null):
-        return item
-    if type(item) is list and kind.type is list:
-        for index, number in enumerate(item):
-            if type(number) is not int or not 0 <= number <= UINT64_MAX:
-                reason = Reason.FIELD_VALUE if type(number) is int else Reason.FIELD_TYPE
-                message = f"expected a uint64 at position {index}, found {kind_of(number)}"
-                problems.append(Problem(reason, message, path, record.section))
-                break
-        return tuple(item)
-    if type(item) is kind.type:
-        message = f"expected a uint64, found {describe(item)}"
-        problems.append(Problem(Reason.FIELD_VALUE, message, path, record.section))
-    else:
+        return None
+    if type(item) is not kind.type:
         word = f"{kind.word} or null" if may_be_null else kind.word
-        problems.append(_wrong_type(word, item, path, record.section))
-    return item
+        return Reason.FIELD_TYPE, f"expected {word}, found {kind_of(item)}"
+    for index, number in enumerate(item if type(item) is list else [item]):
+        if type(number) is not int or not 0 <= number <= UINT64_MAX:
+            reason = Reason.FIELD_VALUE if type(number) is int else Reason.FIELD_TYPE
+            place = f" at position {index}" if type(item) is list else ""
+            return reason, f"expected a uint64{place}, found {kind_of(number)}"
+    return None
 
 
-def _with_text_keys(pairs: Pairs) -> dict[str, object]:
-    return {key: item for key, item in pairs if isinstance(key, str)}
-
-
-def _wrong_type(expected: str, value: object, path: tuple[str | int, ...], section: str) -> Problem:
-    message = f"expected {expected}, found {kind_of(value)}"
-    return Problem(Reason.FIELD_TYPE, message, path, section)
+def _with_text_keys(value: object) -> object:
+    if type(value) is not Pairs:
+        return value
+    return {key: item for key, item in value if isinstance(key, str)}
 
 
 def kind_of(value: object) -> str:

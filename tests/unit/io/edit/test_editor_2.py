@@ -12,7 +12,7 @@ import ztensor
 from tests.unit.distributed.saving import save as save_divided
 from ztensor import edit
 from ztensor.errors import NotRepresentableError, UsageError
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.listing import component_extents, read_manifest
+from ztensor.io.reading.opened import component_extents, read_manifest
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.ahead import AheadSource, extents_of
 from ztensor.io.source.memory import MemorySource

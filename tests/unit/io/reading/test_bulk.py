@@ -12,8 +12,8 @@ import ztensor
 from tests.unit.io.reading.counted import Counted
 from ztensor.errors import DigestMismatchError, LimitError
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.listing import read_manifest
 from ztensor.io.reading.loading import load_all
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.verify import verify_file
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file

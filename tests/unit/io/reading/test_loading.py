@@ -13,8 +13,8 @@ from ztensor import Tensor
 from ztensor.errors import DigestMismatchError
 from ztensor.io.contents import open_file
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.listing import component_extents, read_manifest
 from ztensor.io.reading.loading import load_all
+from ztensor.io.reading.opened import component_extents, read_manifest
 from ztensor.io.source.ahead import AheadSource, extents_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file

@@ -32,7 +32,7 @@ from ztensor.errors import (
 )
 from ztensor.io.metadata import describe_object
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
 from ztensor.spec.container import EMITTERS

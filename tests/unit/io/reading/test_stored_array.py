@@ -12,7 +12,7 @@ import pytest
 import ztensor
 from tests.unit.io.reading.counted import Counted
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS

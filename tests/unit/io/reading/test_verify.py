@@ -15,7 +15,7 @@ from tests.unit.io.reading.counted import Counted
 from ztensor import Limits
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.listing import read_manifest
+from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS

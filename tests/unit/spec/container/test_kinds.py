@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError
-from ztensor.io.reading.listing import check_layouts
+from ztensor.io.reading.opened import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
 from ztensor.spec.container.v1 import parse_manifest

@@ -99,7 +99,7 @@ def test_entries_of_a_kind_are_written_as_objects_are(digest: str | None, versio
     written.kinds += [plain(length, digest=digest) for length in (4, 8)]
     for number, name in enumerate(["b", "aa", "é", "c" * 30, "a"]):
         own = None if digest is None else f"crc32c:0x{number:08X}"
-        written.entries[name] = number % 2, (number + 1) << 14, own
+        written.data[name] = number % 2, (number + 1) << 14, own
     written["z"] = plain()
     one_by_one = {name: written[name] for name in written}
     data = emitted(written, version)

@@ -76,7 +76,7 @@ def test_entries_of_a_kind_are_written_as_objects_are(digest: str | None) -> Non
         written.kinds.append(kind._replace(components={"data": part}))
     for number, name in enumerate(["b", "aa", "é", "c" * 30, "a"]):
         own = None if digest is None else f"xxh3:{number:016x}"
-        written.entries[name] = number % 2, (number + 1) << 14, own
+        written.data[name] = number % 2, (number + 1) << 14, own
     written["z"] = plain()
     one_by_one = {name: written[name] for name in written}
     emitter = Emitter()
