@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.io.opening import load_whole, reader_of_bytes
@@ -71,15 +72,11 @@ def save(
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     require_options("save", options, WriteOptions)
-    from ztensor.io.writing.saving import saved_bytes
+    from ztensor.io.writing.saving import save_all
 
-    return saved_bytes(
-        tensors,
-        metadata,
-        deduplicate=deduplicate,
-        compression=compression,
-        **options,
-    )
+    buffer = io.BytesIO()
+    save_all(tensors, buffer, metadata, deduplicate=deduplicate, compression=compression, **options)
+    return buffer.getvalue()
 
 
 def load_file(

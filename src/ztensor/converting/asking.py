@@ -9,8 +9,6 @@ from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.ext import counted, written_formats
 from ztensor.io.formats import format_by_suffix, require_written
 from ztensor.io.reading.names import keeps
-from ztensor.io.writing.blob import compression_of
-from ztensor.io.writing.frames import require_chunk_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,9 +36,7 @@ def require_compressed(
     chunk_rows: int | None,
 ) -> None:
     """Raise where nothing is compressed whose rows could be decoded together."""
-    if require_chunk_rows(chunk_rows) is None:
-        return
-    if kind != "zt" or compression is None or compression_of(compression) is None:
+    if chunk_rows is not None and (kind != "zt" or compression in (None, False, "none", "raw")):
         raise ArgumentValueError(
             "chunk_rows goes with a zTensor file that is compressed",
             expected="compression: 'zstd' or a level, and a .zt file to write",

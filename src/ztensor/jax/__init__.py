@@ -32,7 +32,7 @@ from ztensor.io.opening import reader_of_bytes
 from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.shards.saving import save_files
-from ztensor.io.writing.saving import saved_bytes
+from ztensor.numpy import save as save_arrays
 from ztensor.options import OpenOptions, SaveOptions, WriteOptions, require_options
 from ztensor.threads.sharing import worth
 
@@ -125,13 +125,7 @@ def save(
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     require_options("save", options, WriteOptions)
-    return saved_bytes(
-        _stored(tensors),
-        metadata,
-        deduplicate=deduplicate,
-        compression=compression,
-        **options,
-    )
+    return save_arrays(_stored(tensors), metadata, compression, deduplicate=deduplicate, **options)
 
 
 def load_file(

@@ -34,7 +34,7 @@ from ztensor.io.reading.loading import load_files
 from ztensor.io.shards.saving import save_files
 from ztensor.io.source.paths import make_folder
 from ztensor.io.tensor import no_mapping, no_tensor
-from ztensor.io.writing.saving import saved_bytes
+from ztensor.numpy import save as save_arrays
 from ztensor.options import (
     LoadOptions,
     ModelOptions,
@@ -142,12 +142,8 @@ def save(
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     require_options("save", options, WriteOptions)
-    return saved_bytes(
-        _as_stored(tensors, deduplicate),
-        metadata,
-        deduplicate=deduplicate,
-        compression=compression,
-        **options,
+    return save_arrays(
+        _as_stored(tensors, deduplicate), metadata, compression, deduplicate=deduplicate, **options
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -53,13 +52,13 @@ def save_all(
     if progress is not None:
         total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
     names = _in_order(tensors)
-    written = _Contents(tensors) if deduplicate == "content" else _Memory()
+    stored = _Stored(tensors, by_content=deduplicate == "content") if deduplicate else None
     with Writer(target, attributes=metadata, format="zt", **options) as writer:
         for name in names:
             value = tensors[name]
             alias = None
-            if deduplicate and type(value) is np.ndarray and value.size:
-                alias = written.alias_of(name, value)
+            if stored is not None and type(value) is np.ndarray:
+                alias = stored.alias_of(name, value)
             if alias is None:
                 writer.write(name, value)
             else:
@@ -70,17 +69,6 @@ def save_all(
     return writer.shared
 
 
-def saved_bytes(
-    tensors: Mapping[str, Any],
-    metadata: Mapping[str, object] | None,
-    **options: Any,
-) -> bytes:
-    """Return the file of a whole dict; see `save_all`."""
-    buffer = io.BytesIO()
-    save_all(tensors, buffer, metadata, **options)
-    return buffer.getvalue()
-
-
 def _in_order(tensors: Mapping[str, Any]) -> list[str]:
     for kind in set(map(type, tensors)):
         if not issubclass(kind, str):
@@ -89,54 +77,55 @@ def _in_order(tensors: Mapping[str, Any]) -> list[str]:
     return sorted(tensors)  # by code points, which is by UTF-8 bytes
 
 
-class _Memory:
-    """Finds arrays over the same memory as one that was written."""
+class _Stored:
+    """Finds arrays that are stored already, under another name.
 
-    def __init__(self) -> None:
-        # A mapping may make its arrays when asked: the address of one that is gone says nothing.
-        self._written: dict[object, tuple[str, weakref.ref[Array]]] = {}
-
-    def alias_of(self, name: str, array: Array) -> str | None:
-        """Return the name under which an array was written, or None: then it will be as `name`."""
-        address = array.__array_interface__["data"][0]
-        key = address, array.shape, array.strides, array.dtype
-        alias, reference = self._written.get(key, (None, None))
-        if reference is None or reference() is None:
-            self._written[key] = name, weakref.ref(array)
-            return None
-        return alias
-
-
-class _Contents:
-    """Finds arrays of the same bytes as one that was written.
-
-    Most arrays differ from all others of their shape and type in the first element; only others are
-    hashed.
+    Most arrays differ from all others of their shape and type in the first element. Only for others
+    it is asked where they are in memory, or what is in them, which takes longer.
 
     Args:
         tensors: what is saved.
+        by_content: whether arrays of equal bytes are one; else those over the same memory.
     """
 
-    def __init__(self, tensors: Mapping[str, Any]) -> None:
+    def __init__(self, tensors: Mapping[str, Any], *, by_content: bool) -> None:
         self._tensors = tensors
+        self._by_content = by_content
+        # A mapping may make its arrays when asked: the address of one that is gone says nothing.
+        self._is_kept = by_content or isinstance(tensors, dict)
+        self._references: dict[str, weakref.ref[Array]] = {}
         self._firsts: dict[object, str] = {}
-        self._alike: dict[object, dict[str, str]] = {}
+        self._alike: dict[object, dict[object, str]] = {}
 
     def alias_of(self, name: str, array: Array) -> str | None:
-        """Return the name under which an array was written, or None: then it will be as `name`."""
-        if array.dtype.hasobject:
-            return None  # the writer says what is wrong, with the name
+        """Return the name under which an array is stored, or None; then it will be as `name`."""
+        if not array.size or array.dtype.hasobject:
+            return None
+        if not self._is_kept:
+            self._references[name] = weakref.ref(array)
+        dtype = array.dtype.newbyteorder("=") if self._by_content else array.dtype
         element = array.item(0)
-        dtype = array.dtype.newbyteorder("=")
         look = array.shape, dtype, element if element == element else "NaN"
         first = self._firsts.setdefault(look, name)
-        if first == name:
+        if first is name:
             return None
         if look not in self._alike:
-            self._alike[look] = {_digest_of(self._tensors[first]): first}
-        alias = self._alike[look].setdefault(_digest_of(array), name)
-        return None if alias == name else alias
+            earlier = self._array(first)
+            self._alike[look] = {} if earlier is None else {self._identity(earlier): first}
+        alike, identity = self._alike[look], self._identity(array)
+        alias = alike.get(identity)
+        if alias is not None and self._array(alias) is not None:
+            return alias
+        alike[identity] = name
+        return None
 
+    def _array(self, name: str) -> Array | None:
+        """Return an array that is stored, or None where it is gone."""
+        array: Array | None = self._tensors[name] if self._is_kept else self._references[name]()
+        return array
 
-def _digest_of(array: Array) -> str:
-    return digest_of(ALGORITHMS["sha256"], blocks(array))
+    def _identity(self, array: Array) -> object:
+        """Return what arrays of one shape and type have in common that are stored once."""
+        if self._by_content:
+            return digest_of(ALGORITHMS["sha256"], blocks(array))
+        return array.__array_interface__["data"][0], array.strides

@@ -59,8 +59,7 @@ if TYPE_CHECKING:
     from ztensor.spec.layout.base import Array
 
 
-# Shorter arrays are written as the first of their shape and type was: their bytes take less time
-# to write than the steps of any other object.
+# The bytes of shorter arrays take less time to write than the steps of any other object.
 _SMALL_BYTES = 32 << 10
 
 
@@ -146,7 +145,7 @@ class Writer(Hinted, WriterAliases):
             sink.write(self.draft.emitter.magic)
 
     def _extend(self, sink: Sink, length: int) -> None:
-        """Go on with a file that was `length` bytes long before this commit, 0 for a new one."""
+        """Go on with a file that was `length` bytes long, 0 for a new one."""
         self._sink, self._previous_length = sink, length
         self.copier = Copier(sink, self._options, self._crew)
 
@@ -191,15 +190,17 @@ class Writer(Hinted, WriterAliases):
             how = self._own_options(options)
         with self._whole_or_aborted():
             components = {
-                role: self._write_component(plan, role, functools.partial(blocks, array), how)
-                for role, array in arrays.items()
+                role: self._write_component(
+                    plan, role, functools.partial(blocks, arrays[role]), how
+                )
+                for role in plan.components
             }
         # Attributes are written at the end; the caller may change its dict before.
         own = plan.attributes and copy.deepcopy(plan.attributes)
         self.draft.objects[name] = plan._replace(components=components, attributes=own)
 
     def _kind_of(self, name: str, array: Array) -> int | None:
-        """Return the number of the kind a small array is of, or None where it has none."""
+        """Return the number of a small array's kind, or None where it has none."""
         options = self._options
         if (
             options.compression is not None
@@ -222,10 +223,13 @@ class Writer(Hinted, WriterAliases):
     def _write_alike(self, name: str, array: Array, kind: int) -> None:
         """Write an array of a kind."""
         self._require_ready(name)
+        sink, alignment = self._sink, self._options.form.alignment
         try:
-            offset = start_blob(self._sink, self._options.form.alignment)
+            offset = sink.position
+            if offset % alignment:
+                offset = start_blob(sink, alignment)
             data = array.tobytes()
-            self._sink.write(data)
+            sink.write(data)
             digest = None if self._digest is None else self._digest(data)
         except BaseException:
             self.abort()
@@ -233,7 +237,6 @@ class Writer(Hinted, WriterAliases):
         self.draft.objects.data[name] = kind, offset, digest
 
     def _own_options(self, own: ObjectOptions) -> BlobOptions:
-        """Return the options of an object: its own, and the writer's for those that are None."""
         if not own:
             return self._options
         options = self._options.asked(
@@ -375,7 +378,6 @@ class Writer(Hinted, WriterAliases):
         return ObjectSink(self, name, plan, element, blob, self._end_stream)
 
     def _end_stream(self, name: str, tensor_object: TensorObject) -> None:
-        """Take the object that came in pieces."""
         self.draft.objects[name] = tensor_object
         self._streamed = None
 
@@ -437,7 +439,6 @@ class Writer(Hinted, WriterAliases):
             raise ClosedError(f"the writer is {self.state}", file=self._sink.name)
 
     def _require_ready(self, name: str) -> None:
-        """Raise where no object of that name can be written now."""
         if self.state != "open" or self._streamed is not None:
             self._require_idle()
         self._require_name(name)
@@ -462,7 +463,6 @@ class Writer(Hinted, WriterAliases):
             )
 
     def _require_name(self, name: object) -> None:
-        """Raise where an object cannot have that name."""
         if not isinstance(name, str):
             raise ArgumentTypeError(
                 "an object's name is text", file=self._sink.name, found=describe(name)
