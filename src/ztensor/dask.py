@@ -22,7 +22,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Lock, slice_of
-from ztensor.io.reading.runs import RunReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,17 +221,11 @@ def _rows_together(file: FileObjects, name: str, row: int) -> int:
     needed = component.known_decoded_length
     if needed is None:
         needed = found.shape[0] * row
-    reading = None if component.encoding == "raw" else _runs(file, name, needed)
-    if reading is None:
+    reading = file.stored(component).reading(needed, (name, "data"))
+    if reading is None or reading.decoded is None:
         return 1
     ends = np.frombuffer(reading.decoded, np.uint64)
     first = int(ends[1])
     if first % row or (ends[:-1] % np.uint64(first)).any():
         return 1
     return first // row
-
-
-def _runs(file: FileObjects, name: str, needed: int) -> RunReader | None:
-    component = file.object(name).components["data"]
-    reading = file.stored(component).reading(needed, (name, "data"))
-    return reading if isinstance(reading, RunReader) else None

@@ -13,7 +13,7 @@ from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
 from ztensor.ext import FORMATS, FileSink, Place
-from ztensor.io.reading.ahead import Ahead
+from ztensor.formats.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shifted
 from ztensor.io.source.targets import Nowhere

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor.io.reading.overlaps import SharedRuns
 from ztensor.io.shards.naming import plan_shards
-from ztensor.io.writing.copying import Overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -32,7 +32,7 @@ def plan_objects(
         blobs.setdefault(reader.objects.part(one), []).extend(
             (part.offset, part.length) for part in reader.metadata(one).components.values()
         )
-    overlaps = {home: Overlaps(found) for home, found in blobs.items()}
+    overlaps = {home: SharedRuns(found) for home, found in blobs.items()}
 
     def objects() -> Iterator[tuple[str, int, object]]:
         for one in names:

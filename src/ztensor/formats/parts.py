@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import UnsupportedError, describe
 from ztensor.ext import LAYOUTS, LOGICAL_TYPES, STORAGE_TYPES, element_count, result_dtype
-from ztensor.io.reading.ahead import Ahead
+from ztensor.formats.ahead import Ahead
 from ztensor.spec.layout.elements import checked_bools
 
 if TYPE_CHECKING:

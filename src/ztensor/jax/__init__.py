@@ -29,7 +29,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import element_count, run_jobs, slice_of
 from ztensor.io.opening import reader_of_bytes
-from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.shards.saving import save_files
 from ztensor.numpy import save as save_arrays
@@ -288,7 +287,7 @@ def _require_copied(reader: ObjectReader, values: Mapping[str, Any]) -> None:
     """Check the digests of those views that JAX is going to copy."""
     for name, value in values.items():
         if is_copied(value):
-            require_copied(reader.objects.part(name), name)
+            reader.objects.part(name).require_copied(name)
 
 
 def _read(
@@ -368,7 +367,7 @@ def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], A
     def read(index: Any) -> Array:
         part: Array = lazy[index]
         if not copy and part.shape == lazy.shape and is_copied(part):
-            require_copied(file, name)
+            file.require_copied(name)
         return part
 
     return read

@@ -21,8 +21,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import Pool, result_dtype
-from ztensor.io.reading import filling
+from ztensor.ext import ObjectReader, Pool, result_dtype
 from ztensor.spec.layout.base import known_count
 from ztensor.torch.values import (
     SPARSE,
@@ -336,7 +335,7 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
     if is_plain:
         array = from_torch(target)
         if isinstance(array, np.ndarray) and array.shape == shape:  # packed elements are copied
-            filling.fill(file, name, array)
+            ObjectReader(file).read_into(name, array)
             return
     array = file.array(name, copy=True)
     source = array_to_torch(array)

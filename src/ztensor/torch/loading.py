@@ -10,7 +10,6 @@ import torch
 from ztensor.errors import ArgumentTypeError, ZTensorError, describe
 from ztensor.ext import thread_count
 from ztensor.io.collecting import no_collection
-from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.torch.devices import device_of, read_meta, read_onto
@@ -50,12 +49,12 @@ def _of_array(file: FileObjects, name: str, array: Any) -> Any:
     view = view_in_torch(array)
     if view is not None:
         return view
-    require_copied(file, name)
+    file.require_copied(name)
     return array_to_torch(array)
 
 
 def _of_sparse(file: FileObjects, name: str, tensor: Any) -> Any:
-    require_copied(file, name)  # indices are read by torch, and mostly copied
+    file.require_copied(name)  # indices are read by torch, and mostly copied
     return to_torch(tensor)
 
 

@@ -31,10 +31,8 @@ from ztensor.errors import (
 from ztensor.ext import ObjectReader, Shown, counted, foreign_bytes, path_text
 from ztensor.interactive import Keyed
 from ztensor.io.formats import written_as
-from ztensor.io.reading.filling import require_copied
 from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.reading.names import keeps
-from ztensor.io.reading.overlaps import lie_apart
 from ztensor.io.shards.saving import save_files
 from ztensor.limits import Budget
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
@@ -275,7 +273,7 @@ def read_tree(
 
     def copied(name: str) -> None:
         if not copy:  # else it was checked when it was read
-            require_copied(objects.part(name), name)
+            objects.part(name).require_copied(name)
 
     def copied_value(value: Any) -> None:
         if id(value) in names:
@@ -289,9 +287,8 @@ def read_tree(
         _require_there(reader, used)
         objects = objects.select(used)
     arrays = load_files(objects, load_all, progress, copy=copy, threads=threads)
-    if not all(map(lie_apart, objects.parts())):
-        for name in separate(arrays):
-            copied(name)
+    for name in separate(arrays):
+        copied(name)
 
     def value_of(leaf: LeafAt) -> Any:
         value = made.get(leaf)

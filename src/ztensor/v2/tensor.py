@@ -18,7 +18,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import LAYOUTS, View, typed_array
 from ztensor.io.protocols import CPU, to_dlpack
-from ztensor.io.reading.component import digest_of
 from ztensor.spec.container.v2.words import theirs, words_of
 from ztensor.v2.raising import releasing
 
@@ -160,7 +159,7 @@ class Tensor:
     def caps(self) -> Caps:
         """Return what can be done with the part."""
         component = self._component
-        digest = digest_of(component)
+        digest = self._file.stored(component).digest
         has_digest = digest is not None and digest.known is not None
         if not self._is_located(component):
             return Caps(map=False, locate=False, evict=False, verify=has_digest, alignment=1)

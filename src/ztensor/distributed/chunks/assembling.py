@@ -6,6 +6,7 @@ not one run. What is read as a whole is held to its digest, also where it comes 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections import ChainMap
@@ -42,7 +43,7 @@ from ztensor.ext import (
     typed_array,
 )
 from ztensor.io.reading.component import Fetching
-from ztensor.io.reading.stored_array import Elements, fill
+from ztensor.io.reading.stored_array import fill
 from ztensor.io.source.base import AtOnce
 from ztensor.spec.layout.elements import is_native, stored_form
 from ztensor.spec.model.objects import LaterObjects
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
     from ztensor.distributed.chunks.boxes import Overlap
     from ztensor.distributed.chunks.table import Chunk, ChunkTable
     from ztensor.ext import Array, Stored
-    from ztensor.io.reading.component import Parts, StoredComponent
+    from ztensor.io.reading.component import StoredComponent
+    from ztensor.io.reading.runs import Parts
     from ztensor.io.source.joined import JoinedSource
     from ztensor.limits import Limits
 
@@ -274,9 +276,16 @@ class Assembler:
         """Return the way to a chunk's bytes: all that reads them goes through it."""
         return self.fetching.of(self.component(chunk))
 
-    def located(self, chunk: Chunk) -> _Located:
+    @contextlib.contextmanager
+    def located(self, chunk: Chunk) -> Iterator[None]:
         """Return a context in which errors are told file, tensor and chunk."""
-        return _Located(self, chunk)
+        try:
+            with foreign_bytes("the chunk"):
+                yield
+        except ZTensorError as error:
+            error.locate(file=self.name_of_file(chunk), object_name=self.table.names[chunk.tensor])
+            error.hint = error.hint or shown(chunk)
+            raise
 
     def name_of_file(self, chunk: Chunk) -> str:
         """Return what messages call the file a chunk lies in."""
@@ -328,31 +337,6 @@ class Assembler:
                 expected=f"{dtype.name}, or unsigned integers of that width",
                 found=destination.dtype.name,
             )
-
-
-class _Located(foreign_bytes):
-    """Tells errors that pass in which file, tensor and chunk they are.
-
-    Args:
-        assembler: whose chunk it is.
-        chunk: the chunk.
-    """
-
-    __slots__ = ("_assembler", "_chunk")
-
-    def __init__(self, assembler: Assembler, chunk: Chunk) -> None:
-        super().__init__("the chunk")
-        self._assembler = assembler
-        self._chunk = chunk
-
-    def locate(self, error: ZTensorError) -> None:
-        """Fill in where an error comes from."""
-        chunk = self._chunk
-        error.locate(
-            file=self._assembler.name_of_file(chunk),
-            object_name=self._assembler.table.names[chunk.tensor],
-        )
-        error.hint = error.hint or shown(chunk)
 
 
 def shown(chunk: Chunk) -> str:
@@ -431,7 +415,6 @@ class _Part:
 
     def _read_part(self, reading: Parts, at_once: AtOnce) -> None:
         """Read some of the decoded bytes."""
-        elements = Elements.of(self._stored.component)
         for place in _blocks(self._target):
             part = self._target[place]
             is_run = part.flags.c_contiguous
@@ -442,7 +425,7 @@ class _Part:
                     self._common.source, place, fillvalue=slice(None)
                 )
             ]
-            fill(reading, elements, self._chunk.sizes, wanted, block, at_once)
+            fill(reading, self._stored.component, self._chunk.sizes, wanted, block, at_once)
             if not is_run:
                 at_once.later(functools.partial(np.copyto, part, block))
 

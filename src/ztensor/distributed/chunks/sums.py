@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Running(NamedTuple):
-    hasher: Any
+    check: Any
     left: int
 
 
@@ -55,16 +55,16 @@ class Sums:
             if running is None:
                 return
             part = np.ascontiguousarray(target[common.in_target])
-            running.hasher.update(part.reshape(-1).view(np.uint8).data)
+            running.check.update(part.reshape(-1).view(np.uint8).data)
             left = running.left - element_count(common.sizes)
             if left:
                 self._running[chunk.row] = running._replace(left=left)
                 return
             self._running.pop(chunk.row, None)
-            stored.require(running.hasher)
+            running.check.end()
 
     def _begin(self, stored: StoredComponent, chunk: Chunk) -> _Running | None:
-        hasher = stored.hasher()
-        if hasher is None or (stored.component.encoding != "raw" and stored.check(once=True)):
+        check = stored.new_check()
+        if check.is_empty or (stored.component.encoding != "raw" and stored.check(once=True)):
             return None
-        return _Running(hasher, element_count(chunk.sizes))
+        return _Running(check, element_count(chunk.sizes))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import NotRepresentableError, describe
+from ztensor.formats.ahead import Ahead
 from ztensor.formats.gguf.metadata import as_text, known_types
 from ztensor.formats.gguf.projecting import MOST_DIMENSION, length_of
 from ztensor.formats.gguf.types import (
@@ -25,7 +26,6 @@ from ztensor.formats.gguf.types import (
     is_alignment,
 )
 from ztensor.formats.parts import Pouring, lose_attributes
-from ztensor.io.reading.ahead import Ahead
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 
 if TYPE_CHECKING:

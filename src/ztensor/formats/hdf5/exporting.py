@@ -16,10 +16,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import element_count, numpy_dtype, result_dtype
+from ztensor.formats.ahead import Ahead
 from ztensor.formats.hdf5.attributes import text_of
 from ztensor.formats.hdf5.projecting import TYPE_ATTRIBUTE
 from ztensor.formats.parts import Pouring, require_known_layout, written_chunks
-from ztensor.io.reading.ahead import Ahead
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:

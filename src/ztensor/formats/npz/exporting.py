@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ztensor.ext import ObjectReader, Sink
+    from ztensor.formats.ahead import Ahead
     from ztensor.formats.parts import Part
-    from ztensor.io.reading.ahead import Ahead
 
     Lose = Callable[[str | None, str], None]
 

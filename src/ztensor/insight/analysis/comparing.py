@@ -35,7 +35,6 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
-from ztensor.io.reading.component import digest_of
 from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
@@ -439,11 +438,11 @@ def _has_equal_digests(one: _Side, two: _Side) -> bool:
         return False
     for role, ours in one.object.components.items():
         theirs = two.object.components[role]
-        digest = digest_of(ours)
+        digest = one.file.stored(ours).digest
         if (
             digest is None
             or digest.known is None
-            or digest != digest_of(theirs)
+            or digest != two.file.stored(theirs).digest
             or ours.length != theirs.length
             or ours.encoding != theirs.encoding
             or not one.file.fetching.is_common(ours.encoding)

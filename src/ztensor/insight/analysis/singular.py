@@ -15,7 +15,6 @@ import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
 from ztensor.ext import slice_of
-from ztensor.io.reading.slices import DenseSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,10 +59,11 @@ def singular_values(reader: ObjectReader, name: str, check: Callable[[], None]) 
         LimitError: it has more than 2^28 values.
         SourceError: the bytes could not be read.
     """
-    part = slice_of(reader.objects.part(name), name, copy=True)
+    file = reader.objects.part(name)
+    part = slice_of(file, name, copy=True)
     shape = part.shape
     rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (0, 0)
-    if min(rows, columns) < 2 or not isinstance(part, DenseSlice):
+    if min(rows, columns) < 2 or file.object(name).format != "dense":
         raise ArgumentValueError("it is no dense matrix", found=describe(list(shape)))
     if rows * columns > _MOST or max(rows, columns) > _LONGEST:
         raise LimitError(

@@ -15,7 +15,6 @@ import numpy as np
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
 from ztensor.ext import slice_of
 from ztensor.insight.analysis.channels import Channels, ChannelSums, is_float
-from ztensor.io.reading.slices import DenseSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,14 +81,15 @@ def seen(
         LimitError: there are more than 2^20 rows or columns, or a safety cap is exceeded.
         SourceError: the bytes could not be read.
     """
-    part = slice_of(reader.objects.part(name), name, copy=True)
+    file = reader.objects.part(name)
+    part, is_dense = slice_of(file, name, copy=True), file.object(name).format == "dense"
     _require_fit(part, cut)
     (top, bottom), (left, right) = cut.spans
     shape = bottom - top, right - left
     sums, kept = ChannelSums(shape, tiles), []
     is_whole = shape[0] <= tiles[0] and shape[1] <= tiles[1]
     with np.errstate(all="ignore"):  # NaN and overflow are what is looked for
-        for block in _pieces(part, cut, shape):
+        for block in _pieces(part, cut, shape, is_dense=is_dense):
             check()
             flat = block.reshape(-1)
             sums.feed(flat if is_float(flat.dtype) else flat.astype(np.float64))
@@ -133,22 +133,25 @@ def _require_fit(part: TensorSlice, cut: Cut) -> None:
             )
 
 
-def _pieces(part: TensorSlice, cut: Cut, shape: tuple[int, int]) -> Iterator[Array]:
+def _pieces(
+    part: TensorSlice, cut: Cut, shape: tuple[int, int], *, is_dense: bool
+) -> Iterator[Array]:
     """Yield the values of a cut in order, some rows at a time, or a part of one."""
     (top, _), (left, right) = cut.spans
     height = max(_PIECE // shape[1], 1)
     for row in range(top, top + shape[0], height):
         rows = slice(row, min(row + height, top + shape[0]))
         for column in range(left, right, _PIECE):
-            yield _read(part, cut, rows, slice(column, min(column + _PIECE, right)))
+            columns = slice(column, min(column + _PIECE, right))
+            yield _read(part, cut, rows, columns, is_dense=is_dense)
 
 
-def _read(part: TensorSlice, cut: Cut, rows: slice, columns: slice) -> Array:
+def _read(part: TensorSlice, cut: Cut, rows: slice, columns: slice, *, is_dense: bool) -> Array:
     key: list[Any] = list(cut.at)
     key[cut.columns] = columns
     if cut.rows is not None:
         key[cut.rows] = rows
-    if isinstance(part, DenseSlice):
+    if is_dense:
         found: Array = np.asarray(part[tuple(key)])
     else:
         found = _rows_of(part, key[0])[(slice(None), *key[1:])]

@@ -3,14 +3,11 @@
 Read `objects.py` (what one file and a set of files have in common), `opened.py` (the checked
 manifest of a file, and what it says of itself) and `file.py` (the objects in it), `component.py`
 (one component; the order of all checks), `places.py` (where plain tensors are), `bulk.py` (many of
-them at once), then `loading.py` (every object at once) and `reader.py` (what users call).
-`filling.py` fills memory of the caller, `portable.py` has objects as 1.2 does. `selection.py`,
-`runs.py`, `stored_array.py` and `slices.py` read parts of an object, in that order from an index to
-arrays; `several_slices.py` asks for those of several together. `names.py` chooses objects by
-patterns, `ahead.py` has other threads decode what will be asked for next. `verify.py` finds every
-problem, `walking.py` those of one component, `sums.py` knows what has no digest of its own,
-`overlaps.py` sees to it that bytes several objects share are gone through once, `recovery.py` finds
-the last good state of a torn file, `shards.py` joins the files of 2.x. `caching.py` asks the system
-for bytes ahead of reads.
-What a user passes to `open` is not known here.
+them at once), then `loading.py` (every object at once, or one into memory of the caller) and
+`reader.py` (what users call). `portable.py` has objects as 1.2 does. `selection.py`, `runs.py`,
+`stored_array.py` and `slices.py` read parts of an object, in that order from an index to arrays.
+`names.py` chooses objects by patterns. `verify.py` finds every problem, `walking.py` those of one
+component, `sums.py` knows what has no digest of its own, `overlaps.py` sees to it that bytes
+several objects share are gone through or copied once, `recovery.py` finds the last good state of a
+torn file, `shards.py` joins the files of 2.x. What a user passes to `open` is not known here.
 """

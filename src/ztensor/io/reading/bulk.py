@@ -10,25 +10,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
 from ztensor.buffers import new_bytes
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.places import Place
 from ztensor.spec.digest import ALGORITHMS
+from ztensor.spec.encoding import Encoding
+from ztensor.spec.model.objects import Bools
 from ztensor.threads import run_jobs
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-
-    from typing_extensions import Buffer
-
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.places import Place
-    from ztensor.spec.encoding import Encoding
-    from ztensor.spec.model.objects import Bools
-
-    Ints = np.ndarray[Any, np.dtype[np.int64]]
+Named = tuple[str, Place]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Job = Callable[[], None]
 
 # Dead bytes between two tensors that are cheaper to read than to jump over.
 _GAP_BYTES = 64 << 10
@@ -50,39 +47,37 @@ class Rows:
     """Plain tensors in the order of their bytes.
 
     Attributes:
-        names: their names.
-        places: where they are.
-        offsets: (count,) their first bytes in the file.
-        lengths: (count,) their bytes.
+        named: their names and places.
+        offsets: (count,) int64, their first bytes in the file.
+        lengths: (count,) int64, their bytes.
     """
 
-    names: Sequence[str]
-    places: Sequence[Place]
+    named: Sequence[Named]
     offsets: Ints
     lengths: Ints
 
     @classmethod
-    def of(cls, places: Collection[tuple[str, Place]]) -> Self:
+    def of(cls, named: Iterable[Named]) -> Self:
         """Return tensors in the order of their bytes."""
-        found = sorted(places, key=lambda one: one[1].offset)
-        offsets = np.fromiter((one.offset for _, one in found), np.int64, len(found))
-        lengths = np.fromiter((one.length for _, one in found), np.int64, len(found))
-        return cls([name for name, _ in found], [one for _, one in found], offsets, lengths)
+        found = sorted(named, key=lambda one: one[1].offset)
+        offsets = np.fromiter((place.offset for _, place in found), np.int64, len(found))
+        lengths = np.fromiter((place.length for _, place in found), np.int64, len(found))
+        return cls(found, offsets, lengths)
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.named)
 
-    def part(self, start: int, stop: int) -> Rows:
-        """Return the rows from `start` to `stop`."""
-        rows = slice(start, stop)
-        return Rows(self.names[rows], self.places[rows], self.offsets[rows], self.lengths[rows])
+    @property
+    def span(self) -> tuple[int, int]:
+        """Return where the bytes of the first begin, and the last of all end."""
+        return self.offsets.item(0), int((self.offsets + self.lengths).max())
 
     def stored(self, memory: memoryview) -> list[memoryview]:
         """Return the stored bytes of each, in memory that begins with those of the first."""
-        starts = (self.offsets - self.offsets[0]).tolist()
+        first = self.named[0][1].offset
         return [
-            memory[start : start + place.length]
-            for start, place in zip(starts, self.places, strict=True)
+            memory[place.offset - first : place.offset - first + place.length]
+            for _, place in self.named
         ]
 
     def runs(self, most: int, alone: int, gap: int = _GAP_BYTES) -> Iterator[Rows]:
@@ -93,19 +88,17 @@ class Rows:
             alone: tensors of so many bytes are runs by themselves.
             gap: dead bytes between two at most.
         """
-        if not len(self):
-            return
         ends = np.maximum.accumulate(self.offsets + self.lengths)
         is_alone = self.lengths >= alone
         is_border = is_alone[1:] | is_alone[:-1] | (self.offsets[1:] > ends[:-1] + gap)
         borders = [0, *(np.flatnonzero(is_border) + 1).tolist(), len(self)]
-        for start, stop in itertools.pairwise(borders):
-            first = start
+        for first, stop in itertools.pairwise(borders):
             while first < stop:
                 bound = self.offsets[first] + most
                 after = first + int(np.searchsorted(ends[first:stop], bound, "right"))
-                yield self.part(first, max(after, first + 1))
-                first = max(after, first + 1)
+                rows = slice(first, max(after, first + 1))
+                yield Rows(self.named[rows], self.offsets[rows], self.lengths[rows])
+                first = rows.stop  # noqa: PLW2901  # the run behind begins there
 
 
 def require_right(file: FileObjects, rows: Rows, memory: memoryview) -> None:
@@ -121,14 +114,14 @@ def require_right(file: FileObjects, rows: Rows, memory: memoryview) -> None:
     """
     stored = rows.stored(memory)
     for number in np.flatnonzero(~_are_right(file, rows, stored)).tolist():
-        name = rows.names[number]
+        name = rows.named[number][0]
         with file.located(name, "data"):  # the general way says what is wrong
             component = file.object(name).components["data"]
             file.stored(component).require_filled(stored[number])
 
 
 def _are_right(file: FileObjects, rows: Rows, covered: Sequence[memoryview]) -> Bools:
-    """Return which tensors have no digest to check, or match it as our writers spell it.
+    """Return a mask of the tensors without a digest to check, and of those that match it.
 
     Args:
         file: the file.
@@ -139,19 +132,20 @@ def _are_right(file: FileObjects, rows: Rows, covered: Sequence[memoryview]) -> 
     return np.array(
         [
             place.digest is None or not is_checked or _is_right(place.digest, memory)
-            for place, memory in zip(rows.places, covered, strict=True)
+            for (_, place), memory in zip(rows.named, covered, strict=True)
         ],
         np.bool_,
     )
 
 
 def _is_right(text: str, memory: memoryview) -> bool:
+    """Return whether a digest matches that is spelled as our writers do."""
     whole = _whole(text.partition(":")[0])
     return whole is not None and whole(memory) == text
 
 
 @functools.cache
-def _whole(algorithm: str) -> Callable[[Buffer], str] | None:
+def _whole(algorithm: str) -> Callable[[memoryview], str] | None:
     known = ALGORITHMS.get(algorithm)
     return None if known is None else known.whole()
 
@@ -160,76 +154,24 @@ def _whole(algorithm: str) -> Callable[[Buffer], str] | None:
 
 
 def packed_jobs(
-    file: FileObjects, places: Iterable[tuple[str, Place | None]], result: dict[str, Any]
-) -> tuple[list[Callable[[], None]], bool]:
+    file: FileObjects, named: Iterable[tuple[str, Place | None]], result: dict[str, Any]
+) -> tuple[list[Job], bool]:
     """Return what decodes small encoded tensors, and whether threads are worth it.
 
     Those of another form, or with anything wrong, are left out of the result.
 
     Args:
         file: an open file, on this machine.
-        places: where its tensors are.
+        named: its tensors and where they are.
         result: takes the arrays by name.
     """
-    jobs: list[Callable[[], None]] = []
-    nbytes = count = 0
-    for encoding, rows in _packed(file, places):
-        nbytes, count = nbytes + sum(one.nbytes for one in rows.places), count + len(rows)
-        jobs += [
-            functools.partial(_decode_run, file, encoding, run, result)
-            for run in rows.runs(_PACKED_RUN_BYTES, _SMALL_BYTES + 1)
-        ]
-    return jobs, nbytes > _LEAST_FOR_THREADS * count
 
+    def put(run: Rows, targets: list[memoryview], right: Bools) -> None:
+        for number in np.flatnonzero(right).tolist():
+            name, place = run.named[number]
+            result[name] = place.array(targets[number], 0)
 
-def _packed(
-    file: FileObjects, places: Iterable[tuple[str, Place | None]]
-) -> Iterator[tuple[Encoding, Rows]]:
-    """Yield the small encoded tensors of each encoding that decodes many at once."""
-    found: dict[str, list[tuple[str, Place]]] = {}
-    most = min(_SMALL_BYTES, file.limits.decoded_bytes)
-    for name, place in places:
-        if place is None or place.encoding == "raw" or place.length > _SMALL_BYTES:
-            continue
-        if 0 < place.nbytes <= most:
-            found.setdefault(place.encoding, []).append((name, place))
-    for word, some in found.items():
-        encoding = file.encodings.get(word)
-        if encoding is not None and encoding.decodes_many and len(some) >= _LEAST_PACKED:
-            yield encoding, Rows.of(some)
-
-
-def _decode_run(file: FileObjects, encoding: Encoding, run: Rows, result: dict[str, Any]) -> None:
-    targets, right = _decoded(file, encoding, run)
-    for number in np.flatnonzero(right).tolist():
-        result[run.names[number]] = run.places[number].array(targets[number], 0)
-
-
-def _decoded(file: FileObjects, encoding: Encoding, run: Rows) -> tuple[list[memoryview], Bools]:
-    """Decode a run; return memory of each and which passed, that of the others is undefined."""
-    memory = _read(file, run)
-    targets = [new_bytes(place.nbytes) for place in run.places]
-    covers_decoded = file.object(run.names[0]).components["data"].digest_covers_decoded
-    right = np.ones(len(run), np.bool_)
-    if not covers_decoded:
-        right &= _are_right(file, run, run.stored(memory))
-    some = np.flatnonzero(right)
-    into = [targets[number] for number in some.tolist()]
-    starts = run.offsets[some] - run.offsets[0]
-    right[some] = encoding.decode_small(memory, starts, run.lengths[some], into, file.limits)
-    if covers_decoded:
-        right &= _are_right(file, run, targets)
-    return targets, right
-
-
-def _read(file: FileObjects, run: Rows) -> memoryview:
-    """Return the bytes of a run, from the first of its first tensor on."""
-    start = run.offsets.item(0)
-    memory = new_bytes(int((run.offsets + run.lengths).max()) - start)
-    with file.located(run.names[0]):
-        file.source.require_unchanged()
-        file.source.read_into(start, memory)
-    return memory
+    return _jobs(file, _packed(file, named), put)
 
 
 def right_names(
@@ -246,7 +188,7 @@ def right_names(
         workers: how many threads to use where they pay.
     """
     wanted = frozenset(names)
-    places = [
+    named = [
         (name, place)
         for name, place in file.places().every().items()
         if name in wanted
@@ -255,38 +197,92 @@ def right_names(
         and place.length <= _SMALL_BYTES
         and place.dtype != np.bool_  # any other byte is a number
     ]
-    raw = _apart(Rows.of([one for one in places if one[1].encoding == "raw"]))
     right: set[str] = set()
 
-    def check(run: Rows) -> None:
-        note(run, _are_right(file, run, run.stored(_read(file, run))))
+    def note(run: Rows, _: list[memoryview], mask: Bools) -> None:
+        right.update(run.named[number][0] for number in np.flatnonzero(mask).tolist())
+        report(int(run.lengths[mask].sum()))
 
-    def check_packed(encoding: Encoding, run: Rows) -> None:
-        note(run, _decoded(file, encoding, run)[1])
-
-    def note(run: Rows, found: Bools) -> None:
-        right.update(itertools.compress(run.names, found.tolist()))
-        report(int(run.lengths[found].sum()))
-
-    jobs: list[Callable[[], None]] = [
-        functools.partial(check, run) for run in raw.runs(RUN_BYTES, RUN_BYTES)
-    ]
-    nbytes, count = int(raw.lengths.sum()), len(raw)
-    for encoding, some in _packed(file, places):
-        rows = _apart(some)
-        nbytes, count = nbytes + sum(one.nbytes for one in rows.places), count + len(rows)
-        jobs += [
-            functools.partial(check_packed, encoding, run)
-            for run in rows.runs(_PACKED_RUN_BYTES, _SMALL_BYTES + 1)
-        ]
-    run_jobs(jobs, workers if nbytes > _LEAST_FOR_THREADS * count else 1)
+    raw = Rows.of(one for one in named if one[1].encoding == "raw")
+    groups = [(None, raw), *_packed(file, named)]
+    jobs, is_shared = _jobs(file, [(encoding, _apart(rows)) for encoding, rows in groups], note)
+    run_jobs(jobs, workers if is_shared else 1)
     return right
 
 
 def _apart(rows: Rows) -> Rows:
     """Return the first of tensors that have bytes in common, and those that have none."""
-    if not len(rows):
-        return rows
     reach = np.maximum.accumulate(rows.offsets + rows.lengths)
-    apart = np.flatnonzero(np.append(True, rows.offsets[1:] >= reach[:-1])).tolist()
-    return Rows.of([(rows.names[row], rows.places[row]) for row in apart])
+    is_apart = np.append(True, rows.offsets[1:] >= reach[:-1])
+    return Rows.of(itertools.compress(rows.named, is_apart.tolist()))
+
+
+def _packed(
+    file: FileObjects, named: Iterable[tuple[str, Place | None]]
+) -> Iterator[tuple[Encoding, Rows]]:
+    """Yield the small encoded tensors of each encoding that decodes many at once."""
+    found: dict[str, list[Named]] = {}
+    most = min(_SMALL_BYTES, file.limits.decoded_bytes)
+    for name, place in named:
+        if place is None or place.encoding == "raw" or place.length > _SMALL_BYTES:
+            continue
+        if 0 < place.nbytes <= most:
+            found.setdefault(place.encoding, []).append((name, place))
+    for word, some in found.items():
+        encoding = file.encodings.get(word)
+        if encoding is not None and encoding.decodes_many and len(some) >= _LEAST_PACKED:
+            yield encoding, Rows.of(some)
+
+
+def _jobs(
+    file: FileObjects,
+    groups: Iterable[tuple[Encoding | None, Rows]],
+    take: Callable[[Rows, list[memoryview], Bools], None],
+) -> tuple[list[Job], bool]:
+    """Return what reads small tensors by runs, and whether threads are worth it.
+
+    Args:
+        file: the file.
+        groups: encodings, None for raw, and tensors.
+        take: called with a run, memory of each of its tensors, and a mask of those that are right.
+    """
+    jobs: list[Job] = []
+    nbytes = count = 0
+    for encoding, rows in groups:
+        nbytes, count = nbytes + sum(one.nbytes for _, one in rows.named), count + len(rows)
+        most = RUN_BYTES if encoding is None else _PACKED_RUN_BYTES
+        jobs += [
+            functools.partial(_read, file, encoding, run, take)
+            for run in rows.runs(most, _SMALL_BYTES + 1)
+        ]
+    return jobs, nbytes > _LEAST_FOR_THREADS * count
+
+
+def _read(
+    file: FileObjects,
+    encoding: Encoding | None,
+    run: Rows,
+    take: Callable[[Rows, list[memoryview], Bools], None],
+) -> None:
+    """Read a run, decode it, and check each; memory of those that are not right is undefined."""
+    (start, stop), name = run.span, run.named[0][0]
+    memory = new_bytes(stop - start)
+    with file.located(name):
+        file.source.require_unchanged()
+        file.source.read_into(start, memory)
+    stored = run.stored(memory)
+    if encoding is None:
+        take(run, stored, _are_right(file, run, stored))
+        return
+    targets = [new_bytes(place.nbytes) for _, place in run.named]
+    right = np.ones(len(run), np.bool_)
+    covers_decoded = file.object(name).components["data"].digest_covers_decoded
+    if not covers_decoded:
+        right &= _are_right(file, run, stored)
+    some = np.flatnonzero(right)
+    into = [targets[number] for number in some.tolist()]
+    starts = run.offsets[some] - start
+    right[some] = encoding.decode_small(memory, starts, run.lengths[some], into, file.limits)
+    if covers_decoded:
+        right &= _are_right(file, run, targets)
+    take(run, targets, right)

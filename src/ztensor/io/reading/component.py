@@ -1,4 +1,4 @@
-"""The one way to a component's bytes: where they lie, whether they are right, what they decode to.
+"""The one way to a component's bytes: where they are, whether they are right, what they decode to.
 
 The reader, slices, whole loads, devices, `verify` and conversions ask here and nowhere else. For
 every component the order is the same: is its encoding known, does its digest match the stored
@@ -8,40 +8,34 @@ bytes, can they decode to the size they must, do they decode to exactly that.
 from __future__ import annotations
 
 import functools
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztensor.buffers import empty_array
-from ztensor.errors import (
-    DigestMismatchError,
-    EncodingError,
-    Reason,
-    UnsupportedError,
-    describe,
-)
+from ztensor.errors import DigestMismatchError, EncodingError, Reason, UnsupportedError, describe
 from ztensor.io.source.base import PART_BYTES, Range, Source, fill_arriving
-from ztensor.locks import cached_property
-from ztensor.spec.digest import Digest, Hasher, parse_digest, require_match
+from ztensor.limits import Limits
+from ztensor.locks import Lock, cached_property
+from ztensor.spec.digest import Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
-from ztensor.spec.encoding.base import FRAME_FIELD, require_decodable, runs_of_field
+from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
+from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import is_native
+from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-
-    from ztensor.io.reading.runs import PartReader, RunCache, RunReader, StreamReader
-    from ztensor.limits import Limits
-    from ztensor.spec.layout.base import Array, Indices
-    from ztensor.spec.model.manifest import Component
-
-    Parts = PartReader | RunReader | StreamReader
+    from ztensor.io.reading.runs import Parts, Recent
+    from ztensor.spec.layout.base import Indices
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
 # those aligned that are multiples of 8, so no flag would tell.
 COMPLEX_ALIGNMENT = 16
 # Fewer decoded bytes are decoded by one thread: starting another takes 0.2 ms.
 _LEAST_SHARED_BYTES = 2 << 20
+_JOB_BYTES = 1 << 20  # decoded by a thread at a time
 
 
 class Fetching:
@@ -53,13 +47,6 @@ class Fetching:
         limits: the caps in force.
         verify: None checks digests where bytes are copied, True also before a view is first handed
             out, False never.
-
-    Attributes:
-        source: as given, like the others.
-        encodings: likewise.
-        limits: likewise.
-        verify: likewise.
-        checked: offset, length and digest of stored bytes that matched.
     """
 
     def __init__(
@@ -70,11 +57,9 @@ class Fetching:
         *,
         verify: bool | None,
     ) -> None:
-        self.source = source
-        self.encodings = encodings
-        self.limits = limits
-        self.verify = verify
-        self.checked: set[tuple[int, int, Digest]] = set()
+        self.source, self.encodings = source, encodings
+        self.limits, self.verify = limits, verify
+        self.checked: set[tuple[int, int, Digest]] = set()  # places with digests that matched
 
     def is_common(self, encoding: str) -> bool:
         """Return whether an encoding is one of `ENCODINGS`, not one of the file's format.
@@ -85,11 +70,11 @@ class Fetching:
         return found is not None and found is ENCODINGS.own(encoding)
 
     @cached_property
-    def runs(self) -> RunCache:
+    def runs(self) -> Recent:
         """Return what slices found out about compressed components."""
-        from ztensor.io.reading.runs import RunCache
+        from ztensor.io.reading.runs import Recent
 
-        return RunCache()
+        return Recent()
 
     def close(self) -> None:
         """Forget what was kept."""
@@ -100,15 +85,84 @@ class Fetching:
         return StoredComponent(self, component)
 
 
+class Check:
+    """The digest of a component over bytes that pass; it does nothing without a digest.
+
+    Args:
+        digest: what the bytes have to have.
+    """
+
+    def __init__(self, digest: Digest | None) -> None:
+        self._digest = digest
+        known = None if digest is None else digest.known
+        self._hasher = None if known is None else known.hasher()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to compare with."""
+        return self._hasher is None
+
+    def update(self, piece: memoryview) -> None:
+        """Take the next bytes."""
+        if self._hasher is not None:
+            self._hasher.update(piece)
+
+    def end(self) -> None:
+        """Compare, once all bytes have passed.
+
+        Raises:
+            DigestMismatchError: the digest does not match.
+        """
+        if self._hasher is not None and self._digest is not None:
+            require_match(self._digest, self._hasher.hexdigest())
+
+
+class InOrder:
+    """Checks pieces of memory in order, whichever is ready first; the last one ends the check.
+
+    The thread that makes the next piece ready takes all that are, while they are in its cache.
+
+    Args:
+        check: takes them.
+        pieces: all of them.
+    """
+
+    def __init__(self, check: Check, pieces: Sequence[memoryview]) -> None:
+        self._check, self._pieces = check, pieces
+        self._ready = [False] * len(pieces)
+        self._next = 0
+        self._is_busy = False
+        self._lock = Lock()
+
+    def ready(self, number: int) -> None:
+        """Note that a piece is ready, and take those whose turn it is.
+
+        Raises:
+            DigestMismatchError: this was the last, and the digest does not match.
+        """
+        with self._lock:
+            self._ready[number] = True
+            if self._is_busy:
+                return  # the thread that takes the piece before sees it
+            self._is_busy = True
+        while True:
+            with self._lock:
+                number = self._next
+                if number == len(self._pieces) or not self._ready[number]:
+                    self._is_busy = False
+                    break
+                self._next = number + 1
+            self._check.update(self._pieces[number])
+        if number == len(self._pieces):
+            self._check.end()
+
+
 class StoredComponent:
     """One component of one source.
 
     Args:
         shared: what it has in common with the source's others.
         component: what the manifest says of it.
-
-    Attributes:
-        component: as given.
     """
 
     __slots__ = ("_shared", "component")
@@ -158,28 +212,15 @@ class StoredComponent:
             packed: as `is_native` takes it.
         """
         component = self.component
-        return (
-            component.encoding == "raw"
-            and component.length == nbytes
-            and is_native(component, packed=packed)
-        )
+        is_raw = component.encoding == "raw" and component.length == nbytes
+        return is_raw and is_native(component, packed=packed)
 
     # --- Is it right? -----------------------------------------------------------------------
 
-    def hasher(self) -> Hasher | None:
-        """Return what computes its digest; None where that is not to be checked, or cannot be."""
-        digest = None if self._shared.verify is False else digest_of(self.component)
-        return None if digest is None or digest.known is None else digest.known.hasher()
-
-    def require(self, hasher: Hasher | None) -> None:
-        """Check the digest of bytes that were hashed; nothing without a hasher.
-
-        Raises:
-            DigestMismatchError: it does not match.
-        """
-        digest = digest_of(self.component)
-        if hasher is not None and digest is not None:
-            require_match(digest, hasher.hexdigest())
+    @property
+    def digest(self) -> Digest | None:
+        """Return its digest, or None where it has none."""
+        return digest_of(self.component)
 
     def check(self, *, once: bool, stored: Range | None = None) -> bool:
         """Check the digest, where there is one that can be computed, over the stored bytes.
@@ -196,7 +237,7 @@ class StoredComponent:
             DigestMismatchError: it does not match.
             SourceError: the bytes could not be read.
         """
-        component, digest = self.component, digest_of(self.component)
+        component, digest = self.component, self.digest
         if digest is None or digest.known is None:
             return True
         if component.digest_covers_decoded and component.encoding != "raw":
@@ -205,11 +246,11 @@ class StoredComponent:
         key = (component.offset, component.length, digest)
         if once and key in self._shared.checked:
             return True
-        hasher = digest.known.hasher()
+        check = Check(digest)
         for piece in (self.stored() if stored is None else stored).pieces():
-            hasher.update(piece)
+            check.update(piece)
         try:
-            require_match(digest, hasher.hexdigest())
+            check.end()
         except DigestMismatchError:
             if not component.digest_may_cover_decoded or component.encoding == "raw":
                 raise
@@ -223,10 +264,14 @@ class StoredComponent:
         Raises:
             DigestMismatchError: it does not match.
         """
-        hasher = self.hasher()
-        if hasher is not None:
-            hasher.update(memory)
-            self.require(hasher)
+        check = self.new_check()
+        check.update(memory)
+        check.end()
+
+    def new_check(self, *, is_needed: bool = True) -> Check:
+        """Return the check of bytes that its digest covers; empty where they are not checked."""
+        is_checked = is_needed and self._shared.verify is not False
+        return Check(self.digest if is_checked else None)
 
     def has_sum(self) -> bool:
         """Return whether decoding all of it compares a checksum that its format has."""
@@ -236,7 +281,7 @@ class StoredComponent:
     # --- Raw bytes --------------------------------------------------------------------------
 
     def view(self) -> memoryview | None:
-        """Return the whole file as a view that the stored bytes lie in, or None.
+        """Return the whole file as a view that has the stored bytes in it, or None.
 
         With `verify=True` the digest is checked, once.
 
@@ -270,7 +315,7 @@ class StoredComponent:
         return buffer
 
     def fill(self, destination: memoryview) -> None:
-        """Fill memory with the stored bytes, each piece hashed while it is in cache.
+        """Fill memory with the stored bytes, each piece checked while it is in cache.
 
         Raises:
             DigestMismatchError: they do not match their digest.
@@ -286,16 +331,13 @@ class StoredComponent:
 
         Each is hashed in its turn, whichever is filled first; the last call checks the digest.
         """
-        starts = range(0, self.component.length or 1, PART_BYTES)
+        offset, starts = self.component.offset, range(0, self.component.length or 1, PART_BYTES)
         pieces = [memory[start : start + PART_BYTES] for start in starts]
-        hasher, ready = self.hasher(), _nothing
-        if hasher is not None:
-            from ztensor.io.reading.decoding import InOrder
-
-            ready = InOrder(hasher, pieces, self.require).ready
-        calls = [functools.partial(ready, number) for number in range(len(pieces))]
-        offset = self.component.offset
-        return list(zip((offset + start for start in starts), pieces, calls, strict=True))
+        ready = InOrder(self.new_check(), pieces).ready
+        return [
+            (offset + start, piece, functools.partial(ready, number))
+            for number, (start, piece) in enumerate(zip(starts, pieces, strict=True))
+        ]
 
     def fill_pieces(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
         """Fill pieces of memory, in order: where each begins in the stored bytes, and its memory.
@@ -304,12 +346,11 @@ class StoredComponent:
             DigestMismatchError: the bytes do not match their digest.
             SourceError: they could not be read.
         """
-        hasher, source, offset = self.hasher(), self._shared.source, self.component.offset
+        check = self.new_check()
         for start, piece in pieces:
-            source.read_into(offset + start, piece)
-            if hasher is not None:
-                hasher.update(piece)
-        self.require(hasher)
+            self._shared.source.read_into(self.component.offset + start, piece)
+            check.update(piece)
+        check.end()
 
     # --- Decoded bytes ----------------------------------------------------------------------
 
@@ -328,38 +369,53 @@ class StoredComponent:
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        encoding, limits, stored = self.encoding(), self._shared.limits, self._kept()
-        covers_stored = self._shared.verify is False or self.check(once=False, stored=stored)
+        shared, encoding, stored = self._shared, self.encoding(), self.stored()
+        if self.component.digest is not None or self.has_common_encoding:
+            stored.keep()  # few bytes are read at once
+        covers_stored = shared.verify is False or self.check(once=False, stored=stored)
         if expected is None:
-            expected = self._count(stored)  # decoded once to count, and only then allocated
+            expected = self.decoded_length(stored)  # decoded once to count, and only then allocated
         else:
-            require_decodable(expected, limits)
+            require_decodable(expected, shared.limits)
         require_declared(self.component, expected)
         runs = None
-        if expected >= _LEAST_SHARED_BYTES and not self._shared.source.prefers_long_reads:
-            runs = encoding.find_runs(stored, expected, limits)
+        if expected >= _LEAST_SHARED_BYTES and not shared.source.prefers_long_reads:
+            runs = encoding.find_runs(stored, expected, shared.limits)
         else:
-            encoding.require_length(stored, expected, limits)
+            encoding.require_length(stored, expected, shared.limits)
         buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
+        check = self.new_check(is_needed=not covers_stored)
         if runs is not None and len(runs.decoded) > 2:
-            from ztensor.io.reading.decoding import decode_runs
-
-            hasher = None if covers_stored else self.hasher()
-            decode_runs(encoding, stored, runs, buffer.data, limits, hasher, self.require)
-            return buffer
-        encoding.decode_into(stored, buffer.data, limits)
-        if not covers_stored:
-            self.require_filled(buffer.data)
+            self._decode_runs(stored, runs, buffer.data, check)
+        else:
+            encoding.decode_into(stored, buffer.data, shared.limits)
+            check.update(buffer.data)
+            check.end()
         return buffer
 
-    def _kept(self) -> Range:
-        """Return the stored bytes, read at once where they are few and lie where they should."""
-        stored = self.stored()
-        if self.component.digest is not None or self.has_common_encoding:
-            stored.keep()
-        return stored
+    def _decode_runs(self, stored: Range, runs: Runs, memory: memoryview, check: Check) -> None:
+        """Decode all runs, some at a time, by several threads."""
+        from ztensor.threads import run_jobs
+        from ztensor.threads.sharing import thread_count
 
-    def decoded_length(self) -> int:
+        ends = [0]
+        for run, decoded in enumerate(runs.decoded):
+            if decoded - runs.decoded[ends[-1]] >= _JOB_BYTES or run == len(runs.decoded) - 1:
+                ends.append(run)
+        jobs = list(itertools.pairwise(ends))
+        pieces = [memory[runs.decoded[first] : runs.decoded[last]] for first, last in jobs]
+        in_order = InOrder(check, pieces)
+        encoding, limits = self.encoding(), self._shared.limits
+
+        def work(number: int) -> None:
+            first, last = jobs[number]
+            start, stop = runs.stored[first], runs.stored[last]
+            encoding.decode_run(stored, start, stop, pieces[number], limits)
+            in_order.ready(number)
+
+        run_jobs((functools.partial(work, number) for number in range(len(jobs))), thread_count())
+
+    def decoded_length(self, stored: Range | None = None) -> int:
         """Return how many bytes it decodes to, by decoding it.
 
         Raises:
@@ -367,13 +423,12 @@ class StoredComponent:
             UnsupportedError: the encoding is unknown.
             LimitError: a safety cap is exceeded.
         """
-        return self._count(self.stored())
-
-    def _count(self, stored: Range) -> int:
         from ztensor.threads.sharing import WINDOWS
 
         with WINDOWS.whole():
-            chunks = self.encoding().decode_chunks(stored, None, self._shared.limits)
+            chunks = self.encoding().decode_chunks(
+                stored or self.stored(), None, self._shared.limits
+            )
             return sum(chunk.nbytes for chunk in chunks)
 
     def pieces(self, expected: int | None) -> Iterator[memoryview]:
@@ -397,14 +452,14 @@ class StoredComponent:
             DigestMismatchError: they do not match their digest.
             ZTensorError: what `pieces` raises.
         """
-        hasher = self.hasher()
-        if hasher is not None and self.component.encoding != "raw" and self.check(once=True):
-            hasher = None
+        is_checked = self._shared.verify is False or self.component.encoding == "raw"
+        check = self.new_check(is_needed=is_checked or not self.check(once=True))
         for piece in self.pieces(expected):
-            if hasher is not None:
-                hasher.update(piece)
+            check.update(piece)
             yield piece
-        self.require(hasher)
+        check.end()
+
+    # --- Parts of the decoded bytes ---------------------------------------------------------
 
     def read_box(self, wanted: Sequence[Indices], target: Array) -> bool:
         """Fill an array with a box, where the encoding reads boxes; say whether.
@@ -425,7 +480,7 @@ class StoredComponent:
         offsets = [one.start for one in boxes]
         return encoding.read_box(self.stored(), offsets, list(map(len, boxes)), target)
 
-    def reading(self, needed: int, key: Hashable) -> PartReader | RunReader | None:
+    def reading(self, needed: int, key: Hashable) -> Parts | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read.
 
         With `verify=True` the digest is checked first, once.
@@ -438,33 +493,32 @@ class StoredComponent:
             DigestMismatchError: the stored bytes do not match their digest.
             SourceError: they could not be read.
         """
-        from ztensor.io.reading.runs import PartReader, RunReader
+        from ztensor.io.reading.runs import RawParts, RunReader
 
-        component, shared = self.component, self._shared
-        stored = self.stored()
+        component, shared, stored = self.component, self._shared, self.stored()
         if shared.verify is True and not self.check(once=True):
             return None  # it may be that of the decoded bytes
-        alone = Range(shared.source.exact(), component.offset, component.length)
         if component.encoding == "raw":
-            return PartReader(alone)
-        encoding = self.encoding()
+            return RawParts(component.offset)
+        encoding, cache, limits = self.encoding(), shared.runs, shared.limits
         place: Hashable = component.encoding, component.offset, component.length, needed
-        if not shared.is_common(component.encoding):  # another format's may have no place
+        if not self.has_common_encoding:  # another format's may have no place
             place = component.encoding, key, needed
-        runs, listed = None, (component.extra or {}).get(FRAME_FIELD)
+        runs = None
         if shared.source.prefers_long_reads:
+            listed, length = (component.extra or {}).get(FRAME_FIELD), component.length
             if listed is not None and component.encoding == "zstd":
-                require_decodable(needed, shared.limits)
-                length = component.length
-                runs = shared.runs.table(place, lambda: runs_of_field(listed, length, needed))
+                require_decodable(needed, limits)
+                runs = cache.table(place, lambda: runs_of_field(listed, length, needed))
+            # Without a table runs are looked for from the first to the last: all is read.
             if runs is not None or encoding.has_table:
-                stored = alone  # else runs are looked for from the first to the last: all is read
+                stored = Range(shared.source.exact(), component.offset, length)
         if runs is None:
             find = encoding.find_runs
-            runs = shared.runs.table(place, lambda: find(stored, needed, shared.limits))
+            runs = cache.table(place, lambda: find(stored, needed, limits))
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
-        return RunReader(encoding, stored, runs, shared.limits, shared.runs, place)
+        return RunReader(encoding, stored, runs, limits, cache, place)
 
 
 def digest_of(component: Component) -> Digest | None:
@@ -489,7 +543,3 @@ def require_declared(component: Component, expected: int) -> None:
             found=str(declared),
             section="1.2 section 1, Component",
         )
-
-
-def _nothing(number: int) -> None:
-    """Do nothing with a piece that is not hashed."""

@@ -316,6 +316,23 @@ class FileObjects(OpenedFile):
         places = self._places or self.places()
         return places.copied(name) if copy else places.view(name)
 
+    def require_copied(self, name: str) -> None:
+        """Check the digests of an object of which views were read, and whose bytes are copied then.
+
+        Nothing is checked twice: what was decoded, or was read into new memory, was checked
+        meanwhile, and so are views where `verify` is True. Where it is False nothing is checked.
+
+        Raises:
+            DigestMismatchError: a digest does not match.
+            SourceError: the bytes could not be read.
+        """
+        if self.verify is not None or self.source.view() is None:
+            return
+        for role, component in self.object(name).components.items():
+            if component.encoding == "raw":
+                with self.located(name, role):
+                    self.stored(component).check(once=True)
+
     def tensor(self, name: str, *, copy: bool) -> Tensor:
         """Return an object of any layout with all its components; see `Reader.read`."""
         tensor_object = self.object(name)

@@ -1,4 +1,4 @@
-"""All objects of a file at once: views, or owned arrays filled by several threads.
+"""All objects of a file at once, as views or in new memory; one into memory of the caller.
 
 Plain tensors are laid over the map, or read together with their neighbours; everything else is
 read one by one by `file.py`. Owned reads follow measurements: large tensors in arrays of their own
@@ -8,31 +8,33 @@ digests computed by the same thread while the bytes are in its cache.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
 
 from ztensor.arguments import require_function
 from ztensor.buffers import aligned
-from ztensor.errors import UnsupportedError
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError, describe
+from ztensor.io.frameworks import adapter_of
 from ztensor.io.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.io.reading.file import FileObjects, lengths_of
+from ztensor.io.reading.objects import Objects
+from ztensor.io.reading.places import Place
 from ztensor.io.source.base import fill_arriving
+from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.model.objects import LaterObjects
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import at_most, thread_count, worth
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from ztensor.io.reading.objects import Objects
-    from ztensor.io.reading.places import Place
-
-    Piece = tuple[int, memoryview, Callable[[], None]]
 
 # From here on a tensor gets an array of its own; below, neighbours share one slab.
 _OWN_BYTES = 4 << 20
 _SLAB_BYTES = 64 << 20
 _GAP_BYTES = 1 << 10  # between neighbours: memory mirrors the file, and heads of archives are less
+
+Piece = tuple[int, memoryview, Callable[[], None]]
 
 
 def load_all(
@@ -54,23 +56,32 @@ def load_all(
         SourceError: bytes could not be read.
     """
     file.require_open()
-    workers = thread_count(threads)
-    whole = None if copy else file.source.view()
+    workers, source, objects = thread_count(threads), file.source, file.manifest.objects
+    places: Mapping[str, Place | None] = {}
+    result: dict[str, Any]
     try:
-        if file.source.prefers_long_reads and isinstance(file.manifest.objects, LaterObjects):
-            return _load_later(file, copy=copy)
-        if whole is None:
-            return _load_owned(file, workers, separate=separate)
-        if file.verify is True:  # every view is checked before it is handed out
-            result: dict[str, Any] = {}
-            read_each(file, file.names, workers, result, copy=False)
-            return result
-        file.source.require_unchanged()
-        return _load_views(file, whole, workers)
+        if source.prefers_long_reads and isinstance(objects, LaterObjects):
+            # What each is stands beside its bytes: to look at each first would be a request each.
+            result = dict.fromkeys(objects) | file.arrays_at_once(objects)
+        else:
+            places, whole = file.places().every(), None if copy else source.view()
+            copy = whole is None
+            if whole is None:
+                result = _owned(file, places, workers, separate=separate)
+            elif file.verify is True:  # every view is checked before it is handed out
+                result = dict.fromkeys(places)
+            else:
+                source.require_unchanged()
+                result = {
+                    name: place.array(whole, place.offset) if place and place.is_viewable else None
+                    for name, place in places.items()
+                }
+        _read_left(file, places, workers, result, copy=copy)
     except UnsupportedError as error:
         if error.object_name is not None and len(file.names) > 1:
             error.hint = error.hint or "ztensor.open reads the other objects by name"
         raise
+    return result
 
 
 def load_files(
@@ -105,17 +116,7 @@ def load_files(
     return result if len(files) == 1 else {name: result[name] for name in objects.names}
 
 
-def _load_views(file: FileObjects, whole: memoryview, workers: int) -> dict[str, Any]:
-    places = file.places().every()
-    result: dict[str, Any] = {
-        name: None if place is None or not place.is_viewable else place.array(whole, place.offset)
-        for name, place in places.items()
-    }
-    _read_others(file, places, workers, result, copy=False)
-    return result
-
-
-def _read_others(
+def _read_left(
     file: FileObjects,
     places: Mapping[str, Place | None],
     workers: int,
@@ -123,42 +124,14 @@ def _read_others(
     *,
     copy: bool,
 ) -> None:
-    """Read the objects that are None in `result`."""
-    if not file.source.prefers_long_reads:
+    """Read the objects that are None in `result`: small encoded ones by runs, the rest each."""
+    is_far = file.source.prefers_long_reads
+    if places and not is_far:
         left = ((name, places[name]) for name, value in result.items() if value is None)
         jobs, is_shared = packed_jobs(file, left, result)
         run_jobs(jobs, workers if is_shared else 1)
     names = file.in_file_order(name for name, value in result.items() if value is None)
-    if len(names) < len(result):
-        read_each(file, names, workers, result, copy=copy)
-        return
-    with file.source.walked():
-        read_each(file, names, workers, result, copy=copy)
-
-
-def read_each(
-    file: FileObjects,
-    names: Collection[str],
-    workers: int,
-    result: dict[str, Any],
-    *,
-    copy: bool,
-) -> None:
-    """Read objects one by one, by several threads.
-
-    Args:
-        file: an open file.
-        names: the objects.
-        workers: how many threads to use where they pay.
-        result: where the values go, by name.
-        copy: as `FileObjects.value` takes it.
-
-    Raises:
-        FormatError: stored bytes are damaged.
-        UnsupportedError: a type, encoding or layout is unknown.
-        LimitError: a safety cap is exceeded.
-        SourceError: bytes could not be read.
-    """
+    is_walked = len(names) == len(result) or not places
     workers = min(workers, file.thread_count(workers))
     if workers > 1:
         workers = worth(workers, lengths_of(file, map(file.object, names)))
@@ -166,79 +139,64 @@ def read_each(
     def read(name: str) -> None:
         result[name] = file.value(name, copy=copy)
 
-    with at_most(workers):
+    with file.source.walked() if is_walked else contextlib.nullcontext(), at_most(workers):
         run_jobs((functools.partial(read, name) for name in names), workers)
-
-
-def _load_later(file: FileObjects, *, copy: bool) -> dict[str, Any]:
-    """Read objects that say beside their bytes what they are: each with its bytes, in their order.
-
-    To look at each before would be a request for each.
-    """
-    objects = file.manifest.objects
-    found: dict[str, Any] = dict(file.arrays_at_once(objects))
-    with file.source.walked():
-        for name in file.in_file_order(name for name in objects if name not in found):
-            found[name] = file.value(name, copy=copy)
-    return {name: found[name] for name in objects}
 
 
 # --- Owned memory ---------------------------------------------------------------------------
 
 
-def _load_owned(file: FileObjects, workers: int, *, separate: bool) -> dict[str, Any]:
-    every = file.places().every()
-    rows = Rows.of(
-        [(name, one) for name, one in every.items() if one is not None and one.encoding == "raw"]
-    )
+def _owned(
+    file: FileObjects, places: Mapping[str, Place | None], workers: int, *, separate: bool
+) -> dict[str, Any]:
+    """Return raw plain tensors in memory of their own, and None for all others."""
+    rows = Rows.of((name, one) for name, one in places.items() if one and one.encoding == "raw")
     is_far = file.source.prefers_long_reads
+    result: dict[str, Any] = dict.fromkeys(places)
     if is_far and 2 * int(rows.lengths.sum()) < file.source.size:
-        rows = rows.part(0, 0)  # most is encoded: all in one pass, in its order
-    result: dict[str, Any] = dict.fromkeys(every)
+        return result  # most is encoded: all in one pass, in its order
     arriving: list[Piece] = []
     jobs: list[Callable[[], None]] = []
     unaligned: list[str] = []
     for group in rows.runs(_SLAB_BYTES, 0 if separate else _OWN_BYTES, _GAP_BYTES):
-        start = group.offsets.item(0)
-        slab = aligned(int((group.offsets + group.lengths).max()) - start).data
-        for name, place in zip(group.names, group.places, strict=True):
+        start, stop = group.span
+        slab = aligned(stop - start).data
+        for name, place in group.named:
             begin = place.offset - start
             array = result[name] = place.array(slab, begin)
             if array is not None and begin % place.dtype.itemsize:
                 unaligned.append(name)
-        alone = group.names[0] if len(group) == 1 else None
-        pieces = _runs(file, group, slab) if alone is None else _pieces(file, alone, slab)
+        alone = group.named[0][0] if len(group) == 1 else None
         if is_far:
-            arriving += pieces
+            arriving += _pieces(file, group, slab)
         else:
+            pieces = _pieces(file, group, slab)
             jobs += [functools.partial(_fill, file, alone, *piece) for piece in pieces]
     fill_arriving(file.source, arriving)
     run_jobs(jobs, workers)
     for name in unaligned:
         result[name] = result[name].copy()
-    _read_others(file, every, workers, result, copy=True)
     return result
 
 
-def _pieces(file: FileObjects, name: str, memory: memoryview) -> Iterator[Piece]:
-    """Yield the pieces of one tensor, hashed in order; the last compares the digest."""
+def _pieces(file: FileObjects, group: Rows, slab: memoryview) -> Iterator[Piece]:
+    """Yield offsets, the memory that is filled from there, and what checks it then."""
+    if len(group) > 1:
+        first = group.span[0]
+        for run in group.runs(RUN_BYTES, RUN_BYTES, _GAP_BYTES):
+            start, stop = run.span
+            memory = slab[start - first : stop - first]
+            yield start, memory, functools.partial(require_right, file, run, memory)
+        return
+    name = group.named[0][0]
     component = file.object(name).components["data"]
-    for offset, piece, done in file.stored(component).parts(memory):
+    for offset, piece, done in file.stored(component).parts(slab):
         yield offset, piece, functools.partial(_checked, file, name, done)
 
 
 def _checked(file: FileObjects, name: str, done: Callable[[], None]) -> None:
     with file.located(name, "data"):
         done()
-
-
-def _runs(file: FileObjects, rows: Rows, slab: memoryview) -> Iterator[Piece]:
-    """Yield the pieces of neighbours that share memory."""
-    first = rows.offsets.item(0)
-    for run in rows.runs(RUN_BYTES, RUN_BYTES, _GAP_BYTES):
-        start, stop = run.offsets.item(0), int((run.offsets + run.lengths).max())
-        memory = slab[start - first : stop - first]
-        yield start, memory, functools.partial(require_right, file, run, memory)
 
 
 def _fill(
@@ -251,3 +209,51 @@ def _fill(
     with file.located(name, None if name is None else "data"):
         file.source.read_into(offset, memory)
     done()
+
+
+# --- Memory of the caller -------------------------------------------------------------------
+
+
+def fill(file: FileObjects, name: str, target: Any) -> None:
+    """Fill an array of the caller with a dense object; see `Reader.read_into`.
+
+    Args:
+        file: an open file.
+        name: an object of it.
+        target: a writable array, or what a framework has in its place.
+
+    Raises:
+        ArgumentValueError: it has another shape, or is read-only.
+        ArgumentTypeError: it has another element type, or is no array.
+        ObjectNotFoundError: no object of that name.
+        FormatError: the stored bytes are damaged.
+    """
+    tensor_object = file.require_dense(name)
+    with file.located(name, "data"):
+        framework: Any = adapter_of(target)
+        if hasattr(framework, "fill"):
+            framework.fill(file, name, target)
+            return
+        if not isinstance(target, np.ndarray):
+            raise ArgumentTypeError(
+                "read_into fills an array", expected="numpy.ndarray", found=describe(target, 40)
+            )
+        target = np.asarray(target)  # a matrix, for one, cannot be filled flat
+        component = tensor_object.components["data"]
+        dtype = result_dtype(component)
+        fits = target.dtype.newbyteorder("=") == dtype
+        if target.shape != tensor_object.shape or not fits:
+            kind = ArgumentValueError if fits else ArgumentTypeError
+            raise kind(
+                "the array does not fit the object",
+                expected=f"shape {describe(tensor_object.shape)} of {dtype.name}",
+                found=f"shape {target.shape} of {target.dtype.name}",
+            )
+        if not target.flags.writeable:
+            raise ArgumentValueError("the array is read-only")
+        stored = file.stored(component)
+        is_plain = target.flags.c_contiguous and target.dtype.isnative and target.size > 0
+        if is_plain and stored.is_in_place(target.nbytes):
+            stored.fill(target.reshape(-1).view(np.uint8).data)
+        else:
+            target[...] = file.array(name, copy=True)

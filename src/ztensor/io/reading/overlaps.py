@@ -1,28 +1,29 @@
 """Stored bytes that several objects share: looked at once, and within a budget.
 
-Objects may lie over the same bytes, as tied weights do, and over parts of one another's. A check
-of all objects would decode such bytes for each: a file of 28 kB, thousands of objects over one
-blob, kept a machine busy for seconds. So what was found out about some bytes is found out once,
-and what has to be done again all the same is counted.
+Objects may have the same bytes, as tied weights do, and parts of one another's. A check of all
+objects would decode such bytes for each: a file of 28 kB, thousands of objects over one blob, kept
+a machine busy for seconds. So what was found out about some bytes is found out once, and what has
+to be done again all the same is counted (`Overlaps`). A copy has such bytes once (`SharedRuns`).
 """
 
 from __future__ import annotations
 
 import array
+import bisect
 import concurrent.futures
-from typing import TYPE_CHECKING, Any, TypeVar
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.locks import Lock
-from ztensor.spec.model.objects import TableObjects
+from ztensor.spec.model.manifest import Component
+from ztensor.spec.model.rules import ALIGNMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator
-
     from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.model.manifest import Component
 
     Place = tuple[FileObjects, int, int]
 
@@ -30,6 +31,60 @@ _T = TypeVar("_T")
 
 # Of what listing a file may cost: decoded bytes that are gone through again.
 _TIMES_COST = 4
+
+
+class _Swept(NamedTuple):
+    """What some places, offsets and lengths, have in common.
+
+    Attributes:
+        repeated: those that there are more than once.
+        inside: those that begin inside of another one before them.
+        runs: where bytes begin and end that several of different places have.
+    """
+
+    repeated: list[list[int]]
+    inside: list[list[int]]
+    runs: list[tuple[int, int]]
+
+
+def _swept(flat: array.array[int]) -> _Swept:
+    """Return what places have in common: offset and length of each, one after the other."""
+    places = np.frombuffer(flat, np.uint64).reshape(-1, 2)
+    offsets, ends = places[:, 0], places.sum(axis=1)
+    order = np.lexsort((~ends, offsets))  # of those that begin together the longest first
+    places, offsets, reach = places[order], offsets[order], np.maximum.accumulate(ends[order])
+    is_same = (places[1:] == places[:-1]).all(axis=1)
+    is_apart = offsets[1:] >= reach[:-1]
+    is_inside = ~is_apart & ~is_same
+    borders = [0, *(np.flatnonzero(is_apart) + 1).tolist(), len(places)]
+    runs = [
+        (int(offsets[first]), int(reach[stop - 1]))
+        for first, stop in itertools.pairwise(borders)
+        if is_inside[first : stop - 1].any()
+    ]
+    return _Swept(places[1:][is_same].tolist(), places[1:][is_inside].tolist(), runs)
+
+
+class SharedRuns:
+    """Runs of stored bytes that several blobs share in part: copied as a whole, and shared again.
+
+    Only blobs that begin as ours do, at a multiple of 64, can keep their place in a run. Blobs that
+    are equal need none of this, nor those beside which nothing is.
+
+    Args:
+        blobs: offset and length of each, in any order.
+    """
+
+    def __init__(self, blobs: Iterable[tuple[int, int]]) -> None:
+        aligned = (blob for blob in blobs if blob[1] and not blob[0] % ALIGNMENT)
+        flat = array.array("Q", itertools.chain.from_iterable(aligned))
+        self._runs = _swept(flat).runs if flat else []
+
+    def around(self, offset: int, length: int) -> tuple[int, int] | None:
+        """Return offset and length of the run a blob is in, or None where it is in none."""
+        at = bisect.bisect_right(self._runs, offset, key=lambda run: run[0]) - 1
+        start, stop = self._runs[at] if at >= 0 else (0, 0)
+        return None if offset % ALIGNMENT or offset + length > stop else (start, stop - start)
 
 
 class Overlaps:
@@ -47,11 +102,11 @@ class Overlaps:
                 place = component.offset, component.length
                 by_reader.setdefault(file, array.array("Q")).extend(place)
         self._repeated: set[Place] = set()
-        self._inside: set[Place] = set()  # they begin inside of one before them
+        self._inside: set[Place] = set()
         for file, flat in by_reader.items():
-            repeated, inside = _shared(np.frombuffer(flat, np.uint64).reshape(-1, 2))
-            self._repeated.update((file, offset, length) for offset, length in repeated)
-            self._inside.update((file, offset, length) for offset, length in inside)
+            swept = _swept(flat)
+            self._repeated.update((file, offset, length) for offset, length in swept.repeated)
+            self._inside.update((file, offset, length) for offset, length in swept.inside)
         self._seen: set[tuple[Place, str]] = set()
         self._found: dict[Hashable, concurrent.futures.Future[object]] = {}
         self._left: dict[FileObjects, int] = {}
@@ -63,7 +118,7 @@ class Overlaps:
         return bool(self._repeated or self._inside)
 
     def is_repeated(self, file: FileObjects, component: Component) -> bool:
-        """Return whether other components lie over exactly the same bytes."""
+        """Return whether other components have exactly the same bytes."""
         repeated = self._repeated
         return bool(repeated) and (file, component.offset, component.length) in repeated
 
@@ -81,12 +136,10 @@ class Overlaps:
         if not self.is_repeated(file, component):
             return work()
         place = file, component.offset, component.length
+        own: concurrent.futures.Future[object] = concurrent.futures.Future()
         with self._lock:
-            future = self._found.get((place, key))
-            is_first = future is None
-            if future is None:
-                future = self._found[place, key] = concurrent.futures.Future()
-        if is_first:
+            future = self._found.setdefault((place, key), own)
+        if future is own:
             try:
                 future.set_result(work())
             except BaseException as raised:
@@ -104,7 +157,7 @@ class Overlaps:
         chunks: Iterator[memoryview],
         purpose: str,
     ) -> Iterator[memoryview]:
-        """Return pieces of a component, as long as the budget lasts where others share its bytes.
+        """Yield pieces of a component, as long as the budget lasts where others share its bytes.
 
         Args:
             file: the file of the component.
@@ -116,7 +169,10 @@ class Overlaps:
             LimitError: it does not last (LIMIT_COST).
         """
         charge = self.charger(file, component, purpose)
-        return chunks if charge is None else _charged(chunks, charge)
+        for chunk in chunks:
+            if charge is not None:
+                charge(chunk.nbytes)
+            yield chunk
 
     def charger(
         self, file: FileObjects, component: Component, purpose: str
@@ -139,7 +195,7 @@ class Overlaps:
             left = self._left[file] = self._left.get(file, most) - nbytes
         if left < 0:
             error = LimitError(
-                "objects lie over one another's bytes, and going through all of them would take "
+                "objects have one another's bytes, and going through all of them would take "
                 "far longer than a file of its length needs",
                 reason=Reason.LIMIT_COST,
                 expected=f"at most {most} bytes decoded again for {describe(length)} bytes",
@@ -150,39 +206,3 @@ class Overlaps:
                 "allows more"
             )
             raise error
-
-
-def lie_apart(file: FileObjects) -> bool:
-    """Return whether no object of a file can lie over another's bytes, where that is told cheaply.
-
-    Args:
-        file: an open file; of one that has no table the answer is no.
-    """
-    objects = file.manifest.objects
-    if not isinstance(objects, TableObjects) or objects.others:
-        return False
-    places = np.stack([objects.table.offsets, objects.table.lengths], 1)
-    repeated, inside = _shared(places[places[:, 1] > 0].astype(np.uint64))
-    return not repeated and not inside
-
-
-def _charged(chunks: Iterator[memoryview], charge: Callable[[int], None]) -> Iterator[memoryview]:
-    for chunk in chunks:
-        charge(chunk.nbytes)
-        yield chunk
-
-
-def _shared(
-    places: np.ndarray[Any, np.dtype[np.uint64]],
-) -> tuple[list[list[int]], list[list[int]]]:
-    """Return which places there are more than once, and which begin inside of others.
-
-    Args:
-        places: (count, 2) offsets and lengths.
-    """
-    offsets, ends = places[:, 0], places.sum(axis=1)
-    order = np.lexsort((~ends, offsets))  # of those that begin together the longest first
-    places, offsets, reach = places[order], offsets[order], np.maximum.accumulate(ends[order])
-    is_same = (places[1:] == places[:-1]).all(axis=1)
-    is_inside = (offsets[1:] < reach[:-1]) & ~is_same
-    return places[1:][is_same].tolist(), places[1:][is_inside].tolist()

@@ -120,9 +120,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
             ClosedError: the reader is closed.
             ZTensorError: what opening a file of a set raises.
         """
-        from ztensor.io.reading.caching import prefetch
-
-        return prefetch(self.objects, names)
+        return _advise(self.objects, names, is_needed=True)
 
     def evict(self, names: str | Iterable[str] | None = None) -> int:
         """Tell the system that objects need not stay in its page cache.
@@ -141,9 +139,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
             ClosedError: the reader is closed.
             ZTensorError: what opening a file of a set raises.
         """
-        from ztensor.io.reading.caching import evict
-
-        return evict(self.objects, names)
+        return _advise(self.objects, names, is_needed=False)
 
     # --- The mapping ------------------------------------------------------------------------
 
@@ -285,7 +281,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
                 file=self.name,
                 found=describe(name, 40),
             )
-        from ztensor.io.reading.filling import fill
+        from ztensor.io.reading.loading import fill
 
         for one, target in targets.items():
             fill(self.objects.part(one), one, target)
@@ -338,7 +334,7 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
             SourceError: the bytes could not be read.
             ClosedError: the reader is closed.
         """
-        from ztensor.io.reading.several_slices import slices  # as `get_slice`
+        from ztensor.io.reading.slices import slices  # as `get_slice`
 
         self.objects.require_open()
         return slices(self.objects, wanted)
@@ -377,6 +373,27 @@ class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | An
             SourceError: the bytes are in no file of the system, and cannot be read.
         """
         return ("ztensor.Reader", self.objects.identity())
+
+
+def _advise(objects: Objects, names: str | Iterable[str] | None, *, is_needed: bool) -> int:
+    """Tell the system that it will be asked for objects, or that they need not stay in its cache.
+
+    Args:
+        objects: what they are among.
+        names: of which objects; None for all bytes of the files.
+        is_needed: as `Source.advise` takes it, which says what is returned.
+    """
+    objects.require_open()
+    if names is None:
+        sources = [file.source for file in objects.parts()]
+        return sum(source.advise(0, source.size, is_needed=is_needed) for source in sources)
+    places = {
+        (file.source, component.offset, component.length)
+        for name in ([names] if isinstance(names, str) else names)
+        for file in [objects.part(name)]
+        for component in file.object(name).components.values()
+    }
+    return sum(source.advise(at, length, is_needed=is_needed) for source, at, length in places)
 
 
 def _described(file: FileObjects, name: str) -> TensorMetadata:

@@ -1,168 +1,140 @@
-"""Rows of an encoded component: which runs of it are decoded for them, and what is kept of that.
+"""Parts of a component's decoded bytes: which runs of it are decoded for them, and what is kept.
 
-An encoding says where its stored bytes may be entered: `Runs`, for zstd its frames. A reader keeps
-the runs of what it was asked for and what it decoded last, so that one row after another costs no
-more than its own run, whoever asks for it.
+An encoding says where its stored bytes may be entered: `Runs`, for zstd its frames. A file keeps
+the runs it looked for and those it decoded last: so one row after another costs no more than its
+own run. A reader of parts has one method, `read`: it asks for pieces of memory to be filled, and
+they are full once the `AtOnce` has ended.
 """
 
 from __future__ import annotations
 
+import abc
 import bisect
 import collections
-import copy
 import functools
-from typing import TYPE_CHECKING, Generic, TypeVar
+from array import array
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
 from ztensor.buffers import empty_array, new_bytes
+from ztensor.io.source.base import AtOnce, Range
+from ztensor.limits import Limits
 from ztensor.locks import Lock
+from ztensor.spec.encoding.base import Encoding, Runs, Stored
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import thread_count
 
-if TYPE_CHECKING:
-    from array import array
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+Pieces = list[tuple[int, memoryview]]  # where each begins, and what is filled
 
-    from ztensor.io.source.base import AtOnce, Range
-    from ztensor.limits import Limits
-    from ztensor.spec.encoding.base import Encoding, Runs
-    from ztensor.spec.layout.base import Array
-
-    # A run, and what is wanted of it: where in it each piece begins, and what is filled.
-    _Work = tuple[int, list[tuple[int, memoryview]]]
-
-_T = TypeVar("_T")
-
-WHOLE_BYTES = 64 << 20  # decoded, of a component that is read and kept whole for any part of it
-KEPT_BYTES = 4 << 20  # decoded bytes that a reader keeps: some frames of rows
-KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
+_KEPT_BYTES = 20 << 20  # `Runs` of 64 GiB of tensors in frames of 64 KiB, and frames of some rows
 _WORTH_BYTES = 2 << 20  # decoded: a millisecond or two of work; starting threads takes 0.2
 _BATCH_BYTES = 512 << 10  # decoded by a thread at a time
-_AT_ONCE_BYTES = 32 << 20  # stored, that are read at once where requests are dear
+_AT_ONCE_BYTES = 32 << 20  # stored, that are asked for together where requests are dear
 
 
-class Recent(Generic[_T]):
+class Recent:
     """Values that were used last, so many bytes of them and one at least; safe to share.
 
-    Args:
-        most: bytes.
+    A file keeps the `Runs` of components there, and the runs it decoded.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._lock = Lock()
-        self._kept: collections.OrderedDict[Hashable, tuple[_T, int]] = collections.OrderedDict()
+        self._kept: collections.OrderedDict[Hashable, tuple[Any, int]] = collections.OrderedDict()
         self._nbytes = 0
 
-    def get(self, key: Hashable) -> _T | None:
-        """Return a value that was kept."""
+    def get(self, key: Hashable) -> Any:
+        """Return a value that was kept, or None."""
         with self._lock:
-            found = self._kept.get(key)
-            if found is None:
+            if key not in self._kept:
                 return None
             self._kept.move_to_end(key)
-            return found[0]
+            return self._kept[key][0]
 
-    def keep(self, key: Hashable, value: _T, nbytes: int) -> None:
+    def keep(self, key: Hashable, value: Any, nbytes: int) -> None:
         """Keep a value, and drop those that were not asked for longest."""
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = value, nbytes
                 self._nbytes += nbytes
-            while self._nbytes > self._most and len(self._kept) > 1:
+            while self._nbytes > _KEPT_BYTES and len(self._kept) > 1:
                 self._nbytes -= self._kept.popitem(last=False)[1][1]
-
-    def clear(self) -> None:
-        """Forget all."""
-        with self._lock:
-            self._kept.clear()
-            self._nbytes = 0
-
-
-class RunCache:
-    """What a reader found out about runs, and the runs it decoded last; safe to share.
-
-    Attributes:
-        decoded: runs by component and number.
-    """
-
-    def __init__(self) -> None:
-        self._tables: Recent[Runs] = Recent(KEPT_TABLE_BYTES)
-        self.decoded: Recent[Array] = Recent(KEPT_BYTES)
 
     def table(self, key: Hashable, find: Callable[[], Runs | None]) -> Runs | None:
         """Return the runs of a component, which `find` finds the first time."""
-        runs = self._tables.get(key) or find()
+        runs: Runs | None = self.get(key) or find()
         if runs is not None:
-            self._tables.keep(key, runs, 2 * len(runs.decoded) * runs.decoded.itemsize)
+            self.keep(key, runs, 2 * len(runs.decoded) * runs.decoded.itemsize)
         return runs
 
-    def clear(self) -> None:
-        """Forget all."""
-        self._tables.clear()
-        self.decoded.clear()
 
+class Parts(abc.ABC):
+    """Reads parts of the decoded bytes of one component.
 
-class PartReader:
-    """Reads parts of the stored bytes of one raw component.
-
-    Args:
-        stored: all of them.
+    Attributes:
+        decoded: where each run begins in the decoded bytes, and last where they end; None where
+            there are no runs.
     """
 
-    def __init__(self, stored: Range) -> None:
-        self._stored = stored
+    decoded: array[int] | None = None
 
-    def read(self, parts: Iterable[tuple[int, memoryview]], at_once: AtOnce) -> None:
-        """Ask for bytes: where in the component each piece begins, and what is filled.
+    @abc.abstractmethod
+    def read(self, parts: Pieces, at_once: AtOnce) -> None:
+        """Ask for decoded bytes: they are there once `at_once` has ended.
 
         Raises:
-            SourceError: they could not be read.
+            EncodingError: the stored bytes are damaged; here, or when `at_once` reads.
+            LimitError: a safety cap is exceeded; likewise.
+            SourceError: they could not be read; likewise.
         """
+
+
+class RawParts(Parts):
+    """Parts of a component that is stored as it is.
+
+    Args:
+        offset: its first byte in the file.
+    """
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def read(self, parts: Pieces, at_once: AtOnce) -> None:
+        """Ask for bytes; see `Parts`."""
         for offset, target in parts:
-            at_once.add(self._stored.offset + offset, target)
+            at_once.add(self._offset + offset, target)
 
 
 class _Fetched:
-    """Stored bytes of which some runs were read; the others are read when they are asked for.
+    """Stored bytes of which one run was read before; the others are read when asked for."""
 
-    Args:
-        stored: all of them.
-        runs: by their offsets.
-    """
-
-    def __init__(self, stored: Range, runs: dict[int, memoryview]) -> None:
-        self._stored = stored
+    def __init__(self, stored: Range, start: int, run: memoryview) -> None:
+        self._stored, self._start, self._run = stored, start, run
         self.length: int = stored.length
-        self._runs = runs
-        self._starts = sorted(runs)
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return `length` bytes from `offset`."""
-        number = bisect.bisect_right(self._starts, offset) - 1
-        if number >= 0:
-            start = self._starts[number]
-            run = self._runs[start]
-            if offset + length <= start + run.nbytes:
-                return run[offset - start : offset - start + length]
+        first = offset - self._start
+        if first >= 0 and first + length <= self._run.nbytes:
+            return self._run[first : first + length]
         return self._stored.read(offset, length)
 
 
-class RunReader:
-    """Reads decoded bytes of one component, decoding only the runs they are in.
+class RunReader(Parts):
+    """Parts of a component of which only the runs are decoded that they are in.
 
     Args:
         encoding: the component's.
         stored: its stored bytes.
         runs: its runs.
         limits: the caps in force.
-        cache: the reader's.
+        cache: the file's.
         key: identifies the component in the cache.
-
-    Attributes:
-        decoded: where each run begins in the decoded bytes, and last where they end.
     """
+
+    decoded: array[int]
 
     def __init__(
         self,
@@ -170,74 +142,18 @@ class RunReader:
         stored: Range,
         runs: Runs,
         limits: Limits,
-        cache: RunCache,
+        cache: Recent,
         key: Hashable,
     ) -> None:
-        self.decoded: array[int] = runs.decoded
-        self._encoding = encoding
-        self._range = stored
-        self._stored: Range | _Fetched = stored
-        self._starts: array[int] = runs.stored
-        self._limits = limits
-        self._cache = cache
-        self._key = key
+        self.decoded = runs.decoded
+        self._encoding, self._limits = encoding, limits
+        self._stored, self._starts = stored, runs.stored
+        self._cache, self._key = cache, key
+        self._asked: dict[int, memoryview] = {}  # stored bytes of runs, where requests are dear
 
-    def fetch(self, places: Iterable[tuple[int, int]], at_once: AtOnce) -> RunReader | None:
-        """Ask for the runs that decoded bytes are in, to be read with others.
-
-        Args:
-            places: where the decoded bytes begin and end, in order.
-            at_once: what reads the file.
-
-        Returns:
-            The same over these runs, to be used once they are read; None where they are too many
-            to be held, or reads cost little.
-        """
-        if not self._is_fetched_at_once:
-            return None
-        runs: list[int] = []
-        nbytes = behind = 0
-        for begin, end in places:
-            first = max(behind, bisect.bisect_right(self.decoded, begin) - 1)
-            behind = max(first, bisect.bisect_left(self.decoded, end))
-            nbytes += self._starts[behind] - self._starts[first]
-            if nbytes > _AT_ONCE_BYTES:
-                return None
-            runs += range(first, behind)
-        return self._over(runs, at_once)
-
-    @property
-    def _is_fetched_at_once(self) -> bool:
-        """Return whether the runs that are wanted are asked for before one is decoded."""
-        source = self._range.source
-        is_exact = source.prefers_long_reads and source.exact() is source
-        return is_exact and self._stored is self._range
-
-    def _over(self, runs: Iterable[int], at_once: AtOnce) -> RunReader:
-        """Return the same over runs of which those that were not kept are asked for."""
-        read: dict[int, memoryview] = {}
-        for run in runs:
-            if self._cache.decoded.get((self._key, run)) is None:
-                start = self._starts[run]
-                read[start] = new_bytes(self._starts[run + 1] - start)
-                at_once.add(self._range.offset + start, read[start])
-        part = copy.copy(self)
-        part._stored = _Fetched(self._range, read)
-        return part
-
-    def read(self, parts: Iterable[tuple[int, memoryview]], at_once: AtOnce) -> None:
-        """Fill pieces of memory, each run decoded once and several at a time.
-
-        Args:
-            parts: where in the decoded bytes each piece begins, and what is filled.
-            at_once: what reads the file; it waits for nothing now.
-
-        Raises:
-            EncodingError: the stored bytes are damaged.
-            LimitError: a safety cap is exceeded.
-            SourceError: they could not be read.
-        """
-        wanted: dict[int, list[tuple[int, memoryview]]] = {}
+    def read(self, parts: Pieces, at_once: AtOnce) -> None:
+        """Ask for decoded bytes, each run decoded once and several at a time; see `Parts`."""
+        wanted: dict[int, Pieces] = {}
         for offset, target in parts:
             run, done = bisect.bisect_right(self.decoded, offset) - 1, 0
             while done < len(target):
@@ -246,59 +162,75 @@ class RunReader:
                 wanted.setdefault(run, []).append((start, piece))
                 done += len(piece)
                 run += 1
-        work = list(wanted.items())
-        if not self._is_fetched_at_once:
-            self._share_out(work)
+        source = self._stored.source
+        if not source.prefers_long_reads or source.exact() is not source:
+            self._decode(wanted, {})
             return
-        for some in self._batches(work):
-            fetched = self._over((run for run, _ in some), at_once)
-            at_once.end()
-            fetched._share_out(some)
+        for some in self._batches(wanted):
+            asked = self._ask(some, at_once)
+            work = {run: wanted[run] for run in some}
+            at_once.later(functools.partial(self._decode, work, asked))
 
-    def _batches(self, work: Iterable[_Work]) -> Iterator[list[_Work]]:
-        """Yield work on runs, so many at a time as are read at once."""
-        some: list[_Work] = []
+    def _batches(self, runs: Iterable[int]) -> Iterator[list[int]]:
+        """Yield runs, so many at a time as are asked for together."""
+        some: list[int] = []
         nbytes = 0
-        for run, pieces in work:
+        for run in runs:
             length = self._starts[run + 1] - self._starts[run]
             if some and nbytes + length > _AT_ONCE_BYTES:
                 yield some
                 some, nbytes = [], 0
-            some.append((run, pieces))
+            some.append(run)
             nbytes += length
-        if some:
-            yield some
+        yield some
 
-    def _share_out(self, work: list[_Work]) -> None:
-        """Decode some runs, by several threads if that pays."""
-        nbytes = sum(self.decoded[run + 1] - self.decoded[run] for run, _ in work)
-        workers = thread_count() if len(work) > 1 and nbytes >= _WORTH_BYTES else 1
-        count = len(work) if workers == 1 else max(1, _BATCH_BYTES * len(work) // nbytes)
-        starts = range(0, len(work), max(1, count))
-        run_jobs((functools.partial(self._take, work[at : at + count]) for at in starts), workers)
+    def _ask(self, runs: Iterable[int], at_once: AtOnce) -> dict[int, memoryview]:
+        """Ask for the stored bytes of runs, but those that are kept or were just asked for."""
+        asked: dict[int, memoryview] = {}
+        for run in runs:
+            if run in self._asked:
+                asked[run] = self._asked[run]
+            elif self._cache.get((self._key, run)) is None:
+                start = self._starts[run]
+                asked[run] = new_bytes(self._starts[run + 1] - start)
+                at_once.add(self._stored.offset + start, asked[run])
+        self._asked = asked
+        return asked
 
-    def _take(self, work: Iterable[_Work]) -> None:
-        decoded = self.decoded
-        for number, pieces in work:
-            key, length = (self._key, number), decoded[number + 1] - decoded[number]
-            run = self._cache.decoded.get(key)
-            if run is None and len(pieces) == 1 and len(pieces[0][1]) == length:
-                self._decode(number, pieces[0][1])  # where it belongs, and it is not kept
-                continue
-            if run is None:
-                run = empty_array((length,), np.dtype(np.uint8))
-                self._decode(number, run.data)
-                self._cache.decoded.keep(key, run, run.nbytes)
-            for start, target in pieces:
-                target[:] = run.data[start : start + len(target)]
+    def _decode(self, wanted: dict[int, Pieces], asked: dict[int, memoryview]) -> None:
+        """Decode runs, by several threads if that pays."""
+        runs = list(wanted)
+        nbytes = sum(self.decoded[run + 1] - self.decoded[run] for run in runs)
+        workers = thread_count() if len(runs) > 1 and nbytes >= _WORTH_BYTES else 1
+        count = len(runs) if workers == 1 else max(1, _BATCH_BYTES * len(runs) // nbytes)
 
-    def _decode(self, number: int, target: memoryview) -> None:
+        def work(some: list[int]) -> None:
+            for run in some:
+                self._take(run, wanted[run], asked.get(run))
+
+        starts = range(0, len(runs), max(1, count))
+        run_jobs((functools.partial(work, runs[at : at + count]) for at in starts), workers)
+
+    def _take(self, number: int, pieces: Pieces, asked: memoryview | None) -> None:
+        """Fill pieces of one run."""
         start, stop = self._starts[number], self._starts[number + 1]
-        self._encoding.decode_run(self._stored, start, stop, target, self._limits)
+        stored: Stored = self._stored if asked is None else _Fetched(self._stored, start, asked)
+        key, length = (self._key, number), self.decoded[number + 1] - self.decoded[number]
+        run: np.ndarray[Any, Any] | None = self._cache.get(key)
+        if run is None and len(pieces) == 1 and len(pieces[0][1]) == length:
+            # Where it belongs, and it is not kept.
+            self._encoding.decode_run(stored, start, stop, pieces[0][1], self._limits)
+            return
+        if run is None:
+            run = empty_array((length,), np.dtype(np.uint8))
+            self._encoding.decode_run(stored, start, stop, run.data, self._limits)
+            self._cache.keep(key, run, run.nbytes)
+        for first, target in pieces:
+            target[:] = run.data[first : first + len(target)]
 
 
-class StreamReader:
-    """Reads decoded bytes of one component that is only decoded from its start, in rising order.
+class StreamReader(Parts):
+    """Parts of a component that is only decoded from its start, in rising order.
 
     Args:
         pieces: all of its decoded bytes.
@@ -309,8 +241,8 @@ class StreamReader:
         self._piece = memoryview(b"")
         self._begin = 0  # of the piece
 
-    def read(self, parts: Iterable[tuple[int, memoryview]], at_once: AtOnce) -> None:
-        """Fill pieces of memory, as `RunReader` does; each behind those asked for before."""
+    def read(self, parts: Pieces, at_once: AtOnce) -> None:
+        """Fill pieces of memory, each behind those asked for before; see `Parts`."""
         del at_once
         for offset, target in parts:
             done = 0
@@ -326,5 +258,4 @@ class StreamReader:
 
     def finish(self) -> None:
         """Decode what is left, so that all of it is checked."""
-        for _ in self._pieces:
-            pass
+        collections.deque(self._pieces, maxlen=0)

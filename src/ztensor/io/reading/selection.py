@@ -6,21 +6,18 @@ which runs of elements hold what is needed, and where each belongs.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
     from ztensor.spec.layout.base import Indices
 
 # Bytes that are cheaper to read than to jump over; so there are at most that few reads.
@@ -33,8 +30,7 @@ _MOST_RUNS = 1 << 18  # whose places are worked out at a time
 # --- Which indices --------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """What an index needs of an array, axis by axis.
 
     Attributes:
@@ -61,14 +57,10 @@ def select(key: object, shape: tuple[int, ...]) -> Selection:
     wanted: list[Indices] = []
     places: list[Any] = []
     for item in _per_axis(key, shape):
-        if item is None or isinstance(item, np.bool_):
-            places.append(item)  # both make an axis, and index none
-        elif isinstance(item, _Rest):
-            wanted.extend(range(length) for length in shape[len(wanted) : len(wanted) + item.axes])
-            places.extend([Ellipsis] * item.is_written)  # it makes a scalar an array
+        if _axes(item) == 0:
+            places.append(item)  # it indexes no axis
         else:
-            axis = len(wanted)
-            indices, place = _along(item, axis, shape[axis])
+            indices, place = _along(item, len(wanted), shape[len(wanted)])
             wanted.append(indices)
             places.append(place)
     is_whole = all(
@@ -87,10 +79,7 @@ def select_rows(key: object, shape: tuple[int, ...]) -> Indices:
         ArgumentTypeError: it is no index.
         ArgumentValueError: it does not fit the shape, or selects more than rows.
     """
-    parts: list[Any] = []
-    for part in _per_axis(key, shape):
-        parts.extend([slice(None)] * part.axes if isinstance(part, _Rest) else [part])
-    first, *others = parts
+    first, *others = (part for part in _per_axis(key, shape) if part is not Ellipsis)
     for item, length in zip(others, shape[1:], strict=False):
         if not isinstance(item, slice) or _sliced(item, length) != range(length):
             raise _only_rows(key)
@@ -100,10 +89,7 @@ def select_rows(key: object, shape: tuple[int, ...]) -> Indices:
         return _along(first, 0, shape[0])[0]
     if isinstance(first, np.ndarray) and first.ndim == 1:
         unique, places = _along(first, 0, shape[0])
-        if not first.size:
-            return range(0)
-        rows: NDArray[np.intp] = np.asarray(unique, np.intp)[places]
-        return rows
+        return np.asarray(unique, np.intp)[places] if first.size else range(0)
     raise _only_rows(key)
 
 
@@ -115,63 +101,46 @@ def _only_rows(key: object) -> ArgumentValueError:
     )
 
 
-class _Rest(NamedTuple):
-    """`...`, or what an index leaves out at its end: so many whole axes."""
-
-    axes: int
-    is_written: bool
+def _axes(item: Any) -> int:
+    """Return how many axes a part of an index is for."""
+    if item is None or item is Ellipsis or isinstance(item, np.bool_):
+        return 0  # they make an axis, or see to it that the result is an array
+    return item.ndim if isinstance(item, np.ndarray) and item.dtype.kind == "b" else 1
 
 
 def _per_axis(key: object, shape: tuple[int, ...]) -> list[Any]:
-    """Return the parts of an index, each for one axis; None, single bools and `_Rest` apart.
+    """Return the parts of an index, one for each axis, and those that are for none.
 
-    A boolean array stands for the integer arrays of its true places, as NumPy has it.
+    A boolean array stands for the integer arrays of its true places, as NumPy has it. Axes that
+    the index leaves out get a slice each; a written `...` is behind those it is for.
     """
-    items: list[Any] = []
-    rest_at = None
-    axis = 0
-    for given in key if isinstance(key, tuple) else (key,):
-        item = _plain(given)
-        if item is Ellipsis:
-            if rest_at is not None:
-                raise ArgumentValueError("an index has one ... at most", found=describe(key, 60))
-            rest_at = len(items)
-        elif isinstance(item, np.ndarray) and item.dtype.kind == "b":
-            axis += item.ndim
-            items.append(item)
-            continue
-        elif item is not None and not isinstance(item, np.bool_):
-            axis += 1
-        items.append(item)
-    left = len(shape) - axis
-    if left < 0:
+    items = [_plain(item) for item in (key if isinstance(key, tuple) else (key,))]
+    rests = [at for at, item in enumerate(items) if item is Ellipsis]
+    if len(rests) > 1:
+        raise ArgumentValueError("an index has one ... at most", found=describe(key, 60))
+    axes = sum(map(_axes, items))
+    if axes > len(shape):
         raise ArgumentValueError(
             "the index has too many dimensions",
             expected=f"at most {len(shape)} for shape {describe(shape, 60)}",
-            found=str(axis),
+            found=str(axes),
         )
-    if rest_at is None:
-        items.append(_Rest(left, is_written=False))
-    else:
-        items[rest_at] = _Rest(left, is_written=True)
+    at = rests[0] if rests else len(items)
+    items[at:at] = [slice(None)] * (len(shape) - axes)
     axis = 0
     parts: list[Any] = []
     for item in items:
-        if isinstance(item, _Rest):
-            axis += item.axes
-            parts.append(item)
-        elif isinstance(item, np.ndarray) and item.dtype.kind == "b":
+        if isinstance(item, np.ndarray) and item.dtype.kind == "b":
             if item.shape != shape[axis : axis + item.ndim]:
                 raise ArgumentValueError(
                     "a boolean index has the lengths of the axes it is for",
                     expected=f"shape {describe(shape[axis : axis + item.ndim], 60)}",
                     found=describe(item.shape),
                 )
-            axis += item.ndim
             parts.extend(item.nonzero())
         else:
-            axis += item is not None and not isinstance(item, np.bool_)
             parts.append(item)
+        axis += _axes(item)
     return parts
 
 
@@ -231,16 +200,10 @@ def _along(item: Any, axis: int, length: int) -> tuple[Indices, Any]:
 
 def _sliced(item: slice, length: int) -> range:
     try:
-        chosen = range(length)[item]
-    except TypeError as error:  # a slice between things that are no integers
-        raise ArgumentTypeError(
-            f"a slice takes integers: {error}", found=describe(item, 60)
-        ) from error
-    except ValueError as error:
-        raise ArgumentValueError(
-            f"the slice does not fit: {error}", found=describe(item, 60)
-        ) from error
-    return chosen if chosen else range(0)
+        return range(length)[item] or range(0)
+    except (TypeError, ValueError) as error:  # between things that are no integers; a step of 0
+        kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentValueError
+        raise kind(f"the slice does not fit: {error}", found=describe(item, 60)) from error
 
 
 def _require_inside(low: int, high: int, axis: int, length: int) -> None:

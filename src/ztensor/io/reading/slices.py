@@ -1,7 +1,8 @@
 """`TensorSlice`: an object that is read only where it is indexed.
 
 `DenseSlice` gives arrays for any index NumPy knows; `RowSlice` gives rows of other layouts, which
-say where those are. `slice_of` makes one.
+say where those are. `slice_of` makes one; `slices` reads parts of several objects, and asks for
+their bytes together where these come over a network.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import abc
 import functools
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
 
+from ztensor.accepted import Index
 from ztensor.errors import (
     ArgumentTypeError,
     BufferExportError,
@@ -23,23 +26,26 @@ from ztensor.errors import (
 )
 from ztensor.interactive import Shown
 from ztensor.io.protocols import DLPackExporter, require_buffer_type, to_buffer
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.selection import select, select_rows
 from ztensor.io.reading.stored_array import StoredArray, gives_view
+from ztensor.io.source.base import AtOnce
 from ztensor.locks import cached_property
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.base import Array, View, row_count
 from ztensor.spec.layout.elements import as_type, result_dtype
 from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.manifest import TensorObject
+from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ztensor.accepted import Index
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.places import Place
     from ztensor.io.tensor import Tensor
-    from ztensor.spec.model.manifest import TensorObject
+
+Put = Callable[[Any], None]
+
+_MOST_FILES = 8  # that are read from side by side
 
 
 class TensorSlice(DLPackExporter, Shown, abc.ABC):
@@ -53,18 +59,22 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
         dtype: the element type of the main component: `data`, `values` or `packed_weight`.
     """
 
-    dtype: np.dtype[Any]
-
     @property
     def row_unit(self) -> int:
         """Return how many rows make a whole: selections of rows begin and end at multiples."""
         return 1
 
-    def __init__(self, file: FileObjects, name: str, shape: tuple[int, ...], *, copy: bool) -> None:
-        self._file = file
-        self._copy = copy
-        self.name = name
-        self.shape = shape
+    def __init__(
+        self,
+        file: FileObjects,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        *,
+        copy: bool,
+    ) -> None:
+        self._file, self._copy = file, copy
+        self.name, self.shape, self.dtype = name, shape, dtype
 
     @overload
     def __getitem__(self, key: SupportsIndex | tuple[SupportsIndex, ...]) -> Any: ...
@@ -146,7 +156,7 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by the file and the name: what was decoded stays here."""
-        return type(self), (self._file, self.name)
+        return slice_of, (self._file, self.name)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
         """Return what Dask names a graph by: it changes when the file is replaced.
@@ -163,8 +173,7 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
         copy: bool | None = None,  # noqa: FBT001
     ) -> Array:
         """Return the whole array for `np.asarray`; sparse and quantized ones are not expanded."""
-        array = self._exported()
-        return as_type(array, dtype, copy=bool(copy))
+        return as_type(self._exported(), dtype, copy=bool(copy))
 
     def __buffer__(self, flags: int) -> memoryview:
         """Return the whole array for `memoryview(...)`, from Python 3.12 on."""
@@ -176,21 +185,9 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
 class DenseSlice(TensorSlice):
     """A dense object: any index NumPy knows gives what NumPy would."""
 
-    def __init__(
-        self, file: FileObjects, name: str, *, plain: Place | None = None, copy: bool = False
-    ) -> None:
-        if plain is not None:  # one tensor after the other is sliced: no call more than it takes
-            self._file, self._copy, self.name = file, copy, name
-            self.shape, self.dtype = plain[0], plain[1]
-            return
-        super().__init__(file, name, file.require_dense(name).shape, copy=copy)
-        self.dtype = self._data.dtype
-
     @cached_property
     def _data(self) -> StoredArray:
-        with self._file.located(self.name, "data"):
-            found = self._file.object(self.name)
-            return StoredArray(self._file, self.name, found, "data", self.shape)
+        return _stored_array(self._file, self.name)
 
     def __getitem__(self, key: Index) -> Any:
         if not self._copy and gives_view(key, len(self.shape)):
@@ -216,10 +213,8 @@ class RowSlice(TensorSlice):
     """
 
     def __init__(
-        self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool = False
+        self, file: FileObjects, name: str, tensor_object: TensorObject, *, copy: bool
     ) -> None:
-        super().__init__(file, name, tensor_object.shape, copy=copy)
-        self._object = tensor_object
         layout = LAYOUTS.get(tensor_object.format)
         part = functools.partial(StoredArray, file, name, tensor_object, copy=copy)
         rows = None if layout is None else layout.rows(tensor_object, part)
@@ -231,9 +226,10 @@ class RowSlice(TensorSlice):
                 expected="a dense, sparse or quantized object",
                 found=f"format {describe(tensor_object.format)}",
             )
-        self._rows = rows
         with file.located(name, layout.main_role):
-            self.dtype = result_dtype(tensor_object.components[layout.main_role])
+            dtype = result_dtype(tensor_object.components[layout.main_role])
+        super().__init__(file, name, tensor_object.shape, dtype, copy=copy)
+        self._object, self._rows = tensor_object, rows
 
     @property
     def row_unit(self) -> int:
@@ -255,10 +251,6 @@ class RowSlice(TensorSlice):
                 require_entries_once(cut.format, View(cut.shape, arrays, {}))
             return file.as_tensor(cut, arrays)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by the file and the name, whose object is looked up again."""
-        return _opened_again, (self._file, self.name)
-
     def _exported(self) -> Array:
         raise BufferExportError(
             f"a {describe(self._object.format)} object is no plain array; index it and use "
@@ -266,10 +258,6 @@ class RowSlice(TensorSlice):
             file=self._file.name,
             object_name=self.name,
         )
-
-
-def _opened_again(file: FileObjects, name: str) -> RowSlice:
-    return RowSlice(file, name, file.object(name))
 
 
 def slice_of(file: FileObjects, name: str, *, copy: bool = False) -> TensorSlice:
@@ -286,10 +274,64 @@ def slice_of(file: FileObjects, name: str, *, copy: bool = False) -> TensorSlice
         LimitError: a dense object has more dimensions than `Limits.rank`.
         UnsupportedError: the storage type is unknown.
     """
-    plain = file.places().of(name)
-    if plain is not None:  # dense, and nothing of it has to be looked at
-        return DenseSlice(file, name, plain=plain, copy=copy)
-    tensor_object = file.object(name)
-    if tensor_object.format == "dense":
-        return DenseSlice(file, name, copy=copy)
-    return RowSlice(file, name, tensor_object, copy=copy)
+    place = file.places().of(name)
+    if place is not None:  # dense, and nothing of it has to be looked at
+        return DenseSlice(file, name, place.shape, place.dtype, copy=copy)
+    found = file.object(name)
+    if found.format != "dense":
+        return RowSlice(file, name, found, copy=copy)
+    return DenseSlice(file, name, found.shape, _stored_array(file, name).dtype, copy=copy)
+
+
+def _stored_array(file: FileObjects, name: str) -> StoredArray:
+    found = file.require_dense(name)
+    with file.located(name, "data"):
+        return StoredArray(file, name, found, "data", found.shape)
+
+
+def slices(objects: Objects, wanted: Any) -> dict[str, Any] | list[Any]:
+    """Return parts of objects; see `Reader.read_slices`."""
+    pairs = list(wanted.items()) if isinstance(wanted, Mapping) else _pairs(wanted, objects.name)
+    found: list[Any] = [None] * len(pairs)
+    waiting: dict[FileObjects, AtOnce] = {}
+    parts: dict[str, Callable[[Any, Put], None]] = {}
+    for number, (name, key) in enumerate(pairs):
+        if name not in parts:
+            parts[name] = _asking(objects.part(name), name, waiting)
+        parts[name](key, functools.partial(found.__setitem__, number))
+    run_jobs((at_once.end for at_once in waiting.values()), min(_MOST_FILES, len(waiting)))
+    if isinstance(wanted, Mapping):
+        return {name: part for (name, _), part in zip(pairs, found, strict=True)}
+    return found
+
+
+def _asking(
+    file: FileObjects, name: str, waiting: dict[FileObjects, AtOnce]
+) -> Callable[[Any, Put], None]:
+    """Return what asks for a part of an object, and calls with it now, or when reads have ended.
+
+    Args:
+        file: where it is.
+        name: its name.
+        waiting: takes what gathers the reads of a file that is far away.
+    """
+    if not file.source.prefers_long_reads or file.object(name).format != "dense":
+        part = slice_of(file, name)
+        return lambda key, put: put(part[key])
+    array = _stored_array(file, name)
+    at_once = waiting.setdefault(file, AtOnce(file.source.exact()))
+    return lambda key, put: array.ask(key, at_once, put)
+
+
+def _pairs(wanted: Iterable[Any], file: str) -> list[tuple[str, Any]]:
+    is_text = isinstance(wanted, (str, bytes))
+    pairs: list[Any] = [wanted] if is_text or not hasattr(wanted, "__iter__") else list(wanted)
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ArgumentTypeError(
+                "read_slices takes a mapping from names to indices, or pairs of a name and an "
+                "index",
+                file=file,
+                found=describe(pair, 40),
+            )
+    return pairs

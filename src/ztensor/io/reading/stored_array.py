@@ -6,6 +6,7 @@ Every layout's lazy slices are made of these: a dense object is one, a sparse on
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,25 +20,24 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.reading.runs import WHOLE_BYTES, RunReader, StreamReader
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.runs import Parts, Pieces, StreamReader
 from ztensor.io.reading.selection import PIECE_BYTES, Piece, gathered, plan, select
 from ztensor.io.source.base import AtOnce
+from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.manifest import Component, TensorObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ztensor.io.reading.component import Parts
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.layout.base import Array, Indices
-    from ztensor.spec.model.manifest import Component, TensorObject
+    from ztensor.spec.layout.base import Indices
 
 _MOST_PIECES = 1 << 12  # that are read together
+_WHOLE_BYTES = 64 << 20  # decoded, of a component that is kept whole for any part of it
 
 
 class Elements(NamedTuple):
-    """How a component's elements lie in its decoded bytes: `per_unit` of them in `width` bytes.
+    """How a component's elements are in its decoded bytes: `per_unit` of them in `width` bytes.
 
     Attributes:
         component: the component.
@@ -94,7 +94,7 @@ class Elements(NamedTuple):
 
 def fill(
     reading: Parts,
-    elements: Elements,
+    component: Component,
     shape: tuple[int, ...],
     wanted: Sequence[Indices],
     target: Array,
@@ -104,10 +104,10 @@ def fill(
 
     Args:
         reading: reads any of the component's decoded bytes.
-        elements: what these are.
+        component: what these are.
         shape: the shape they are seen in.
         wanted: the indices along each axis, rising; none of them empty.
-        target: contiguous, of the elements' type.
+        target: contiguous, of the component's element type.
         at_once: what reads the file.
 
     Raises:
@@ -115,10 +115,16 @@ def fill(
         LimitError: a safety cap is exceeded, or memory is.
         SourceError: the bytes could not be read.
     """
-    flat = target.reshape(-1)
-    parts: list[tuple[int, memoryview]] = []
+    elements, flat = Elements.of(component), target.reshape(-1)
+    parts: Pieces = []
     puts: list[Callable[[], None]] = []
     nbytes = 0
+
+    def read() -> None:
+        reading.read(parts, at_once)
+        for put in puts:
+            at_once.later(put)
+
     for piece in plan(shape, wanted, elements.dtype.itemsize):
         start, stop = elements.place(piece.start, piece.stop)
         if elements.is_native and piece.runs is None:
@@ -129,27 +135,37 @@ def fill(
         parts.append((start, data.data))
         nbytes += data.nbytes
         if nbytes >= PIECE_BYTES or len(parts) == _MOST_PIECES:
-            _read(reading, parts, puts, at_once)
+            read()
             parts, puts, nbytes = [], [], 0
-    _read(reading, parts, puts, at_once)
+    if parts:
+        read()
 
 
-def _read(
-    reading: Parts,
-    parts: list[tuple[int, memoryview]],
-    puts: list[Callable[[], None]],
-    at_once: AtOnce,
-) -> None:
-    reading.read(parts, at_once)
-    for put in puts:
-        at_once.later(put)
+class _Located(AtOnce):
+    """Reads that others gather: what waits for them raises errors that say what it is about.
+
+    Args:
+        at_once: gathers them.
+        attempt: does some work, and completes its errors.
+    """
+
+    def __init__(self, at_once: AtOnce, attempt: Callable[[Callable[[], Any]], Any]) -> None:
+        self._at_once, self._attempt = at_once, attempt
+
+    def add(self, offset: int, target: memoryview) -> None:
+        """Ask for bytes."""
+        self._at_once.add(offset, target)
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Do something once what was asked for so far is there."""
+        self._at_once.later(lambda: self._attempt(work))
 
 
 class StoredArray:
     """One component as an array of a shape; indexing it reads what the index needs.
 
     Args:
-        file: where it lies; indexing takes it to be open.
+        file: where it is; indexing takes it to be open.
         name: the object's name.
         tensor_object: the object.
         role: the component's.
@@ -167,21 +183,6 @@ class StoredArray:
         LayoutError: the logical type is defined on another storage type.
     """
 
-    __slots__ = (
-        "_component",
-        "_copy",
-        "_decoded",
-        "_elements",
-        "_entries",
-        "_file",
-        "_name",
-        "_object",
-        "_role",
-        "_stored",
-        "dtype",
-        "shape",
-    )
-
     def __init__(
         self,
         file: FileObjects,
@@ -196,15 +197,11 @@ class StoredArray:
         if shape is None:
             entries = file.component(name, tensor_object, role, copy=True).size
             shape = (entries,)
-        self._file = file
-        self._name = name
-        self._object = tensor_object
-        self._role = role
-        self._entries = entries
-        self._copy = copy
-        self._component = component = tensor_object.components[role]
-        self._stored = file.stored(component)
-        self._elements = Elements.of(component)
+        self._file, self._name, self._object = file, name, tensor_object
+        self._role, self._entries, self._copy = role, entries, copy
+        self._component = tensor_object.components[role]
+        self._stored = file.stored(self._component)
+        self._elements = Elements.of(self._component)
         self.dtype = self._elements.dtype
         self.shape = shape
         # What had to be decoded as a whole, for the next index. Threads may do it twice.
@@ -224,10 +221,11 @@ class StoredArray:
             LimitError: a safety cap is exceeded, or the result does not fit into memory.
             SourceError: the bytes could not be read.
         """
-        mapped = None
-        if self._elements.is_native and not self._copy and gives_view(key, len(self.shape)):
-            mapped = self._mapped()
-        return self.owned(key) if mapped is None else mapped[key]
+        if not self._copy and gives_view(key, len(self.shape)):
+            whole = self._attempt(self._mapped, key)
+            if whole is not None:
+                return whole[key]
+        return self.owned(key)
 
     def owned(self, key: Any) -> Any:
         """Return what indexing gives, as memory of its own.
@@ -235,12 +233,9 @@ class StoredArray:
         Raises:
             ZTensorError: what indexing raises.
         """
-        return self._attempt(functools.partial(self._alone, key), key)
-
-    def _alone(self, key: Any) -> Any:
         at_once, found = AtOnce(self._file.source.exact()), list[Any]()
         self.ask(key, at_once, found.append)
-        at_once.end()
+        self._attempt(at_once.end, key)
         return found[0]
 
     def ask(self, key: Any, at_once: AtOnce, put: Callable[[Any], None]) -> None:
@@ -256,8 +251,9 @@ class StoredArray:
         Raises:
             ZTensorError: what indexing raises; here, or when `at_once` reads.
         """
-        take = self._attempt(functools.partial(self._asked, key, at_once), key)
-        at_once.later(lambda: put(self._attempt(take, key)))
+        located = _Located(at_once, functools.partial(self._attempt, key=key))
+        take = self._attempt(functools.partial(self._asked, key, located), key)
+        located.later(lambda: put(take()))
 
     def _attempt(self, work: Callable[[], Any], key: Any) -> Any:
         """Return what `work` does for an index; what it raises is an error of ours."""
@@ -283,108 +279,77 @@ class StoredArray:
 
     def _mapped(self) -> Array | None:
         """Return the whole as a view of the file, or None where it cannot be one."""
-        self._file.require_open()
-        try:
-            whole = self._stored.view()
-        except ZTensorError as error:
-            error.locate(file=self._file.name, object_name=self._name, component=self._role)
-            raise
+        component = self._component
+        whole = self._stored.view() if self._elements.is_native else None
         if whole is None:
             return None
         try:
-            array: Array = np.ndarray(self.shape, self.dtype, whole, self._component.offset)
+            array: Array = np.ndarray(self.shape, self.dtype, whole, component.offset)
         except (ValueError, TypeError):  # NumPy cannot hold the shape, or the sizes differ
             return None
-        return array if array.nbytes == self._component.length else None
+        return array if array.nbytes == component.length else None
 
     def _asked(self, key: Any, at_once: AtOnce) -> Callable[[], Any]:
         """Ask for the bytes that an index needs, and return what makes the part of them."""
         selection = select(key, self.shape)
-        if selection.is_whole:  # it alone can be held to its digest
-            return self._asked_whole(key, at_once)
+        if selection.is_whole and not self._is_asked_whole():  # it alone can be held to its digest
+            return self._part_of_whole(key, is_kept=False)
         block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
         part = functools.partial(block.__getitem__, selection.key)
         if block.size and self._decoded is None and self._stored.read_box(selection.wanted, block):
             return part
         reading = self._reading()
         if reading is None:
-            whole = self._whole(is_kept=True)
-            found = whole[key]
-            # What is kept for the next index must not change with what the caller writes.
-            return found.copy if whole is self._decoded else lambda: found
-        if not block.size:
-            return part
-
-        def work(reading: Parts) -> None:
-            fill(reading, self._elements, self.shape, selection.wanted, block, at_once)
-
-        if isinstance(reading, RunReader):
-            fetched = reading.fetch(self._places(selection.wanted), at_once)
-            if fetched is not None:
-                at_once.later(functools.partial(work, fetched))
-                return part
-        work(reading)
-        if isinstance(reading, StreamReader):
-            reading.finish()
+            return self._part_of_whole(key, is_kept=True)
+        if block.size:
+            fill(reading, self._component, self.shape, selection.wanted, block, at_once)
+            if isinstance(reading, StreamReader):
+                reading.finish()
+            if selection.is_whole:
+                memory = block.reshape(-1).view(np.uint8).data
+                at_once.later(functools.partial(self._stored.require_filled, memory))
         return part
 
-    def _asked_whole(self, key: Any, at_once: AtOnce) -> Callable[[], Any]:
-        plain = self._file.places().of(self._name) if self._role == "data" else None
+    def _is_asked_whole(self) -> bool:
+        """Return whether the whole may be asked for with others, and checked when it is there."""
         nbytes = element_count(self.shape) * self.dtype.itemsize
-        if plain is None or plain.length != nbytes or not self._file.source.prefers_long_reads:
-            whole = self._whole(is_kept=False)
-            found = whole[key]
-            return found.copy if whole is self._decoded else lambda: found
-        array = empty_array(self.shape, self.dtype)
-        memory = array.reshape(-1).view(np.uint8).data
-        at_once.add(plain.offset, memory)
+        return self._file.source.prefers_long_reads and self._stored.is_in_place(nbytes)
 
-        def checked() -> Any:
-            self._stored.require_filled(memory)
-            return array[key]
+    def _part_of_whole(self, key: Any, *, is_kept: bool) -> Callable[[], Any]:
+        """Return what gives a part of the whole, which is read and checked now."""
+        whole = self._decoded
+        if whole is None:
+            whole = self._whole()
+            if is_kept and self._component.encoding != "raw":
+                self._decoded = whole
+        found = whole[key]
+        # What is kept for the next index must not change with what the caller writes.
+        return found.copy if whole is self._decoded else lambda: found
 
-        return checked
-
-    def _places(self, wanted: Sequence[Indices]) -> Iterator[tuple[int, int]]:
-        """Yield where the decoded bytes that are wanted begin and end."""
-        for piece in plan(self.shape, wanted, self.dtype.itemsize):
-            yield self._elements.place(piece.start, piece.stop)
-
-    def _whole(self, *, is_kept: bool) -> Array:
-        """Return all of it, read and checked as a whole."""
-        array = self._decoded
-        if array is not None:
-            return array
+    def _whole(self) -> Array:
         if self._object.format == "dense" and self._role == "data":
-            array = self._file.array(self._name, copy=True)
-        else:
-            array = self._file.component(
-                self._name, self._object, self._role, self._entries, copy=True
+            return self._file.array(self._name, copy=True)
+        array = self._file.component(self._name, self._object, self._role, self._entries, copy=True)
+        if array.size != element_count(self.shape):
+            raise LayoutError(
+                "the component has another number of elements than the object needs",
+                reason=Reason.LAYOUT_COUNT,
+                expected=f"shape {describe(self.shape, 60)}",
+                found=f"{array.size} elements",
             )
-            if array.size != element_count(self.shape):
-                raise LayoutError(
-                    "the component has another number of elements than the object needs",
-                    reason=Reason.LAYOUT_COUNT,
-                    expected=f"shape {describe(self.shape, 60)}",
-                    found=f"{array.size} elements",
-                )
-            array = array.reshape(self.shape)
-        if is_kept and self._component.encoding != "raw":
-            self._decoded = array
-        return array
+        return array.reshape(self.shape)
 
     def _reading(self) -> Parts | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read."""
-        component = self._component
+        component, stored = self._component, self._stored
         count = 0 if self._decoded is not None else element_count(self.shape)
         needed, known = self._elements.nbytes(count), component.known_decoded_length
         is_guess = known is None and component.type is not None and component.logical is None
         if not count or not self.shape or is_guess or known not in (None, needed):
             return None  # nothing to gain; or the sizes differ, and the reader says so
-        stored = self._stored
         found = stored.reading(needed, (self._name, self._role))
         # Of another format's long component a part is taken from the stream, and nothing is kept.
-        is_long = found is None and needed > WHOLE_BYTES and not stored.has_common_encoding
+        is_long = found is None and needed > _WHOLE_BYTES and not stored.has_common_encoding
         if is_long and stored.encoding().is_streamed(stored.stored()):
             return StreamReader(stored.checked_pieces(needed))
         return found

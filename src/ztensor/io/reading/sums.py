@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import bisect
-from typing import TYPE_CHECKING
+import operator
+from collections.abc import Iterator
 
 from ztensor.errors import ZTensorError
 from ztensor.guard import foreign_bytes
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.objects import Objects
+from ztensor.spec.digest import Sum
 from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.manifest import Component, TensorObject
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.objects import Objects
-    from ztensor.spec.model.manifest import Component, TensorObject
+_offset = operator.attrgetter("offset")
 
 
 def unchecked_names(objects: Objects) -> Iterator[str]:
@@ -51,30 +51,27 @@ class Sums:
     """
 
     def __init__(self, file: FileObjects) -> None:
-        self._sums = sorted(file.sums, key=lambda one: one.offset)
-        self._starts = [one.offset for one in self._sums]
-        self._found: dict[int, ZTensorError | None] = {}
+        self._sums = sorted(file.sums, key=_offset)
+        self._faults: dict[int, ZTensorError | None] = {}
 
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._sums)
 
-    def over(self, component: Component) -> int | None:
-        """Return the number of the sum over all of a component's stored bytes."""
-        number = bisect.bisect_right(self._starts, component.offset) - 1
-        if number < 0:
-            return None
-        one = self._sums[number]
-        ends = component.offset + component.length, one.offset + one.length
-        return number if ends[0] <= ends[1] else None
+    def over(self, component: Component) -> Sum | None:
+        """Return the sum over all of a component's stored bytes."""
+        number = bisect.bisect_right(self._sums, component.offset, key=_offset) - 1
+        found = self._sums[number] if number >= 0 else None
+        end = component.offset + component.length
+        return None if found is None or end > found.offset + found.length else found
 
-    def fault(self, number: int) -> ZTensorError | None:
+    def fault(self, one: Sum) -> ZTensorError | None:
         """Return what is wrong with the bytes of a sum, or None."""
-        if number not in self._found:
-            self._found[number] = None
+        if one.offset not in self._faults:
+            self._faults[one.offset] = None
             try:
                 with foreign_bytes("the component"):
-                    self._sums[number].check()
+                    one.check()
             except ZTensorError as error:
-                self._found[number] = error
-        return self._found[number]
+                self._faults[one.offset] = error
+        return self._faults[one.offset]

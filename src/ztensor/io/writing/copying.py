@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
 from typing import TYPE_CHECKING
 
 from ztensor.errors import DigestMismatchError
 from ztensor.io.reading.component import digest_of as digest_in
+from ztensor.io.reading.overlaps import SharedRuns
 from ztensor.io.reading.portable import portable_chunks, portable_object, stored_object
 from ztensor.io.source.sink import FileSink
 from ztensor.io.writing.blob import Blob, BlobOptions, Compression, as_of, write_component
@@ -15,7 +15,6 @@ from ztensor.spec.digest import Algorithm, Digest, digest_of, parse_digest, requ
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import known_length
 from ztensor.spec.layout.elements import BLOCK_BYTES
-from ztensor.spec.model.rules import ALIGNMENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -28,36 +27,6 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int], None]
     Chunks = Callable[[FileObjects, str, str], Iterator[memoryview]]
-
-
-class Overlaps:
-    """Runs of stored bytes that several blobs share in part: copied once, and shared again.
-
-    Only blobs that begin as ours do, at a multiple of 64, can keep their place in a run. Equal
-    blobs need none of this.
-
-    Args:
-        blobs: offset and length of each, in any order.
-    """
-
-    def __init__(self, blobs: Iterable[tuple[int, int]]) -> None:
-        runs: list[tuple[int, int, bool]] = []
-        for offset, length in sorted({blob for blob in blobs if blob[1]}):
-            if offset % ALIGNMENT:
-                continue
-            if runs and offset < runs[-1][1]:
-                start, stop, _ = runs[-1]
-                runs[-1] = start, max(stop, offset + length), True
-            else:
-                runs.append((offset, offset + length, False))
-        self._runs = [(start, stop - start) for start, stop, is_shared in runs if is_shared]
-
-    def around(self, offset: int, length: int) -> tuple[int, int] | None:
-        """Return offset and length of the run a blob is in, or None where it is in none."""
-        at = bisect.bisect_right(self._runs, offset, key=lambda run: run[0]) - 1
-        if at < 0 or offset % ALIGNMENT or offset + length > sum(self._runs[at]):
-            return None
-        return self._runs[at]
 
 
 class Copier:
@@ -81,7 +50,7 @@ class Copier:
         self._copied: dict[tuple[Source, int, int], int] = {}
         self._checked: dict[tuple[object, ...], str | None] = {}
         self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
-        self._overlaps: dict[Source, Overlaps] = {}
+        self._overlaps: dict[Source, SharedRuns] = {}
         self._narrowed: set[FileObjects] = set()
         self.chunks: Chunks = functools.partial(portable_chunks, form=options.form)
 
@@ -100,7 +69,7 @@ class Copier:
                 (component.offset, component.length)
                 for component in home.object(name).components.values()
             )
-        self._overlaps.update({source: Overlaps(found) for source, found in blobs.items()})
+        self._overlaps.update({source: SharedRuns(found) for source, found in blobs.items()})
 
     def narrow(self, file: FileObjects) -> None:
         """Grant nobody more of a new file than of the one whose bytes it gets."""

@@ -9,8 +9,6 @@ import pytest
 
 import ztensor
 from ztensor.errors import Reason
-from ztensor.io.reading.overlaps import lie_apart
-from ztensor.numpy import save
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.testing.builder import draft
 
@@ -63,15 +61,6 @@ def test_only_what_begins_inside_of_another_costs_the_budget(
     ]
 
 
-def test_objects_without_bytes_lie_over_nobody() -> None:
-    tensors = {"a": np.zeros(0), "b": np.arange(9), "c": np.zeros((3, 0)), "d": np.arange(7)}
-    tensors |= {f"w{number:02}": np.arange(8) + number for number in range(10, 40)}
-    for names, is_apart in ((tensors, True), ({**tensors, "e": tensors["b"]}, False)):
-        with ztensor.open(save(names, version="2.1")) as reader:
-            assert lie_apart(reader.objects.parts()[0]) is is_apart
-
-
-@pytest.mark.wing
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_shared_indices_are_held_to_the_blocks_of_each_object(order: str) -> None:
     """Columns of blocks: two of two elements, or one of four, where 1 is out of range."""

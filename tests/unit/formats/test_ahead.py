@@ -11,8 +11,8 @@ import pytest
 
 import ztensor
 from ztensor.errors import ArgumentValueError, EncodingError
-from ztensor.io.reading import ahead
-from ztensor.io.reading.ahead import Ahead
+from ztensor.formats import ahead
+from ztensor.formats.ahead import Ahead
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.source.memory import MemorySource
 from ztensor.spec.encoding.raw import Raw

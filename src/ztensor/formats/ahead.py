@@ -14,16 +14,14 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from ztensor.errors import ZTensorError
+from ztensor.ext import Pool, Range, thread_count
 from ztensor.io.reading.portable import portable_chunks
-from ztensor.io.source.base import Range
 from ztensor.spec.layout import known_length
-from ztensor.threads.pool import Pool
-from ztensor.threads.sharing import thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.io.reading.file import FileObjects
+    from ztensor.ext import FileObjects
     from ztensor.spec.model.rules import Form
 
     Key = tuple[FileObjects, str, str]
