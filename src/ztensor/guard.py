@@ -64,12 +64,16 @@ class foreign_bytes:  # it reads as a phrase: with foreign_bytes("the file"): ..
         ours = error if isinstance(error, ZTensorError) else error_of(error, self._what)
         if ours is None:
             return
-        file, object_name, component = self._place
-        ours.locate(file=file, object_name=object_name, component=component)
-        if not self._is_ours:
-            ours.forget_sections()
+        self.locate(ours)
         if ours is not error:
             raise ours from error
+
+    def locate(self, error: ZTensorError) -> None:
+        """Fill in where an error comes from."""
+        file, object_name, component = self._place
+        error.locate(file=file, object_name=object_name, component=component)
+        if not self._is_ours:
+            error.forget_sections()
 
 
 def error_of(error: BaseException, what: str) -> ZTensorError | None:

@@ -239,13 +239,18 @@ class CommitBehind(Commit):
     4. That is flushed.
 
     What was written stays where the change is given up: another process may have it mapped, with
-    the manifest in it. A process killed before 3 leaves the old state; inside 3, a torn end that
-    `repair` cuts off; after it, the new state. Without the flush in 2 a power cut could leave the
-    new manifest over blobs that never reached the disk.
+    the manifest in it. One more guard then makes the file longer: a reader that came while the gap
+    was filled takes it for one that grew, not for one that was changed. A process killed before 3
+    leaves the old state; inside 3, a torn end that `repair` cuts off; after it, the new state.
+    Without the flush in 2 a power cut could leave the new manifest over blobs that never reached
+    the disk.
     """
+
+    _guarded = 0  # the end of the last guard
 
     def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
         self._file.put(self._guard, self.position)
+        self._guarded = self.position + len(self._guard)
         gathered = b"".join(pieces)
         self._file.put(gathered, start)
         self._file.put(data, start + len(gathered))
@@ -256,9 +261,10 @@ class CommitBehind(Commit):
         # Also where no blob is new: those of an earlier commit may have been left to the system.
         # A failed flush is final: what is on disk is then unknown, and a second try would report
         # success without knowing (as PostgreSQL learnt).
+        guarded, self._guarded = self._guarded, 0
         self._file.flush(_OLD)
-        if self.position > self._file.size:
-            self.position += len(self._guard)
+        self._guarded = guarded
+        self.position = max(self.position, guarded)
         return self.position
 
     def commit(self, manifest: bytes = b"") -> None:
@@ -267,6 +273,13 @@ class CommitBehind(Commit):
         self._file.flush(_NEW)
         self.position += len(manifest)
         self._file.finish()
+
+    def abort(self) -> None:
+        """Drop what is gathered, and let go of the file, which holds its old state."""
+        with contextlib.suppress(SourceError, ClosedError):
+            if self._file.status().st_size == self._guarded:  # else there is none any more
+                self._file.put(self._guard, self._guarded)
+        super().abort()
 
 
 class CommitOver(Commit):

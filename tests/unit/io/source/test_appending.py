@@ -294,7 +294,7 @@ def test_what_an_abort_leaves(path: Path, order: str) -> None:
     sink.abort()
     sink.abort()
     if order == "behind":
-        assert path.read_bytes() == OLD + b"x" * 1500 + GUARD
+        assert path.read_bytes() == OLD + b"x" * 1500 + GUARD + GUARD
         path.write_bytes(OLD)
     else:
         assert path.read_bytes() == OLD
