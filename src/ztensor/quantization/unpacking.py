@@ -10,13 +10,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError
+from ztensor.ext import Array
+from ztensor.quantization.namespace import Namespace
 from ztensor.quantization.scheme import ORDERS, GroupScheme
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from ztensor.ext import Array
-    from ztensor.quantization.namespace import Namespace
 
     Indices = range | np.ndarray[Any, np.dtype[np.intp]]  # rows along the first axis
 

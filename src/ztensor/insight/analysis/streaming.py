@@ -15,8 +15,11 @@ from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
 from ztensor.ext import (
     LAYOUTS,
     STORAGE_TYPES,
+    Array,
+    FileObjects,
     Lock,
     ObjectReader,
+    Objects,
     Pool,
     element_count,
     result_dtype,
@@ -28,8 +31,6 @@ from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from ztensor.ext import Array, FileObjects, Objects
 
     Progress = Callable[[int, int], None]
 

@@ -108,13 +108,13 @@ def read_kinds(
     budget, length = decoder.budget, len(decoder.data)
     before = budget.bytes_left
     # Not in the guard below: the general reader charges a plain object more, and takes longer.
-    budget.charge_bytes(2 * length + count * _ROW_COST)
+    budget.charge_bytes(length + count * _ROW_COST)
     try:
         found = _Reading(decoder, form, count, read_object, level).read(pos, blobs_end)
     except (_OtherwiseError, ManifestError, LimitError, UnicodeDecodeError):
         budget.release_to(before)
         return None
-    budget.release_bytes(2 * length)
+    budget.release_bytes(length)
     return found
 
 
@@ -352,11 +352,14 @@ class _Reading:
 
     def _texts(self, starts: Ints, stops: Ints) -> list[str]:
         """Return the texts between these places."""
-        # One character a byte: what is cut out of it is the text as long as it is ASCII.
-        whole = self._data.decode("latin-1")
-        places = zip(starts.tolist(), stops.tolist(), strict=True)
-        texts = [whole[start:stop] for start, stop in places]
-        if not (names := "".join(texts)).isascii():
-            self._decoder.budget.charge_bytes(4 * len(names))
+        budget = self._decoder.budget
+        with budget.lent(len(self._data)):
+            # One character a byte: what is cut out of it is the text as long as it is ASCII.
+            whole = self._data.decode("latin-1")
+            places = zip(starts.tolist(), stops.tolist(), strict=True)
+            texts = [whole[start:stop] for start, stop in places]
+            del whole
+        if not "".join(texts).isascii():
+            budget.charge_bytes(4 * int((stops - starts).sum()))
             texts = [text.encode("latin-1").decode() for text in texts]
         return texts
