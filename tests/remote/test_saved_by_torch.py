@@ -58,8 +58,8 @@ def test_a_save_that_is_refused_leaves_the_checkpoint_in_s3(s3: S3Server, bucket
     dcp.save(
         state(1), storage_writer=ztensor.torch.StorageWriter(url, storage=storage), no_dist=True
     )
-    for refused, options in (({"f": print}, {}), (state(2), {"overwrite": False})):
-        writer = ztensor.torch.StorageWriter(url, storage=storage, **options)
+    for refused, overwrite in (({"f": print}, True), (state(2), False)):
+        writer = ztensor.torch.StorageWriter(url, storage=storage, overwrite=overwrite)
         with pytest.raises(dcp.CheckpointException):
             dcp.save(refused, storage_writer=writer, no_dist=True)
     assert is_right(loaded(url, storage), 1)

@@ -143,3 +143,44 @@ print(*sorted(set({HEAVY}) & set(sys.modules) - {{"numpy"}}))
     assert int(count) <= 60
     assert parts == ""
     assert heavy == ""
+
+
+EACH_ALONE = """
+import importlib, os, pathlib, sys
+for heavy in ("numpy", "scipy.sparse", "torch.distributed.checkpoint", "jax", "obstore"):
+    try:
+        importlib.import_module(heavy)  # once, for all that need it
+    except ImportError:
+        pass
+import ztensor
+from ztensor.errors import MissingDependencyError
+home = pathlib.Path(ztensor.__file__).parent
+names = sorted(
+    ".".join(("ztensor", *path.relative_to(home).with_suffix("").parts)).removesuffix(".__init__")
+    for path in home.rglob("*.py")
+    if path.name != "__main__.py"
+)
+for name in names:
+    child = os.fork()
+    if not child:
+        try:
+            importlib.import_module(name)
+        except MissingDependencyError:
+            pass
+        except ImportError as error:
+            if error.name is None or error.name.split(".")[0] == "ztensor":
+                print(name, error, flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+print(len(names))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_every_module_can_be_the_first_that_is_imported() -> None:
+    """No import runs in a circle through the `__init__` of a package."""
+    *circular, count = fresh(EACH_ALONE).splitlines()
+    assert not circular
+    assert int(count) > 100

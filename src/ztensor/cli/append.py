@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+import ztensor
 from ztensor.cli.changing import changing, counted, left_behind
 from ztensor.cli.choosing import chosen, name_filter
 from ztensor.cli.options import CHANGED_FILE, CHECKSUM, CHOICE, COMPRESS, EDITING, Option
@@ -73,12 +74,10 @@ def append(terminal: Terminal, options: Namespace) -> None:
       $ ztensor append model.zt head.npy --name output.weight
         under another name
     """
-    from ztensor.edit import names_in
-
     keep, compress = name_filter(options), options.compress or None
     with contextlib.ExitStack() as stack:
         readers = [stack.enter_context(open_file(path)) for path in options.inputs]
-        sources = [names_in(reader) for reader in readers]
+        sources = [ztensor.edit.names_in(reader) for reader in readers]
         names = chosen(sources, options)
         if options.name is not None and (len(readers) > 1 or len(names) != 1):
             raise UsageError("--name needs one INPUT with one object")

@@ -13,6 +13,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+import ztensor
+from ztensor import ext
 from ztensor.cli import options as shared
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
@@ -112,15 +114,13 @@ def changing(terminal: Terminal, options: Namespace) -> Iterator[Changes]:
     Raises:
         ZTensorError: a change is impossible; the file is then as it was.
     """
-    from ztensor.edit import Editor
-
     quiet_library()
     file, dry_run = options.file, options.dry_run
     require_one_file(file)
     how = {**shared.changing(options), "atomic": options.atomic}
     checksum = getattr(options, "checksum", None) or True
     with terminal.progress(f"copy {file}") as progress:
-        editor = Editor(file, checksum=checksum, progress=progress, **how)
+        editor = ztensor.edit.Editor(file, checksum=checksum, progress=progress, **how)
     with editor:
         changes = Changes(editor)
         yield changes
@@ -150,9 +150,8 @@ def require_one_file(path: str) -> None:
 def is_divided_folder(path: str) -> bool:
     """Return whether a path or URL is of a divided checkpoint, or of what is left of one."""
     from ztensor.distributed.cleaning import has_parts
-    from ztensor.ext import is_remote
 
-    return (os.path.isdir(path) or is_remote(path)) and has_parts(path)
+    return (os.path.isdir(path) or ext.is_remote(path)) and has_parts(path)
 
 
 def quiet_library() -> None:
@@ -208,10 +207,9 @@ def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:
     """Point to `compact` where a good part of the file is of no use any more."""
     if terminal.quiet or size_of(file) < _DEAD_BYTES:
         return
-    from ztensor import Reader
     from ztensor.cli.info import room_of
 
-    with Reader(file) as reader:
+    with ztensor.Reader(file) as reader:
         _, dead, _ = room_of(reader.objects.parts()[0])
         if dead >= _DEAD_BYTES and dead >= _DEAD_SHARE * reader.nbytes:
             terminal.note(
@@ -284,7 +282,6 @@ def require_target(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.ext import FORMATS
     from ztensor.io.formats import named_as
 
     require_free(path, force=force)
@@ -292,7 +289,7 @@ def require_target(path: str, *, force: bool) -> None:
     if kind not in (None, "zt"):
         error = UsageError("a zTensor file would have another format's name", file=path)
         error.hint = "call it .zt"
-        if FORMATS[kind].is_written:
+        if ext.FORMATS[kind].is_written:
             error.hint += f"; `ztensor convert` makes {kind} of it"
         raise error
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import ztensor
+from ztensor import ext
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.options import DRY_RUN, Option
 from ztensor.cli.spelling import count_text, size_text
@@ -87,13 +89,10 @@ def ckpt(terminal: Terminal, options: Namespace) -> None:
       $ ztensor ckpt prune run --keep 1 --dry-run
         step 200 is the newest that is right, and stays
     """
-    from ztensor import CheckpointManager
-    from ztensor.ext import is_remote
-
     folder = options.folder
-    if not is_remote(folder) and not os.path.isdir(folder):
+    if not ext.is_remote(folder) and not os.path.isdir(folder):
         raise SourceNotFoundError("there is no folder of that name", file=folder)
-    with CheckpointManager(folder, **_rules(options)) as manager:
+    with ztensor.CheckpointManager(folder, **_rules(options)) as manager:
         if not manager.newest(0)[0]:
             raise SourceNotFoundError(
                 "no step of a training run is there",

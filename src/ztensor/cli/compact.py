@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import ztensor
 from ztensor.cli.changing import is_divided_folder, quiet_library, require_one_file, size_of
 from ztensor.cli.options import CANONICAL, CHANGED_FILE, CHANGING, Option, changing, number
 from ztensor.cli.spelling import count_text, size_text
@@ -57,8 +58,6 @@ def compact(terminal: Terminal, options: Namespace) -> None:
       $ ztensor compact model.zt
         and now free
     """
-    from ztensor.edit import compact as compact_file
-
     quiet_library()
     file, dry_run = options.file, options.dry_run
     if is_divided_folder(file):
@@ -67,7 +66,7 @@ def compact(terminal: Terminal, options: Namespace) -> None:
     require_one_file(file)
     how = changing(options)
     with terminal.progress(file) as progress:
-        freed = compact_file(file, canonical=options.canonical, progress=progress, **how)
+        freed = ztensor.edit.compact(file, canonical=options.canonical, progress=progress, **how)
     now = size_of(file)
     before, after = (now, now - freed) if dry_run else (now + freed, now)
     sizes = f"{size_text(before)} -> {size_text(after)}"
@@ -88,10 +87,8 @@ def compact(terminal: Terminal, options: Namespace) -> None:
 
 def _compact_folder(terminal: Terminal, options: Namespace) -> None:
     """Remove what saves that died left in the folder of a divided checkpoint."""
-    from ztensor.distributed import compact as collect
-
     folder, dry_run = options.file, options.dry_run
-    gone = collect(folder, older_than=options.older_than, dry_run=dry_run)
+    gone = ztensor.distributed.compact(folder, older_than=options.older_than, dry_run=dry_run)
     would = "would be removed" if dry_run else "removed"
     terminal.line(f"{folder}: {count_text(len(gone), 'file')} {would}")
     for name in gone:

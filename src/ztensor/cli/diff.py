@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.cli.changing import pair_of
 from ztensor.cli.choosing import chosen_or_all
 from ztensor.cli.exits import ExitCode
@@ -109,12 +110,10 @@ def diff(terminal: Terminal, options: Namespace) -> None:
       $ ztensor diff model.zt renamed.zt --rename '^layers\.=h.'
         names that begin differently in the second file
     """
-    from ztensor import diff as diff_of
-
     with open_file(options.a) as first, open_file(options.b) as second:
         names = chosen_or_all((first, second), options)
         with terminal.progress(os.path.basename(options.a)) as progress:
-            report = diff_of(
+            report = ztensor.diff(
                 first,
                 second,
                 names,

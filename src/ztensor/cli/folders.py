@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.cli.options import new_file
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column
@@ -52,8 +53,6 @@ def convert_whole(
         UsageError: an option is given that is for files only.
         ZTensorError: it cannot be done; both folders are as they were.
     """
-    from ztensor import convert_folder
-
     given = [word for word in _OF_FILES if getattr(options, word) not in (None, False, [])]
     if given:
         raise UsageError(
@@ -62,7 +61,7 @@ def convert_whole(
             found=", ".join(f"--{word.replace('_', '-')}" for word in given),
         )
     with terminal.progress(output) as progress:
-        report = convert_folder(
+        report = ztensor.convert_folder(
             folder,
             output.rstrip("/" + os.sep) or output,
             to=options.to or "zt",

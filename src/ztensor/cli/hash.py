@@ -6,6 +6,8 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+import ztensor
+from ztensor import ext
 from ztensor.cli import jobs
 from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
@@ -145,12 +147,13 @@ def _each(
         for file in files:
             yield file, _ids(terminal, file, options, algorithm)
         return
-    from ztensor.fleet import FileHash, hash_files
-
     how = {**patterns(options), "attributes": options.attributes}
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
-        for file, found in hash_files(files, **workers, **how, progress=progress):
-            yield file, (found.id, found.tensors) if isinstance(found, FileHash) else found
+        for file, found in ztensor.fleet.hash_files(files, **workers, **how, progress=progress):
+            yield (
+                file,
+                (found.id, found.tensors) if isinstance(found, ztensor.fleet.FileHash) else found,
+            )
 
 
 def _ids(
@@ -164,14 +167,13 @@ def _ids(
         options: those of the verb.
         algorithm: of the content digest, where that is asked for.
     """
-    from ztensor.insight import content_digest, tensor_hashes
     from ztensor.insight.analysis.identity import combined
 
     try:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             if algorithm is not None:
-                return content_digest(reader, algorithm), {}
-            ids = tensor_hashes(
+                return ztensor.insight.content_digest(reader, algorithm), {}
+            ids = ztensor.insight.tensor_hashes(
                 reader,
                 chosen([reader], options),
                 attributes=options.attributes,
@@ -223,10 +225,8 @@ def _read(listing: str) -> Sequence[tuple[str, str]]:
         FormatError: a line is none of the list's form, or there is none.
         SourceError: it cannot be read.
     """
-    from ztensor.ext import path_text
-
     try:
-        with open(path_text(listing), "rb") as lines:
+        with open(ext.path_text(listing), "rb") as lines:
             text = lines.read().decode("utf-8", "surrogateescape")
     except OSError as error:
         raise SourceError.from_os(error, "cannot open for reading", listing) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.cli.verb import STDIN
 from ztensor.errors import MissingDependencyError, SourceError, UsageError, describe
 
@@ -40,9 +41,7 @@ def executing(how: Namespace, files: Sequence[str]) -> Iterator[dict[str, Any]]:
     if count < 2:
         yield {}
         return
-    from ztensor.fleet import Processes
-
-    with Processes(count) as pool:
+    with ztensor.fleet.Processes(count) as pool:
         yield {"executor": pool}
 
 

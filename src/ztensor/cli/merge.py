@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.cli.changing import left_behind, quiet_library, require_apart, require_target
 from ztensor.cli.choosing import chosen, name_filter
 from ztensor.cli.options import ALIGNMENT, CANONICAL, CHOICE, NEW_FILE, VERSION, Option, new_file
@@ -67,14 +68,12 @@ def merge(terminal: Terminal, options: Namespace) -> None:
       $ ztensor merge model.zt changed.zt -o both.zt --on-conflict last --dry-run
         which names both files have, and where each would come from
     """
-    from ztensor.edit import merge as merge_files
-
     quiet_library()
     output, inputs = options.output, options.files
     require_target(output, force=options.force)
     counts, conflicts, left = _look(terminal, output, inputs, options)
     with terminal.progress(output) as progress:
-        nbytes = merge_files(
+        nbytes = ztensor.edit.merge(
             inputs,
             output,
             on_conflict=options.on_conflict,
@@ -117,13 +116,10 @@ def _look(
     terminal: Terminal, output: str, inputs: Sequence[str], options: Namespace
 ) -> tuple[list[int], list[dict[str, Any]], list[dict[str, Any]]]:
     """Return how many objects come from each file, which names several have, and what is left."""
-    from ztensor import open as open_any
-    from ztensor.edit import names_in
-
     holders: dict[str, list[str]] = {}
     counts = []
     with contextlib.ExitStack() as stack:
-        readers = [stack.enter_context(open_any(path)) for path in inputs]
+        readers = [stack.enter_context(ztensor.open(path)) for path in inputs]
         for reader in readers:
             require_apart(output, reader)
         left = [
@@ -131,7 +127,7 @@ def _look(
             for path, reader in zip(inputs, readers, strict=True)
             for one in left_behind(terminal, path, reader)
         ]
-        sources = [names_in(reader) for reader in readers]
+        sources = [ztensor.edit.names_in(reader) for reader in readers]
         chosen(sources, options)
         keep, on_conflict = name_filter(options), options.on_conflict
         for path, source in zip(inputs, sources, strict=True):

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+import ztensor
 from ztensor.cli.changing import require_apart, require_free
 from ztensor.cli.choosing import chosen
 from ztensor.cli.options import CHOICE, DRY_RUN, FILE, FORCE, GLOBS, Option, number
@@ -115,13 +116,12 @@ def plot(terminal: Terminal, options: Namespace) -> None:
 def _histograms(
     terminal: Terminal, reader: Reader, names: list[str], height: int, options: Namespace
 ) -> Mapping[str, TensorStats]:
-    from ztensor import stats
     from ztensor.insight.analysis.statistics import BINS
 
     width = terminal.width if height > 1 else _SMALL_WIDTH
     is_exact = options.output is not None or terminal.wants_json
     with terminal.progress(os.path.basename(options.file)) as progress:
-        return stats(
+        return ztensor.stats(
             reader,
             names,
             bins=BINS if is_exact else width,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import ztensor
 from ztensor.cli.changing import is_divided_folder, require_one_file, require_target
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.options import CHANGED_FILE, CHANGING, FORCE, Option, changing
@@ -100,8 +101,6 @@ def repair(terminal: Terminal, options: Namespace) -> None:
       $ ztensor repair torn.zt --write mended.zt
         that state as a new file
     """
-    from ztensor.edit import repair as repair_file
-
     file, dry_run = options.file, options.dry_run
     if options.write is not None:
         require_target(options.write, force=options.force)
@@ -111,7 +110,7 @@ def repair(terminal: Terminal, options: Namespace) -> None:
     require_one_file(file)
     opens = _opens(file)
     with terminal.progress(file) as progress:
-        report = repair_file(
+        report = ztensor.edit.repair(
             file,
             write=options.write,
             in_place=options.in_place,
@@ -132,11 +131,11 @@ def repair(terminal: Terminal, options: Namespace) -> None:
 
 def _repair_root(terminal: Terminal, options: Namespace) -> None:
     """Make the root of a divided checkpoint anew where it is lost or damaged."""
-    from ztensor.distributed import repair as repair_root
-
     folder, dry_run = options.file, options.dry_run
     durable = not options.no_durable
-    report = repair_root(folder, dry_run=dry_run, durable=durable, one_save=options.one_save)
+    report = ztensor.distributed.repair(
+        folder, dry_run=dry_run, durable=durable, one_save=options.one_save
+    )
     of = f"{count_text(report.tensors, 'tensor')} in {count_text(len(report.files), 'file')}"
     if report.written is None:
         terminal.line(f"{folder}: nothing to repair, {of}")
@@ -150,10 +149,8 @@ def _repair_root(terminal: Terminal, options: Namespace) -> None:
 
 def _opens(file: str) -> bool:
     """Return whether the file can be read as it is, whatever lies behind its last state."""
-    from ztensor import Reader
-
     try:
-        Reader(file).close()
+        ztensor.Reader(file).close()
     except ZTensorError:
         return False
     return True

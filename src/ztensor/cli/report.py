@@ -6,6 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
+import ztensor
 from ztensor.cli.changing import require_apart, require_free
 from ztensor.cli.choosing import chosen_or_all
 from ztensor.cli.exits import ExitCode
@@ -158,8 +159,6 @@ def report(terminal: Terminal, options: Namespace) -> None:
 
 def _examined(terminal: Terminal, options: Namespace) -> Insight:
     """Read the models, and return what was seen."""
-    from ztensor import examine
-
     with contextlib.ExitStack() as stack:
         files = [options.file, *([options.other] if options.other is not None else [])]
         readers = [stack.enter_context(open_file(file)) for file in files]
@@ -168,7 +167,7 @@ def _examined(terminal: Terminal, options: Namespace) -> Insight:
                 require_apart(options.output, reader)
         names = chosen_or_all(readers, options)
         progress = stack.enter_context(terminal.progress(os.path.basename(options.file)))
-        return examine(
+        return ztensor.examine(
             readers[0],
             readers[1] if len(readers) > 1 else None,
             names,

@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.cli import jobs
 from ztensor.cli.changing import quiet_library, require_free
 from ztensor.cli.options import changing, converting
@@ -50,8 +51,6 @@ def convert_file(
     Raises:
         ZTensorError: it cannot be done; both files are as they were.
     """
-    from ztensor import convert
-
     quiet_library()
     if options.delete_input:
         _require_deletable(file, options)
@@ -61,7 +60,7 @@ def convert_file(
             require_free(path, force=options.force)
     how = {**how, **converting(options), "threads": options.threads}
     with open_file(file) as reader, terminal.progress(output) as progress:
-        report = convert(reader, output, progress=progress, **how)
+        report = ztensor.convert(reader, output, progress=progress, **how)
     return _end(terminal, file, report, options)
 
 
@@ -80,8 +79,6 @@ def convert_several(
     Raises:
         ZTensorError: it cannot be begun.
     """
-    from ztensor.fleet import convert_files
-
     quiet_library()
     if options.delete_input:
         for file in files:
@@ -95,7 +92,7 @@ def convert_several(
         return _end(terminal, file, report, options)
 
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
-        found = convert_files(files, folder, progress=progress, **workers, **how)
+        found = ztensor.fleet.convert_files(files, folder, progress=progress, **workers, **how)
         return in_order(files, ((file, told(file, one)) for file, one in found))
 
 
@@ -106,8 +103,6 @@ def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> d
         UsageError: an option is given that is for new files.
         ZTensorError: it cannot be done; the file is as it was.
     """
-    from ztensor import migrate
-
     quiet_library()
     if len(options.files) != 1 or options.named_output is not None:
         raise UsageError("--in-place takes one FILE, and no OUT")
@@ -126,7 +121,7 @@ def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> d
         "durable": False if options.no_durable else "auto",
     }
     with terminal.progress(file) as progress:
-        report = migrate(file, progress=progress, **how)
+        report = ztensor.migrate(file, progress=progress, **how)
     return tell(terminal, file, report, dry_run=options.dry_run)
 
 

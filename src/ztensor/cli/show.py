@@ -6,6 +6,7 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ztensor import ext
 from ztensor.cli.info import show_attributes
 from ztensor.cli.options import FILE, Option
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text, value_text
@@ -178,7 +179,6 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
         UnsupportedError: an encoding is unknown here.
         LimitError: a safety cap is exceeded.
     """
-    from ztensor.ext import LAYOUTS, element_count
     from ztensor.insight.analysis.streaming import (
         component_blocks,
         dequantized_blocks,
@@ -187,11 +187,11 @@ def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any]
 
     file = reader.objects.part(name)
     found = file.object(name)
-    layout = LAYOUTS.get(found.format)
+    layout = ext.LAYOUTS.get(found.format)
     if layout is None:
         return None
     if is_quantized(found.format):
-        blocks, nbytes = dequantized_blocks(file, name), element_count(found.shape) * 4
+        blocks, nbytes = dequantized_blocks(file, name), ext.element_count(found.shape) * 4
         try:
             facts = _summary(blocks, nbytes, progress)
         except UnsupportedError:  # some blocks of GGUF are only kept

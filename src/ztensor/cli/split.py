@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.cli.changing import left_behind, quiet_library, require_free
 from ztensor.cli.choosing import chosen_or_all
 from ztensor.cli.options import CHOICE, NEW_FILE, Option, new_file
@@ -79,8 +80,6 @@ def split(terminal: Terminal, options: Namespace) -> None:
       $ ztensor ls model.zt.index.json --include '*.weight'
         the index is read as the file was
     """
-    from ztensor.edit import plan_split
-    from ztensor.edit import split as split_file
     from ztensor.io.shards.naming import INDEX_SUFFIX
 
     quiet_library()
@@ -93,14 +92,14 @@ def split(terminal: Terminal, options: Namespace) -> None:
         "max_shard_size": options.max_shard_size,
         "keep": None if names is None else set(names).__contains__,
     }
-    shards, index = plan_split(file, options.into, **how)
+    shards, index = ztensor.edit.plan_split(file, options.into, **how)
     if options.root:
         index = index.removesuffix(INDEX_SUFFIX)
     for path in (*(shard.path for shard in shards), index):
         require_free(path, force=options.force)
     with terminal.progress(file) as progress:
         how |= {"root": options.root, "progress": progress, **new_file(options)}
-        split_file(file, options.into, **how)
+        ztensor.edit.split(file, options.into, **how)
     rows = [
         (os.path.basename(shard.path), f"{len(shard.names):,}", size_text(shard.stored_nbytes))
         for shard in shards

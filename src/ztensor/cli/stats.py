@@ -6,6 +6,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.cli import jobs
 from ztensor.cli.choosing import chosen
 from ztensor.cli.exits import ExitCode
@@ -87,8 +88,6 @@ def stats(terminal: Terminal, options: Namespace) -> None:
       $ ztensor stats broken.npz --check
         which objects are not finite; exits with 1
     """
-    from ztensor import stats as stats_of
-    from ztensor.fleet import stats_files
     from ztensor.insight.analysis.statistics import QUANTILES
 
     shares = QUANTILES if options.quantiles is None else _shares(options.quantiles)
@@ -99,13 +98,13 @@ def stats(terminal: Terminal, options: Namespace) -> None:
     if files == [file]:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             names = chosen([reader], options)
-            found = stats_of(reader, names, quantiles=shares, progress=progress)
+            found = ztensor.stats(reader, names, quantiles=shares, progress=progress)
         terminal.result(_told(terminal, file, found, shown, check=options.check))
         return
     how = {**patterns(options), "quantiles": shares}
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
         results = []
-        for one, report in stats_files(files, **workers, **how, progress=progress):
+        for one, report in ztensor.fleet.stats_files(files, **workers, **how, progress=progress):
             terminal.line(f"{one}:")
             results.append((one, _told(terminal, str(one), report, shown, check=options.check)))
     terminal.result({"files": in_order(files, results)})
@@ -120,12 +119,10 @@ def _told(
     check: bool,
 ) -> dict[str, Any]:
     """Show what was found in a file, and return it as JSON."""
-    from ztensor.insight import TensorStats
-
     if isinstance(found, ZTensorError):
         terminal.error(found)
         return {"file": file, "error": error_as_json(found)}
-    total = TensorStats.total(found.values())
+    total = ztensor.insight.TensorStats.total(found.values())
     _show(terminal, [*found.values(), total], shares)
     bad = [one for one in found.values() if one.nans or one.infs]
     if check and bad:

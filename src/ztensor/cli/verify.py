@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.cli import jobs
 from ztensor.cli.choosing import chosen_or_all
 from ztensor.cli.exits import ExitCode
@@ -93,12 +94,10 @@ def verify(terminal: Terminal, options: Namespace) -> None:
 
 
 def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, Any]]:
-    from ztensor.fleet import verify_files
-
     files = options.files
     how = {**patterns(options), "deep": options.deep}
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
-        found = verify_files(files, **workers, **how, progress=progress)
+        found = ztensor.fleet.verify_files(files, **workers, **how, progress=progress)
         return in_order(files, ((file, _told(terminal, file, one)) for file, one in found))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ztensor import open as open_file
 from ztensor.conformance.answer import ACCEPTED_CODE, REFUSED_CODE, Answer, Ended
 from ztensor.errors import ZTensorError
-from ztensor.ext import ALGORITHMS
+from ztensor.ext import ALGORITHMS, Array
 from ztensor.limits import Limits
 from ztensor.spec.layout.elements import stored_form
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ztensor import Reader
-    from ztensor.ext import Array
 
 # Of quantized objects the corpora know the parts alone: programs round their elements differently.
 _DENSE = frozenset({"dense", "sparse_csr", "sparse_coo"})

@@ -24,8 +24,11 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     STORAGE_TYPES,
+    Array,
     Component,
     Encoding,
+    FileObjects,
+    Stored,
     TensorObject,
     View,
     element_count,
@@ -35,6 +38,7 @@ from ztensor.ext import (
     typed_array,
 )
 from ztensor.io.opening import reader_over
+from ztensor.limits import Limits
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
@@ -45,8 +49,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from ztensor import Reader
-    from ztensor.ext import Array, FileObjects, Stored
-    from ztensor.limits import Limits
 
 TARGETS = ("float32", "float16", "bfloat16")
 # Narrower ones are left alone: they are parts of a quantization, whose scales lie elsewhere.

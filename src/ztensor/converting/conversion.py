@@ -17,7 +17,7 @@ from ztensor.io.shards.earlier import earlier_files, place_of_whole, remove_set
 from ztensor.io.shards.naming import parse_size, shard_paths
 from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_free
-from ztensor.options import ConvertOptions, require_options
+from ztensor.options import ConvertOptions, RewriteOptions, require_options
 from ztensor.spec.container import require_version
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ztensor.options import RewriteOptions
     from ztensor.typing import Path, Readable
 
 

@@ -12,20 +12,19 @@ from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
-from ztensor.ext import FORMATS, FileSink, Place
+from ztensor.ext import FORMATS, FileObjects, FileSink, Place
 from ztensor.formats.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shifted
 from ztensor.io.source.targets import Nowhere
+from ztensor.remote.upload import RemoteSink
 from ztensor.spec.container import emitter_of
+from ztensor.spec.model.rules import Form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from ztensor import Remote
-    from ztensor.ext import FileObjects
-    from ztensor.remote.upload import RemoteSink
-    from ztensor.spec.model.rules import Form
 
 
 def write_one(

@@ -18,7 +18,17 @@ from ztensor import Writer
 from ztensor.converting.losses import require_lossless
 from ztensor.converting.versions import sayable, sayable_objects
 from ztensor.errors import UsageError
-from ztensor.ext import ALGORITHMS, FileSink, Manifest, Range, TensorObject, digest_of, source_of
+from ztensor.ext import (
+    ALGORITHMS,
+    Durable,
+    FileObjects,
+    FileSink,
+    Manifest,
+    Range,
+    TensorObject,
+    digest_of,
+    source_of,
+)
 from ztensor.io.shards.naming import shard_paths
 from ztensor.io.source.removal import Made
 from ztensor.io.source.targets import Nowhere
@@ -29,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from ztensor import Reader
-    from ztensor.ext import Durable, FileObjects
 
     Progress = Callable[[int, int], None]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor import open as open_files
 from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_file
+from ztensor.converting.report import Loss
 from ztensor.converting.target import How
 from ztensor.errors import (
     FormatError,
@@ -32,7 +33,6 @@ from ztensor.remote.whole_folder import WholeFolder, require_place
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from ztensor.converting.report import Loss
     from ztensor.typing import Path
 
 _COPY_BYTES = 8 << 20

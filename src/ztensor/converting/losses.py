@@ -8,13 +8,12 @@ from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, describe
-from ztensor.ext import counted
+from ztensor.ext import Unrepresented, counted
 from ztensor.spec.model.account import UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized
 
-    from ztensor.ext import Unrepresented
 
 _FRAME_FIELD = "frames"  # of a component, where its frames are: a copy has frames of its own
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor.ext import ObjectReader
 from ztensor.io.reading.overlaps import SharedRuns
 from ztensor.io.shards.naming import plan_shards
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from ztensor.ext import ObjectReader
 
 
 def plan_objects(

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from ztensor.converting.casting import Change
 from ztensor.errors import describe
-from ztensor.ext import Shown, counted, short_repr
-
-if TYPE_CHECKING:
-    from ztensor.ext import Unrepresented
+from ztensor.ext import Shown, Unrepresented, counted, short_repr
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

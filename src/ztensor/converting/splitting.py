@@ -15,7 +15,7 @@ from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe, without_secrets
-from ztensor.ext import FORMATS, is_remote, path_text
+from ztensor.ext import FORMATS, Durable, is_remote, path_text
 from ztensor.io.edit.rewriting import version_of
 from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
@@ -25,7 +25,6 @@ from ztensor.spec.container import LATEST
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.ext import Durable
     from ztensor.typing import Path, Progress
 
 

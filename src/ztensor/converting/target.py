@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UsageError
-from ztensor.ext import FileSink, Place, remove_object
+from ztensor.ext import Durable, FileSink, Place, remove_object
 from ztensor.remote.upload import RemoteSink, is_there
 from ztensor.spec.container import LATEST
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor import Remote
-    from ztensor.ext import Durable
 
     Progress = Callable[[int, int], None]
 

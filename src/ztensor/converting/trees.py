@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.io.opening import reader_over
+from ztensor.spec.container import Emitter
 from ztensor.training.states import tree_values
 from ztensor.training.tree.decode import LeafAt
 from ztensor.training.tree.flattening import Container
 from ztensor.training.tree.stored import ATTRIBUTE, split_tree
-
-if TYPE_CHECKING:
-    from ztensor.spec.container import Emitter
 
 _PLAIN = frozenset([bool, int, float, str, bytes, type(None)])
 

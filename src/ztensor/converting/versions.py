@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, UnsupportedError, describe
+from ztensor.ext import FileObjects, TensorObject
 from ztensor.io.reading.portable import portable_object, stored_object
 from ztensor.io.writing.planning import require_once
+from ztensor.spec.container import Emitter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from ztensor.ext import FileObjects, TensorObject
-    from ztensor.spec.container import Emitter
 
 
 def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObjects], list[Loss]]:

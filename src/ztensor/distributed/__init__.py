@@ -33,15 +33,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor.distributed.cleaning import compact
+from ztensor.distributed.committing import commit
+from ztensor.distributed.opened import DividedCheckpoint, open_divided
+from ztensor.distributed.part import PartRecord, PartWriter
+from ztensor.distributed.repairing import RootReport, repair
+from ztensor.distributed.root import Root, read_root
 from ztensor.registry import lazy
-
-if TYPE_CHECKING:
-    from ztensor.distributed.cleaning import compact
-    from ztensor.distributed.committing import commit
-    from ztensor.distributed.opened import DividedCheckpoint, open_divided
-    from ztensor.distributed.part import PartRecord, PartWriter
-    from ztensor.distributed.repairing import RootReport, repair
-    from ztensor.distributed.root import Root, read_root
 
 __all__ = [
     "DividedCheckpoint",

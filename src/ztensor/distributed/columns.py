@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.distributed.chunks.table import Kind, broken
+from ztensor.distributed.chunks.table import ChunkTable, Kind, broken
 from ztensor.errors import FormatError, Reason, describe
+from ztensor.ext import FileObjects
+from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ztensor.distributed.chunks.table import ChunkTable
-    from ztensor.ext import FileObjects
-    from ztensor.limits import Budget
 
     Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ import numpy as np
 from ztensor import Remote
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import clean
-from ztensor.distributed.part import let_go
+from ztensor.distributed.part import PartRecord, let_go
 from ztensor.distributed.place import ROOT, Place
 from ztensor.distributed.root import encode_values, is_root, open_root, parse_root, write_root
 from ztensor.distributed.saves import MOST_SHOWN, Save
@@ -27,15 +27,13 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import FileSink, counted
+from ztensor.ext import Durable, FileSink, counted
 from ztensor.io.source.targets import require_free
 from ztensor.remote.upload import RemoteSink
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ztensor.distributed.part import PartRecord
-    from ztensor.ext import Durable
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.ext import Lock, Source
 from ztensor.io.source.joined import JoinedSource
+from ztensor.io.source.rights import Rights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.io.source.rights import Rights
 
 _T = TypeVar("_T")
 

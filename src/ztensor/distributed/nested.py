@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, STEP, values_kept
+from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, STEP, Root, values_kept
 from ztensor.ext import FRAMEWORKS, Lock, foreign_bytes
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import Leaf
@@ -19,8 +19,6 @@ from ztensor.training.tree.stored import ATTRIBUTE, stored_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from ztensor.distributed.root import Root
 
 
 class RootAttributes(Mapping[str, object]):

@@ -11,10 +11,11 @@ import numpy as np
 
 from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
+from ztensor.distributed.chunks.table import Chunk
 from ztensor.distributed.lazy_files import LazyFile, OpenFiles, join_behind
 from ztensor.distributed.nested import RootAttributes, named_apart
 from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
-from ztensor.distributed.root import is_root, open_root, parse_root, value_arrays
+from ztensor.distributed.root import Root, is_root, open_root, parse_root, value_arrays
 from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
     FormatError,
@@ -26,10 +27,10 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import FileObjects, Manifest, Shown, counted, is_remote, path_text
+from ztensor.ext import FileObjects, Manifest, Shown, TensorObject, counted, is_remote, path_text
 from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.rights import rights_of
+from ztensor.io.source.rights import Rights, rights_of
 from ztensor.io.source.urls import path_of_file_url
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
@@ -41,11 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Unpack
 
-    from ztensor.distributed.chunks.table import Chunk
-    from ztensor.distributed.root import Root
-    from ztensor.ext import TensorObject
     from ztensor.io import VerifyReport
-    from ztensor.io.source.rights import Rights
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]

@@ -31,9 +31,20 @@ from ztensor.errors import (
     NotRepresentableError,
     describe,
 )
-from ztensor.ext import ALGORITHMS, FileSink, Range, adapter_of, counted, digest_of, spell
+from ztensor.ext import (
+    ALGORITHMS,
+    Durable,
+    FileObjects,
+    FileSink,
+    Range,
+    adapter_of,
+    counted,
+    digest_of,
+    spell,
+)
 from ztensor.io.reading.opened import find_manifest
 from ztensor.io.shards.naming import parse_size
+from ztensor.io.source.local import Descriptor
 from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, require_options
@@ -45,9 +56,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
 
-    from ztensor.distributed.chunks.table import Chunk
-    from ztensor.ext import Durable, FileObjects
-    from ztensor.io.source.local import Descriptor
     from ztensor.typing import Path, Storage, TensorLike
 
     Array = np.ndarray[Any, Any]

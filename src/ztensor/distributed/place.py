@@ -17,7 +17,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import SCHEMES, is_remote, path_text, source_of
+from ztensor.ext import SCHEMES, Source, is_remote, path_text, source_of
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.paths import absolute_path, is_url, make_folder
 from ztensor.io.source.table import open_url
@@ -26,7 +26,6 @@ from ztensor.remote.prefixes import listed
 from ztensor.remote.upload import is_there
 
 if TYPE_CHECKING:
-    from ztensor.ext import Source
     from ztensor.typing import Storage
 
 # What tells of a checkpoint that many processes wrote, and what its format is called.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from ztensor.distributed.chunks.table import Kind, TableFile
+from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.columns import Columns, kinds_of
 from ztensor.distributed.committing import merged
 from ztensor.distributed.opened import open_objects
@@ -26,13 +26,16 @@ from ztensor.distributed.rows import (
     row_of,
     table_of,
 )
-from ztensor.distributed.saves import file_of_part, require_one_save
+from ztensor.distributed.saves import FileOfPart, file_of_part, require_one_save
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
 from ztensor.ext import (
     ALGORITHMS,
+    Durable,
+    FileObjects,
     FileSink,
     Pool,
     Range,
+    TensorObject,
     counted,
     digest_of,
     element_count,
@@ -44,9 +47,6 @@ from ztensor.limits import Budget
 from ztensor.remote.upload import RemoteSink, copy, is_there
 
 if TYPE_CHECKING:
-    from ztensor.distributed.chunks.table import ChunkTable
-    from ztensor.distributed.saves import FileOfPart
-    from ztensor.ext import Durable, FileObjects, TensorObject
     from ztensor.typing import Path, Storage
 
 

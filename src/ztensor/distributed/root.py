@@ -52,22 +52,19 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import ALGORITHMS, foreign_bytes, open_file
+from ztensor.ext import ALGORITHMS, Durable, FileObjects, Sink, foreign_bytes, open_file
 from ztensor.io.attributes import AttributeKind
 from ztensor.io.contents import only_ours_change
-from ztensor.limits import Budget
+from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
 from ztensor.training.tree.adapters import tree_adapter
-from ztensor.training.tree.decode import decode
+from ztensor.training.tree.decode import LeafAt, decode
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import MAKERS, Made
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ztensor.ext import Durable, FileObjects, Sink
-    from ztensor.limits import Limits
-    from ztensor.training.tree.decode import LeafAt
     from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]

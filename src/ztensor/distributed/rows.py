@@ -10,14 +10,13 @@ import numpy as np
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.columns import CONTENT_BYTES, columns_of
 from ztensor.errors import UsageError
-from ztensor.ext import ALGORITHMS, LAYOUTS, spell
+from ztensor.ext import ALGORITHMS, LAYOUTS, TensorObject, spell
 from ztensor.spec.digest import parse_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ztensor import Tensor
-    from ztensor.ext import TensorObject
 
     Array = np.ndarray[Any, Any]
 

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.distributed.chunks.table import broken
+from ztensor.distributed.chunks.table import ChunkTable, broken
 from ztensor.errors import UsageError, describe
 from ztensor.ext import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.distributed.chunks.table import ChunkTable
 
 MOST_SHOWN = 4
 

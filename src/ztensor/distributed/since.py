@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor import Remote
-from ztensor.distributed.chunks.table import WHOLE_OBJECT
+from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, Kind, TableFile
 from ztensor.distributed.place import Place, opener
 from ztensor.distributed.root import read_root
 from ztensor.errors import SourceError
-from ztensor.ext import open_file
+from ztensor.ext import FileObjects, open_file
 from ztensor.remote.upload import copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.distributed.chunks.table import Chunk, Kind, TableFile
-    from ztensor.ext import FileObjects
     from ztensor.typing import Path, Storage
 
     Box = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], Kind]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.distributed.chunks.table import WHOLE_OBJECT
+from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable
+from ztensor.distributed.opened import DividedObjects
 from ztensor.distributed.place import opener
 from ztensor.distributed.rows import SEPARATOR
 from ztensor.errors import (
@@ -22,7 +23,7 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.ext import ALGORITHMS, Range, digest_of, open_file
+from ztensor.ext import ALGORITHMS, FileObjects, Range, digest_of, open_file
 from ztensor.io import VerifyReport
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.shards.naming import shifted
@@ -31,9 +32,6 @@ from ztensor.spec.digest import parse_digest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.distributed.chunks.table import Chunk, ChunkTable
-    from ztensor.distributed.opened import DividedObjects
-    from ztensor.ext import FileObjects
     from ztensor.typing import Progress
 
 _MOST = 256  # problems that are listed one by one

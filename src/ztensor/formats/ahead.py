@@ -14,15 +14,13 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from ztensor.errors import ZTensorError
-from ztensor.ext import Pool, Range, thread_count
+from ztensor.ext import FileObjects, Pool, Range, thread_count
 from ztensor.io.reading.portable import portable_chunks
 from ztensor.spec.layout import known_length
+from ztensor.spec.model.rules import Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-    from ztensor.ext import FileObjects
-    from ztensor.spec.model.rules import Form
 
     Key = tuple[FileObjects, str, str]
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import Reason, UnsupportedError
-from ztensor.ext import ENCODINGS, Blocks, Encoding, Runs, new_bytes
+from ztensor.ext import ENCODINGS, Array, Blocks, Encoding, Runs, Stored, new_bytes
+from ztensor.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ztensor.ext import Array, Stored
-    from ztensor.limits import Limits
 
 RAW: Mapping[str, Encoding] = {"raw": ENCODINGS["raw"]}
 # Gathered at a time. Each block of a transposed array touches every page of it, so that small

@@ -15,11 +15,11 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import EncodingError, Reason, describe
+from ztensor.ext import Stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.ext import Stored
 
 PIECE_BYTES = 1 << 20  # the most that is given at once
 MOST_RATIO = 1032  # bytes that one deflated byte can become

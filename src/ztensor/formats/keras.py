@@ -12,19 +12,13 @@ them could be found without inflating all. No layer is made and no code of the c
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.ext import Tally
+from ztensor.ext import Projection, Source, Tally, TensorObject, Unrepresented
 from ztensor.formats import hdf5
 from ztensor.formats.within import Within
-from ztensor.formats.zip import STORED, place, read_entries, unread_bytes
-
-if TYPE_CHECKING:
-    from ztensor.ext import Projection, Source, TensorObject, Unrepresented
-    from ztensor.formats.zip import Entry
-    from ztensor.limits import Budget
-
+from ztensor.formats.zip import STORED, Entry, place, read_entries, unread_bytes
+from ztensor.limits import Budget
 
 WEIGHTS = "model.weights.h5"
 _TEXTS = ("config.json", "metadata.json")

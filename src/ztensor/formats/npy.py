@@ -29,7 +29,11 @@ from ztensor.ext import (
     Blocks,
     Component,
     Manifest,
+    ObjectReader,
     Projection,
+    Sink,
+    Source,
+    Stored,
     TensorObject,
     counted,
     element_count,
@@ -37,14 +41,13 @@ from ztensor.ext import (
     require_equal_length,
 )
 from ztensor.formats.base import GATHERED_BYTES, RAW, InBlocks, gather, gather_stored
-from ztensor.formats.parts import Pouring, ahead_of, lose_attributes, parts_of
+from ztensor.formats.parts import Part, Pouring, ahead_of, lose_attributes, parts_of
+from ztensor.limits import Budget, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.ext import ObjectReader, Sink, Source, Stored
-    from ztensor.formats.parts import Lose, Part
-    from ztensor.limits import Budget, Limits
+    from ztensor.formats.parts import Lose
 
 
 MAGIC = b"\x93NUMPY"

@@ -10,14 +10,22 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UnsupportedError, describe
-from ztensor.ext import LAYOUTS, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.ext import (
+    LAYOUTS,
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    Component,
+    FileObjects,
+    ObjectReader,
+    Sink,
+    TensorObject,
+    element_count,
+)
 from ztensor.formats.ahead import Ahead
 from ztensor.spec.layout.elements import checked_bools, require_known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from ztensor.ext import Component, FileObjects, ObjectReader, Sink, TensorObject
 
     Lose = Callable[[str | None, str], None]
 

@@ -27,16 +27,24 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.ext import Component, Manifest, Projection, Tally, TensorObject, read_bytes
+from ztensor.ext import (
+    Component,
+    Manifest,
+    ObjectReader,
+    Projection,
+    Sink,
+    Source,
+    Tally,
+    TensorObject,
+    read_bytes,
+)
 from ztensor.formats.base import RAW
 from ztensor.formats.parts import Pouring, ahead_of, parts_of
+from ztensor.limits import Budget
 from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from ztensor.ext import ObjectReader, Sink, Source
-    from ztensor.limits import Budget
 
 
 _MOST_HEADER = 100_000_000  # the format's own cap, in bytes

@@ -6,12 +6,8 @@ A new format is a module in `formats/`, a value here and a line there.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
-from ztensor.ext import Format
-
-if TYPE_CHECKING:
-    from ztensor.ext import Look
+from ztensor.ext import Format, Look
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # An entry in the directory of a zip archive, with the length of its name and the name.

@@ -14,15 +14,14 @@ import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import ContainerError, DigestMismatchError, Reason, UnsupportedError, describe
-from ztensor.ext import Range, Unrepresented, read_bytes
+from ztensor.ext import Range, Source, Unrepresented, read_bytes
 from ztensor.formats.deflate import MOST_RATIO, PIECE_BYTES, Stream
+from ztensor.limits import Budget
 from ztensor.spec.digest import Sum
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.ext import Source
-    from ztensor.limits import Budget
 
 STORED, DEFLATED = 0, 8
 LOCAL_MAGIC, CENTRAL_MAGIC, END_MAGIC = b"PK\3\4", b"PK\1\2", b"PK\5\6"

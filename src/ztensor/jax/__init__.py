@@ -18,7 +18,6 @@ import numpy as np
 from ztensor import Tensor
 from ztensor import open as open_files
 from ztensor.buffers import aligned
-from ztensor.distributed.opened import DividedObjects
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -27,12 +26,13 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import element_count, run_jobs, slice_of
+from ztensor.ext import Array, ObjectReader, element_count, run_jobs, slice_of
 from ztensor.io.opening import reader_of_bytes
 from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.shards.saving import save_files
 from ztensor.numpy import save as save_arrays
 from ztensor.options import OpenOptions, SaveOptions, WriteOptions, require_options
+from ztensor.registry import lazy
 from ztensor.threads.sharing import worth
 
 try:
@@ -40,8 +40,6 @@ try:
 except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
 
-from ztensor.distributed.jax import leaf_names, save_sharded
-from ztensor.jax.trees import load_tree, save_tree
 from ztensor.jax.values import (
     is_copied,
     is_value,
@@ -57,8 +55,17 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor import TensorMetadata
-    from ztensor.ext import Array, ObjectReader
+    from ztensor.distributed.jax import leaf_names, save_sharded
+    from ztensor.jax.trees import load_tree, save_tree
     from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Target
+else:  # checkpoints and training states take as long to import as all else
+    __getattr__ = lazy(
+        __name__,
+        {
+            "ztensor.distributed.jax": "leaf_names save_sharded",
+            "ztensor.jax.trees": "load_tree save_tree",
+        },
+    )
 
 __all__ = [
     "leaf_names",
@@ -375,6 +382,8 @@ def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], A
 
 def _boxes(reader: ObjectReader, name: str, struct: Any) -> Callable[[Any], Array] | None:
     """Return what reads a box of an object that lies in boxes, whole rows or not; else None."""
+    from ztensor.distributed.opened import DividedObjects
+
     file = reader.objects.part(name)
     if not isinstance(file, DividedObjects):
         return None

@@ -16,6 +16,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
+from ztensor.ext import Array
 
 try:
     import jax
@@ -24,7 +25,6 @@ except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
 
 if TYPE_CHECKING:
-    from ztensor.ext import Array
     from ztensor.typing import JaxDevice
 
 # Arrays up to this size are copied into JAX, which is faster by half than what may share memory.

@@ -17,14 +17,13 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import View, element_count, numpy_dtype
+from ztensor.ext import Array, View, element_count, numpy_dtype
 from ztensor.quantization.dequantizing import require_fit, scheme_of
 from ztensor.quantization.scheme import CODEBOOK, Packing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor.ext import Array
 
 # 4-bit NormalFloat: quantiles of the normal distribution, and zero (QLoRA, appendix E).
 NF4 = np.array(

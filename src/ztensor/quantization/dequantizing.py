@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason
-from ztensor.ext import LAYOUTS, LOGICAL_TYPES, numpy_dtype
+from ztensor.ext import LAYOUTS, LOGICAL_TYPES, Array, View, numpy_dtype
 from ztensor.quantization.namespace import Namespace, NumpyNamespace
 from ztensor.quantization.scheme import (
     CODEBOOK,
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from ztensor.ext import Array, View
 
 REQUIRED = ("packed_weight", "scales", "zeros")
 OPTIONAL = ("g_idx", "codebook", "global_scale")

@@ -24,7 +24,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import Array, Quantized, View, element_count, empty_array
+from ztensor.ext import Array, Quantized, TensorObject, View, element_count, empty_array
 from ztensor.spec.layout.base import Rows
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from ztensor.ext import TensorObject
     from ztensor.spec.layout.base import Indices, Part
 
 SECTION = "GGUF, ggml types"

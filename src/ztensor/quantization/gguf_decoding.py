@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ztensor.ext import Array
 from ztensor.quantization.gguf_grids import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from ztensor.ext import Array
 
 
 class Parts(NamedTuple):

@@ -12,12 +12,11 @@ from __future__ import annotations
 import base64
 import functools
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ztensor.ext import Array
+from ztensor.ext import Array
 
 
 class Grid(NamedTuple):

@@ -24,7 +24,9 @@ from ztensor.errors import LayoutError, Problem, Reason, describe
 from ztensor.ext import (
     STORAGE_TYPES,
     Array,
+    Component,
     Quantized,
+    TensorObject,
     View,
     element_count,
     empty_array,
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from ztensor.ext import Component, TensorObject
     from ztensor.spec.layout.base import Indices, Part
 
 _BITS = (2, 3, 4, 5, 6, 8)

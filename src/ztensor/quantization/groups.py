@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import ArgumentValueError
-from ztensor.ext import element_count, result_dtype
+from ztensor.ext import Array, element_count, result_dtype
 from ztensor.locks import cached_property
 from ztensor.quantization.dequantizing import dequantize_array, integers_of_view
 from ztensor.quantization.scheme import GroupScheme, require_sizes
@@ -18,7 +18,6 @@ from ztensor.spec.layout.base import LazyArray, Rows, known_count
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.ext import Array
     from ztensor.spec.layout.base import Indices
 
 

@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztensor.ext import Pool, empty_array, numpy_dtype, thread_count
+from ztensor.ext import Array, Pool, empty_array, numpy_dtype, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from ztensor.ext import Array
 
     Tiles = Sequence[tuple[slice, slice]]
 

@@ -13,7 +13,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import STORAGE_TYPES
+from ztensor.ext import STORAGE_TYPES, Array
 from ztensor.quantization.dequantizing import group_cubes
 from ztensor.quantization.scheme import (
     ORDERS,
@@ -28,7 +28,6 @@ from ztensor.quantization.scheme import (
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-    from ztensor.ext import Array
 
 # As many elements at once; lines are contiguous, so they are cut only when very long.
 _TILE = 1 << 18

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.ext import numpy_dtype
+from ztensor.ext import Array, View, numpy_dtype
 from ztensor.quantization import checkpoints
 from ztensor.quantization.quantizing import quantizable, quantize
 from ztensor.quantization.scheme import matrix_shape
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import ArrayLike, NDArray
-
-    from ztensor.ext import Array, View
 
     Floats = NDArray[np.float32]
     Codes = NDArray[np.uint8]

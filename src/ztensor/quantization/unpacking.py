@@ -10,11 +10,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError
+from ztensor.ext import Array
+from ztensor.quantization.namespace import Namespace
 from ztensor.quantization.scheme import ORDERS, GroupScheme
 
 if TYPE_CHECKING:
-    from ztensor.ext import Array
-    from ztensor.quantization.namespace import Namespace
     from ztensor.spec.layout.base import Indices
 
 

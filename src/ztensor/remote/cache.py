@@ -22,13 +22,13 @@ from ztensor.errors import ArgumentValueError, describe
 from ztensor.ext import Lock, Pool, new_bytes
 from ztensor.io.source import locking, removal
 from ztensor.remote.identity import object_id, text_digest
+from ztensor.remote.urls import Place
 
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator, Sequence
 
     from ztensor import Remote
-    from ztensor.remote.urls import Place
 
     Part = tuple[int, memoryview]  # where it begins in the object, and its memory
 

@@ -14,11 +14,11 @@ import urllib.parse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import without_secrets
+from ztensor.remote.urls import Place
 
 if TYPE_CHECKING:
     import datetime
 
-    from ztensor.remote.urls import Place
 
 # Parameters that a signed URL of the scheme always has, and those it may have. A value that alters
 # the answer, such as `versionId`, `snapshot` or `rsct`, is in neither.

@@ -24,14 +24,13 @@ from ztensor.io.source.targets import taken
 from ztensor.io.source.urls import is_option_store
 from ztensor.remote.failures import WRITING, asked
 from ztensor.remote.source import RemoteSource
-from ztensor.remote.urls import has_folders, place_of
+from ztensor.remote.urls import Place, has_folders, place_of
 from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor import Remote
-    from ztensor.remote.urls import Place
 
 PART_BYTES = 16 << 20
 IN_FLIGHT = 4

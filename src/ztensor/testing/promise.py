@@ -23,13 +23,13 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
+from ztensor.ext import Array
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.ext import Array
 
 FAMILY = (FormatError, UnsupportedError, LimitError)
 # No cap refused: memory or the stack was gone.

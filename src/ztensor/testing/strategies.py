@@ -18,6 +18,7 @@ from ztensor.ext import (
     BY_LONG_NAME,
     LOGICAL_TYPES,
     STORAGE_TYPES,
+    Array,
     Component,
     Manifest,
     TensorObject,
@@ -29,7 +30,6 @@ from ztensor.testing.damage import EDGES, KINDS, Damage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.ext import Array
 
 STORAGE_NAMES = tuple(BY_LONG_NAME)
 LOGICAL_NAMES = tuple(logical.long_name for logical in LOGICAL_TYPES.values())

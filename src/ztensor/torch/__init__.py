@@ -14,7 +14,6 @@ ones.
 
 from __future__ import annotations
 
-import importlib
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -50,18 +49,29 @@ except ImportError as error:
         "ztensor.torch needs PyTorch: pip install 'pyztensor[torch]'"
     ) from error
 
+from ztensor.registry import lazy
 from ztensor.torch.devices import device_of
 from ztensor.torch.loading import load_onto
 from ztensor.torch.quantized import dequantize
-from ztensor.torch.trees import load_tree, save_tree
 from ztensor.torch.values import PLAIN, from_torch, separate, tied
-from ztensor.training.torch_randomness import random_state, set_random_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import Unpack
 
+    from ztensor.distributed.torch import StorageReader, StorageWriter
+    from ztensor.torch.trees import load_tree, save_tree
+    from ztensor.training.torch_randomness import random_state, set_random_state
     from ztensor.typing import Bytes, Openable, Path, Target, TorchDevice
+else:  # checkpoints and training states take as long to import as all else
+    __getattr__ = lazy(
+        __name__,
+        {
+            "ztensor.distributed.torch": "StorageReader StorageWriter",
+            "ztensor.torch.trees": "load_tree save_tree",
+            "ztensor.training.torch_randomness": "random_state set_random_state",
+        },
+    )
 
 __all__ = [
     "StorageReader",
@@ -85,13 +95,6 @@ __all__ = [
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
-
-
-def __getattr__(name: str) -> Any:
-    """Return a name of `ztensor.distributed.torch`, which takes a while to import."""
-    if name in ("StorageReader", "StorageWriter"):
-        return getattr(importlib.import_module("ztensor.distributed.torch"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 # --- Dicts ----------------------------------------------------------------------------------

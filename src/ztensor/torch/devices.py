@@ -21,7 +21,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import ObjectReader, Pool, result_dtype
+from ztensor.ext import FileObjects, ObjectReader, Pool, TensorObject, result_dtype
 from ztensor.spec.layout.base import known_count
 from ztensor.torch.values import (
     SPARSE,
@@ -38,7 +38,6 @@ from ztensor.torch.values import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.ext import FileObjects, TensorObject
 
 # Two of these for each thread, four threads by default: 64 MiB in all.
 _STAGING_BYTES = 8 << 20

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ztensor.errors import ArgumentTypeError, ZTensorError, describe
-from ztensor.ext import thread_count
+from ztensor.ext import FileObjects, Objects, thread_count
 from ztensor.io.collecting import no_collection
 from ztensor.io.reading.loading import load_all
 from ztensor.quantization.group_profiles import PROFILES
@@ -18,7 +18,6 @@ from ztensor.torch.values import SPARSE, array_to_torch, to_torch, view_in_torch
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.ext import FileObjects, Objects
     from ztensor.typing import TorchDevice
 
 

@@ -23,7 +23,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, Component, numpy_dtype, typed_array
+from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, Array, Component, numpy_dtype, typed_array
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.spec.layout.elements import stored_form
 from ztensor.training.tree.separating import begun_inside
@@ -31,7 +31,6 @@ from ztensor.training.tree.separating import begun_inside
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ztensor.ext import Array
 
 # What torch raises where it refuses; its releases differ in which.
 TORCH_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, OverflowError, AssertionError)

@@ -28,7 +28,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import ObjectReader, Shown, counted, foreign_bytes, path_text
+from ztensor.ext import Durable, FileObjects, ObjectReader, Shown, counted, foreign_bytes, path_text
 from ztensor.interactive import Keyed
 from ztensor.io.formats import written_as
 from ztensor.io.reading.loading import load_all, load_files
@@ -36,9 +36,9 @@ from ztensor.io.reading.names import keeps
 from ztensor.io.shards.saving import save_files
 from ztensor.limits import Budget
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
-from ztensor.training.tree.adapters import tree_adapter
+from ztensor.training.tree.adapters import TreeAdapter, tree_adapter
 from ztensor.training.tree.decode import LeafAt, decode
-from ztensor.training.tree.encode import encode
+from ztensor.training.tree.encode import Encoded, encode
 from ztensor.training.tree.fitting import fit
 from ztensor.training.tree.flattening import flat
 from ztensor.training.tree.kinds import MAKERS
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor import Reader, TensorMetadata
-    from ztensor.ext import Durable, FileObjects
-    from ztensor.training.tree.adapters import TreeAdapter
-    from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Openable, Progress, Target
 
 __all__ = ["LazyTree", "Record", "load_tree", "open_tree", "save_tree"]

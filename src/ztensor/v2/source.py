@@ -15,6 +15,7 @@ from ztensor.errors import (
     FormatError,
     describe,
 )
+from ztensor.ext import Component, FileObjects
 from ztensor.interactive import Keyed
 from ztensor.io.source.local import PAGE_BYTES
 from ztensor.v2.raising import releasing
@@ -23,7 +24,6 @@ from ztensor.v2.tensor import Tensor, Verification
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.ext import Component, FileObjects
     from ztensor.io import VerifyReport
     from ztensor.typing import Path
 

@@ -15,8 +15,9 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import View, typed_array
+from ztensor.ext import Array, Component, FileObjects, TensorObject, View, typed_array
 from ztensor.io.protocols import CPU, to_dlpack
+from ztensor.io.reading.verify import VerifyReport
 from ztensor.spec.container.v2.words import theirs, words_of
 from ztensor.spec.layout.dense import Dense
 from ztensor.spec.layout.elements import HOST_ORDER
@@ -24,9 +25,6 @@ from ztensor.v2.raising import releasing
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    from ztensor.ext import Array, Component, FileObjects, TensorObject
-    from ztensor.io.reading.verify import VerifyReport
 
 
 class Verification(NamedTuple):

@@ -25,6 +25,7 @@ from ztensor.errors import (
 from ztensor.ext import (
     LOGICAL_TYPES,
     STORAGE_TYPES,
+    Array,
     Component,
     element_count,
     numpy_dtype,
@@ -34,14 +35,13 @@ from ztensor.ext import (
 from ztensor.io.tensor.arrays import shape_of
 from ztensor.spec.container.v2.words import check_layout, ours
 from ztensor.v2.raising import releasing
+from ztensor.v2.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.ext import Array
     from ztensor.io import ObjectSink
     from ztensor.typing import Path
-    from ztensor.v2.source import Source
 
 ZSTD = "zt.zstd-seekable/1"
 CANONICAL_ALIGNMENT = 65536

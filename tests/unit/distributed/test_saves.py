@@ -384,7 +384,7 @@ def test_a_plan_of_an_earlier_save_never_carries_its_id_on(tmp_path: Path) -> No
     assert len(set(known)) == len(known)
 
 
-def _alone(home: Path, step: int, rank: int, processes: int, save_id: object) -> None:
+def _alone(home: Path, step: int, rank: int, processes: int, save_id: Any) -> None:
     """Save as one process of those that do not talk."""
     from torch.distributed.checkpoint import metadata
 

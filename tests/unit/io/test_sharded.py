@@ -924,9 +924,9 @@ def test_an_index_that_is_in_place_though_its_flush_failed(
     """What it names must stay, whatever the caller is told."""
     commit, indexes = FileSink.commit, 0
 
-    def failing(sink: FileSink) -> None:
+    def failing(sink: FileSink, manifest: bytes = b"") -> None:
         nonlocal indexes
-        commit(sink)
+        commit(sink, manifest)
         indexes += sink.name.endswith(".json")
         if indexes == number:
             raise SourceError("the new file is in place", errno=errno.EIO, file=sink.name)

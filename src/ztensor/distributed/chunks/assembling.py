@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.distributed.chunks.boxes import overlap
+from ztensor.distributed.chunks.boxes import Overlap, overlap
 from ztensor.distributed.chunks.staging import BLOCK_BYTES, pieces_of
 from ztensor.distributed.chunks.sums import Sums
-from ztensor.distributed.chunks.table import WHOLE_OBJECT
+from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -28,10 +28,12 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     ENCODINGS,
+    Array,
     Blocks,
     Component,
     Encoding,
     Runs,
+    Stored,
     TensorObject,
     element_count,
     empty_array,
@@ -41,23 +43,18 @@ from ztensor.ext import (
     result_dtype,
     typed_array,
 )
-from ztensor.io.reading.component import Fetching
+from ztensor.io.reading.component import Fetching, StoredComponent
+from ztensor.io.reading.runs import Parts
 from ztensor.io.reading.stored_array import fill
 from ztensor.io.source.base import AtOnce
+from ztensor.io.source.joined import JoinedSource
+from ztensor.limits import Limits
 from ztensor.spec.encoding.base import require_decodable
 from ztensor.spec.layout.elements import is_native, stored_form
 from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from ztensor.distributed.chunks.boxes import Overlap
-    from ztensor.distributed.chunks.table import Chunk, ChunkTable
-    from ztensor.ext import Array, Stored
-    from ztensor.io.reading.component import StoredComponent
-    from ztensor.io.reading.runs import Parts
-    from ztensor.io.source.joined import JoinedSource
-    from ztensor.limits import Limits
 
     # Gives the object a row tells of whose encoding is `WHOLE_OBJECT`.
     Whole = Callable[[Chunk], TensorObject]

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.ext import empty_array
+from ztensor.ext import Array, empty_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.ext import Array
 
 BLOCK_BYTES = 8 << 20
 # Read and hashed at once: what is longer has left the core's cache by the time it is hashed.

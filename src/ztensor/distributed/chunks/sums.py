@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.ext import element_count
+from ztensor.distributed.chunks.boxes import Overlap
+from ztensor.distributed.chunks.table import Chunk
+from ztensor.ext import Array, element_count
+from ztensor.io.reading.component import StoredComponent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
-
-    from ztensor.distributed.chunks.boxes import Overlap
-    from ztensor.distributed.chunks.table import Chunk
-    from ztensor.ext import Array
-    from ztensor.io.reading.component import StoredComponent
 
 
 class _Running(NamedTuple):

@@ -15,8 +15,9 @@ import numpy as np
 from torch import distributed as dist
 
 from ztensor import Remote
-from ztensor.distributed import open_divided
+from ztensor.distributed import DividedCheckpoint, open_divided
 from ztensor.distributed.chunks.boxes import find_misfit, overlap
+from ztensor.distributed.chunks.table import Kind
 from ztensor.distributed.place import ROOT, Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ztensor import Tensor
-    from ztensor.distributed import DividedCheckpoint
-    from ztensor.distributed.chunks.table import Kind
     from ztensor.typing import Storage
 
     Shape = tuple[int, ...]

@@ -37,6 +37,7 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.ext import result_dtype, run_jobs, thread_count
+from ztensor.limits import Limits
 from ztensor.torch.values import (
     SPARSE,
     TORCH_ERRORS,
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
     from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 
-    from ztensor.limits import Limits
     from ztensor.typing import Path, Storage
 
 

@@ -22,11 +22,8 @@ own beside it: what this package does not read is told in the account.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ztensor.ext import Projection, Source
-    from ztensor.limits import Budget
+from ztensor.ext import Projection, Source
+from ztensor.limits import Budget
 
 
 def project(source: Source, budget: Budget) -> Projection:

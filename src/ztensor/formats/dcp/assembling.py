@@ -17,21 +17,25 @@ import numpy as np
 from ztensor.distributed.chunks.boxes import find_misfit, is_in_order, is_run, overlap, touching
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
 from ztensor.ext import (
+    Array,
     Blocks,
+    Component,
     Encoding,
     Range,
+    Runs,
+    Source,
+    Stored,
     counted,
     empty_array,
     new_bytes,
     require_equal_length,
 )
 from ztensor.formats.base import InBlocks, gather_stored
+from ztensor.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.ext import Array, Component, Runs, Source, Stored
-    from ztensor.limits import Limits
 
 WORD = "divided"  # how such a component is said to be stored; no file has this word
 _RUN_BYTES = 1 << 20  # of a block that a slice reads

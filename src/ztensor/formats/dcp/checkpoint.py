@@ -18,25 +18,36 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Component, Manifest, Projection, Tally, TensorObject
+from ztensor.ext import (
+    Component,
+    Encoding,
+    Manifest,
+    Projection,
+    Source,
+    Tally,
+    TensorObject,
+    Unrepresented,
+)
 from ztensor.formats.base import RAW
 from ztensor.formats.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying
-from ztensor.formats.dcp.records import is_safetensors, logical_shape, read_tensor, require_same
-from ztensor.formats.dcp.table import Form
+from ztensor.formats.dcp.beside import Beside
+from ztensor.formats.dcp.records import (
+    Record,
+    is_safetensors,
+    logical_shape,
+    read_tensor,
+    require_same,
+)
+from ztensor.formats.dcp.table import Entry, Form, Place, Table
 from ztensor.formats.dcp.values import LaterAttributes
 from ztensor.formats.pt.encodings import Gathered
+from ztensor.formats.pt.values import ElementType
+from ztensor.limits import Limits
 from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from ztensor.ext import Encoding, Source, Unrepresented
-    from ztensor.formats.dcp.beside import Beside
-    from ztensor.formats.dcp.records import Record
-    from ztensor.formats.dcp.table import Entry, Place, Table
-    from ztensor.formats.pt.values import ElementType
-    from ztensor.limits import Limits
 
 
 class Checkpoint:

@@ -13,21 +13,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import FormatError, Reason, describe
-from ztensor.formats.dcp.columns import Block
-from ztensor.formats.dcp.table import NO_PLACE, Form, Place
+from ztensor.formats.dcp.columns import Block, Column
+from ztensor.formats.dcp.table import NO_PLACE, Form, Place, Table
 from ztensor.formats.dcp.vocabulary import Record, items_of, record_of
 from ztensor.formats.pt.pickled import misfit
 from ztensor.formats.pt.values import counts
 from ztensor.io.source.beneath import parts_of
+from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
-
-    from ztensor.formats.dcp.columns import Column
-    from ztensor.formats.dcp.table import Table
-    from ztensor.limits import Budget
 
     Array = NDArray[Any]
 

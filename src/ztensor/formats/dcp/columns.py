@@ -15,13 +15,12 @@ import numpy as np
 from ztensor.formats.dcp.lanes import Kind
 from ztensor.formats.pt.pickle_machine import ROUNDED
 from ztensor.formats.pt.pickled import Buildable, Items
+from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
-
-    from ztensor.limits import Budget
 
     Array = NDArray[Any]
 

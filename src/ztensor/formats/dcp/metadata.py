@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
+from ztensor.ext import Tally
 from ztensor.formats.dcp.chunks import Axes, Chunks, Places
 from ztensor.formats.dcp.table import Entry, Table
 from ztensor.formats.dcp.vocabulary import items_of, record_of
 from ztensor.formats.pt.pickled import Items, misfit
 from ztensor.formats.pt.values import ElementType, counts, element_type_of
-
-if TYPE_CHECKING:
-    from ztensor.ext import Tally
-    from ztensor.limits import Budget
+from ztensor.limits import Budget
 
 _TENSOR_COST, _VALUE_COST = 1200, 300  # bytes of memory: of a tensor with its encoding, of a value
 _FIELDS = frozenset(

@@ -16,19 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.formats.dcp.columns import Block, Column, IrregularError, Memo, Remembered, Texts
-from ztensor.formats.dcp.lanes import BEGIN, read_lanes
+from ztensor.formats.dcp.lanes import BEGIN, Field, Lanes, read_lanes
 from ztensor.formats.pt.pickle_machine import MARK, PLACE, Machine
 from ztensor.formats.pt.pickle_reader import INSTRUCTIONS, follow
-from ztensor.formats.pt.pickled import Buildable, Items
+from ztensor.formats.pt.pickled import Buildable, Items, Vocabulary
+from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
-
-    from ztensor.formats.dcp.lanes import Field, Lanes
-    from ztensor.formats.pt.pickled import Vocabulary
-    from ztensor.limits import Budget
 
     Array = NDArray[Any]
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from ztensor.errors import LimitError, Reason
-from ztensor.ext import Tally, read_bytes, source_of
-from ztensor.formats.dcp.beside import InStore, Nowhere, OnDisk
+from ztensor.ext import Projection, Source, Tally, read_bytes, source_of
+from ztensor.formats.dcp.beside import Beside, InStore, Nowhere, OnDisk
 from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.columns import IrregularError
 from ztensor.formats.dcp.folders import DATA, root_of
 from ztensor.formats.dcp.metadata import read_table
 from ztensor.formats.dcp.pickles import read_columns
 from ztensor.formats.dcp.shards import project_shards
+from ztensor.formats.dcp.table import Table
 from ztensor.formats.dcp.vocabulary import VOCABULARY
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.io.collecting import no_collection
 from ztensor.io.source.folders import FolderSource
-from ztensor.limits import Budget
-
-if TYPE_CHECKING:
-    from ztensor.ext import Projection, Source
-    from ztensor.formats.dcp.beside import Beside
-    from ztensor.formats.dcp.table import Table
-    from ztensor.limits import Limits
+from ztensor.limits import Budget, Limits
 
 _LONG_BYTES = 1 << 20  # of a pickle: at 5 MB a third of the time is the collector's
 _BYTES_PER_STEP = 16  # of the checkpoint, for an instruction: chunks take 80, and a kilobyte

@@ -10,20 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.ext import read_bytes
+from ztensor.ext import Component, Encoding, Source, TensorObject, Unrepresented, read_bytes
 from ztensor.formats import pt, safetensors
 from ztensor.formats.pt.objects import LONE_TENSOR
+from ztensor.formats.pt.values import ElementType
 from ztensor.formats.within import Within
-from ztensor.formats.zip import LOCAL_MAGIC, STORED, place, read_entries, sum_of
-from ztensor.limits import Budget
+from ztensor.formats.zip import LOCAL_MAGIC, STORED, Entry, place, read_entries, sum_of
+from ztensor.limits import Budget, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor.ext import Component, Encoding, Source, TensorObject, Unrepresented
-    from ztensor.formats.pt.values import ElementType
-    from ztensor.formats.zip import Entry
-    from ztensor.limits import Limits
 
 _HEAD = 16
 _DESCRIBING = ("/data.pkl", "/byteorder")

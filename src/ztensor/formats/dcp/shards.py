@@ -14,15 +14,25 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import FormatError, LimitError, Reason, describe
-from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES, Pool, Tally
+from ztensor.ext import (
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    Component,
+    Pool,
+    Projection,
+    Source,
+    Tally,
+    TensorObject,
+)
 from ztensor.formats import safetensors
-from ztensor.formats.dcp.beside import REQUESTS, InStore, OnDisk
+from ztensor.formats.dcp.beside import REQUESTS, Beside, InStore, OnDisk
 from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.folders import SHARD
 from ztensor.formats.dcp.table import Form, Place, Table
 from ztensor.formats.pt.values import ElementType
 from ztensor.io.source.beneath import open_beneath
-from ztensor.limits import Budget
+from ztensor.io.source.folders import FolderSource
+from ztensor.limits import Budget, Limits
 from ztensor.remote.source import RemoteSource
 from ztensor.spec.wire.json import charge as json_charge
 
@@ -30,10 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ztensor import Remote
-    from ztensor.ext import Component, Projection, Source, TensorObject
-    from ztensor.formats.dcp.beside import Beside
-    from ztensor.io.source.folders import FolderSource
-    from ztensor.limits import Limits
 
 INFORMATION = "DCP_SHARDING_INFO"
 # What the writer says of itself.

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztensor.formats.pt.values import ElementType
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from ztensor.formats.pt.values import ElementType
 
     Array = NDArray[Any]
 

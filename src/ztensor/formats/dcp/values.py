@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
-from ztensor.ext import Lock, Tally, foreign_bytes
+from ztensor.ext import Lock, Source, Tally, Unrepresented, foreign_bytes
 from ztensor.formats.dcp.records import read_value
+from ztensor.formats.dcp.table import Place
 from ztensor.formats.pt.objects import LONE_VALUE
+from ztensor.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from ztensor.ext import Source, Unrepresented
-    from ztensor.formats.dcp.table import Place
-    from ztensor.limits import Limits
 
 
 class LaterAttributes(Mapping[str, object]):

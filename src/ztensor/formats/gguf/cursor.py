@@ -6,14 +6,13 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ContainerError, LimitError, Reason, describe
-from ztensor.ext import read_bytes
+from ztensor.ext import Source, read_bytes
 from ztensor.formats.gguf.types import SECTION, broken
+from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from typing import Literal
 
-    from ztensor.ext import Source
-    from ztensor.limits import Budget
 
 TEXT_COST = 64  # bytes of memory of a text, beside its characters
 # The header of a model is a few MiB, most of it its vocabulary.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import NotRepresentableError, describe
+from ztensor.ext import ObjectReader, Sink
 from ztensor.formats.ahead import Ahead
 from ztensor.formats.gguf.metadata import as_text, known_types
 from ztensor.formats.gguf.projecting import MOST_DIMENSION, length_of
@@ -31,7 +32,6 @@ from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor.ext import ObjectReader, Sink
 
 _MOST_ALIGNMENT = 1 << 16  # that we write; the padding is made in memory
 _MOST_NAME = 63  # bytes, that ggml reads

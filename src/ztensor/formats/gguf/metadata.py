@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
-from ztensor.formats.gguf.cursor import TEXT_COST
+from ztensor.formats.gguf.cursor import TEXT_COST, Cursor
 from ztensor.formats.gguf.types import (
     ALIGNMENT,
     ARRAY,
@@ -20,12 +20,11 @@ from ztensor.formats.gguf.types import (
     broken,
     is_alignment,
 )
+from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ztensor.formats.gguf.cursor import Cursor
-    from ztensor.limits import Budget
 
 _OF_SHARDS = ("split.no", "split.count", "split.tensors.count")
 DEFAULT_ALIGNMENT = 32

@@ -12,22 +12,23 @@ from ztensor.ext import (
     Component,
     Manifest,
     Projection,
+    Source,
     Tally,
     TensorObject,
+    Unrepresented,
     element_count,
 )
 from ztensor.formats.base import RAW, Absent
 from ztensor.formats.gguf.cursor import Cursor
 from ztensor.formats.gguf.metadata import alignment_of, read_metadata
 from ztensor.formats.gguf.types import BLOCKS, HEADER, MOST_RANK, PLAIN, SWAPPED, broken
+from ztensor.limits import Budget
 from ztensor.quantization.gguf_blocks import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Literal
 
-    from ztensor.ext import Source, Unrepresented
-    from ztensor.limits import Budget
 
 _VERSIONS = (2, 3)
 # Which of their bytes are swapped depends on who wrote them.

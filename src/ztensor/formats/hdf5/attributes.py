@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.ext import Array, Budget
 from ztensor.formats.hdf5.datatype import Class, Padding, Type, parse
 from ztensor.formats.hdf5.elements import elements_of
-from ztensor.formats.hdf5.header import Kind
-from ztensor.formats.hdf5.heaps import dense
+from ztensor.formats.hdf5.header import Header, Kind
+from ztensor.formats.hdf5.heaps import GlobalHeaps, dense
 from ztensor.formats.hdf5.messages import parse_space
-from ztensor.formats.hdf5.window import malformed, unknown
+from ztensor.formats.hdf5.window import Window, malformed, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.ext import Array, Budget
-    from ztensor.formats.hdf5.header import Header
-    from ztensor.formats.hdf5.heaps import GlobalHeaps
-    from ztensor.formats.hdf5.window import Window
 
 MOST_BYTES = 1 << 20  # of a value; longer ones are data, not a note about it
 _MOST_RANK = 32

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.errors import FormatError, Reason, describe
-from ztensor.formats.hdf5.messages import Index
+from ztensor.ext import Array
+from ztensor.formats.hdf5.messages import Index, Layout, Space
 from ztensor.formats.hdf5.trees import walk_tree_1, walk_tree_2
-from ztensor.formats.hdf5.window import malformed
+from ztensor.formats.hdf5.window import Window, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.ext import Array
-    from ztensor.formats.hdf5.messages import Layout, Space
-    from ztensor.formats.hdf5.window import Window
 
 _COST = 64  # bytes of memory for a chunk, while the index is read
 _MOST_CHUNKS = 1 << 62

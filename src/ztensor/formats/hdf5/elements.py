@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztensor.ext import Array
 from ztensor.formats.hdf5.datatype import Class, FloatLayout, Type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.ext import Array
 
 _WIDTHS = (1, 2, 4, 8)
 _IEEE = {

@@ -15,7 +15,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import element_count, numpy_dtype
+from ztensor.ext import FileObjects, ObjectReader, Sink, element_count, numpy_dtype
 from ztensor.formats.ahead import Ahead
 from ztensor.formats.hdf5.attributes import text_of
 from ztensor.formats.hdf5.projecting import TYPE_ATTRIBUTE
@@ -26,7 +26,6 @@ from ztensor.spec.wire import cbor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.ext import FileObjects, ObjectReader, Sink
 
 _ALIGNMENT = 64
 _BEYOND = 1 << 63  # h5py's dimensions are signed

@@ -9,11 +9,11 @@ import numpy as np
 from ztensor.errors import EncodingError, Reason
 from ztensor.formats import deflate
 from ztensor.formats.hdf5 import lzf
+from ztensor.formats.hdf5.messages import Filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.formats.hdf5.messages import Filter
 
 Chunk = bytes | bytearray | memoryview
 _SLACK_BYTES = 64  # checksums

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.formats.hdf5.header import Kind
+from ztensor.formats.hdf5.header import Header, Kind
 from ztensor.formats.hdf5.heaps import LocalHeap, dense
 from ztensor.formats.hdf5.messages import Link, parse_link
 from ztensor.formats.hdf5.trees import walk_tree_1
-from ztensor.formats.hdf5.window import malformed
+from ztensor.formats.hdf5.window import Window, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.formats.hdf5.header import Header
-    from ztensor.formats.hdf5.window import Window
 
 _COST = 300  # bytes of memory a link takes beside its name
 _SOFT = 2  # what the entry of a soft link keeps

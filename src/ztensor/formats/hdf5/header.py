@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ztensor.formats.hdf5.window import malformed
-
-if TYPE_CHECKING:
-    from ztensor.formats.hdf5.window import Window
+from ztensor.formats.hdf5.window import Window, malformed
 
 
 class Kind(enum.IntEnum):

@@ -7,12 +7,10 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.formats.hdf5.trees import walk_tree_2
-from ztensor.formats.hdf5.window import malformed
+from ztensor.formats.hdf5.window import Window, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from ztensor.formats.hdf5.window import Window
 
 
 class LocalHeap:

@@ -8,12 +8,11 @@ five, with the last byte of the token, how far back the copy begins, less one.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ztensor.ext import Array
+from ztensor.ext import Array
 
 # Of each byte a token may begin with: how long the token is, and how many bytes it gives.
 _STEPS = bytes((*range(2, 34), *[2] * 192, *[3] * 32))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import enum
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from ztensor.formats.hdf5.window import malformed
-
-if TYPE_CHECKING:
-    from ztensor.formats.hdf5.header import Message
-    from ztensor.formats.hdf5.window import Window
+from ztensor.formats.hdf5.header import Message
+from ztensor.formats.hdf5.window import Window, malformed
 
 _MOST_RANK = 32  # HDF5's own
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import struct
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -43,8 +43,10 @@ from ztensor.ext import (
     LOGICAL_TYPES,
     STORAGE_TYPES,
     Component,
+    Encoding,
     Manifest,
     Projection,
+    Source,
     Tally,
     TensorObject,
     element_count,
@@ -73,10 +75,7 @@ from ztensor.formats.hdf5.messages import (
 )
 from ztensor.formats.hdf5.superblock import open_window
 from ztensor.formats.hdf5.window import malformed, unknown
-
-if TYPE_CHECKING:
-    from ztensor.ext import Encoding, Source
-    from ztensor.limits import Budget
+from ztensor.limits import Budget
 
 _UNREAD, _UNREAD_MESSAGE = "hdf5", "this kind of HDF5 data is not read here; read it with h5py"
 TYPE_ATTRIBUTE = "ztensor.type"  # names what the bits of an exported dataset mean

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
 
-from ztensor.ext import read_bytes
+from ztensor.ext import Source, read_bytes
 from ztensor.formats.hdf5.window import Window, malformed
-
-if TYPE_CHECKING:
-    from ztensor.ext import Source
-    from ztensor.limits import Budget
+from ztensor.limits import Budget
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MOST_BYTES = 256  # of any version, behind the signature and with it

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.formats.hdf5.window import malformed
+from ztensor.formats.hdf5.window import Window, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.formats.hdf5.window import Window
 
 _DEEPEST = 64  # levels: nodes have two branches at least
 

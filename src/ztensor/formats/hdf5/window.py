@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
-from ztensor.ext import read_bytes
+from ztensor.ext import Source, read_bytes
 from ztensor.formats.hdf5.checksum import lookup3
-
-if TYPE_CHECKING:
-    from ztensor.ext import Source
-    from ztensor.limits import Budget
+from ztensor.limits import Budget
 
 # Structures are small and lie side by side: a page at a time costs fewer calls.
 _PAGE_BYTES = 8192

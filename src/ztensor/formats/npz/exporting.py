@@ -11,8 +11,9 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UnsupportedError
-from ztensor.ext import STORAGE_TYPES
+from ztensor.ext import STORAGE_TYPES, ObjectReader, Sink
 from ztensor.formats import npy, zip
+from ztensor.formats.ahead import Ahead
 from ztensor.formats.npz.members import SUFFIX
 from ztensor.formats.npz.scipy_layouts import (
     CLASS,
@@ -23,15 +24,11 @@ from ztensor.formats.npz.scipy_layouts import (
     shape_of_values,
 )
 from ztensor.formats.npz.sparse import FLAG, NAME
-from ztensor.formats.parts import Pouring, ahead_of, lose_attributes, part_of, parts_of
+from ztensor.formats.parts import Part, Pouring, ahead_of, lose_attributes, part_of, parts_of
 from ztensor.formats.zip import STORED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from ztensor.ext import ObjectReader, Sink
-    from ztensor.formats.ahead import Ahead
-    from ztensor.formats.parts import Part
 
     Lose = Callable[[str | None, str], None]
 

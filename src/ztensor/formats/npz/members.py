@@ -6,17 +6,16 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import EncodingError, Reason
-from ztensor.ext import Encoding, new_bytes, require_equal_length
+from ztensor.ext import Encoding, Source, Stored, new_bytes, require_equal_length
 from ztensor.formats import deflate, npy
 from ztensor.formats.deflate import PIECE_BYTES, Stream
 from ztensor.formats.npy import Header, parse_header, transpose
 from ztensor.formats.zip import DEFLATED, STORED, Entry, Member, place
+from ztensor.limits import Budget, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.ext import Source, Stored
-    from ztensor.limits import Budget, Limits
 
 SUFFIX = ".npy"
 

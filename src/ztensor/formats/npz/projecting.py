@@ -15,19 +15,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.ext import Component, Manifest, Projection, Tally, TensorObject
+from ztensor.ext import (
+    Component,
+    Encoding,
+    Manifest,
+    Projection,
+    Source,
+    Tally,
+    TensorObject,
+    Unrepresented,
+)
 from ztensor.formats.base import RAW
 from ztensor.formats.npz import sparse
 from ztensor.formats.npz.members import SUFFIX, Whole, header_of, is_array
 from ztensor.formats.zip import DEFLATED, Entry, extents, read_entries, unread_bytes
+from ztensor.limits import Budget
 from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from ztensor.ext import Encoding, Source, Unrepresented
-    from ztensor.limits import Budget
 
 
 # What a member costs beside its entry in the archive: a name, an object, and a component; how a

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import LayoutError, Problem, Reason, describe
-from ztensor.ext import LAYOUTS, Layout, View, element_count
+from ztensor.ext import LAYOUTS, Array, Layout, TensorObject, View, element_count
 from ztensor.spec.layout.base import known_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.ext import Array, TensorObject
 
 PREFIX = "scipy.sparse_"
 VALUES_SHAPE = "values_shape"

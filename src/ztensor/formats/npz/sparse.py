@@ -27,19 +27,20 @@ from ztensor.ext import (
     Component,
     Encoding,
     Range,
+    Source,
+    Stored,
     TensorObject,
     element_count,
 )
+from ztensor.formats.npy import Header
 from ztensor.formats.npz.members import SUFFIX, Whole, header_of
 from ztensor.formats.npz.scipy_layouts import CLASS, PREFIX, ROLES, VALUES_SHAPE, do_fit
+from ztensor.formats.zip import Entry
+from ztensor.limits import Budget, Limits
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from ztensor.ext import Encoding, Source, Stored
-    from ztensor.formats.npy import Header
-    from ztensor.formats.zip import Entry
-    from ztensor.limits import Budget, Limits
 
 NAME = "array"
 FLAG = "_is_array"

@@ -16,9 +16,12 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     STORAGE_TYPES,
+    Array,
     Encoding,
     Lock,
     Runs,
+    Source,
+    Stored,
     empty_array,
     read_bytes,
     require_equal_length,
@@ -27,13 +30,11 @@ from ztensor.ext import (
 from ztensor.formats.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
 from ztensor.formats.onnx.tensors import Type
 from ztensor.io.source.beneath import open_beneath
+from ztensor.io.source.rights import Rights
+from ztensor.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ztensor.ext import Array, Encoding, Source, Stored
-    from ztensor.io.source.rights import Rights
-    from ztensor.limits import Limits
 
 
 class Neighbours:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ztensor.errors import (
     FormatError,
@@ -15,8 +15,10 @@ from ztensor.ext import (
     LOGICAL_TYPES,
     STORAGE_TYPES,
     Component,
+    Encoding,
     Manifest,
     Projection,
+    Source,
     Tally,
     TensorObject,
     element_count,
@@ -53,11 +55,7 @@ from ztensor.formats.onnx.tensors import (
     unfit,
 )
 from ztensor.io.source.beneath import parts_of
-
-if TYPE_CHECKING:
-    from ztensor.ext import Encoding, Source
-    from ztensor.limits import Budget
-
+from ztensor.limits import Budget
 
 # Fields of `AttributeProto`: a tensor, a graph, and lists of them.
 _ONE_TENSOR, _ONE_GRAPH, _TENSORS, _GRAPHS, _ONE_SPARSE, _SPARSE = 5, 6, 10, 11, 22, 23

@@ -9,13 +9,11 @@ from ztensor.errors import (
     LimitError,
     Reason,
 )
-from ztensor.ext import read_bytes
+from ztensor.ext import Source, read_bytes
+from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ztensor.ext import Source
-    from ztensor.limits import Budget
 
 
 SECTION = "onnx.proto"

@@ -12,24 +12,30 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.ext import Blocks, Encoding, new_bytes, numpy_dtype, require_equal_length
+from ztensor.ext import (
+    Array,
+    Blocks,
+    Encoding,
+    Stored,
+    new_bytes,
+    numpy_dtype,
+    require_equal_length,
+)
 from ztensor.formats.base import (
     GATHERED_BYTES,
     InBlocks,
     gather,
     gather_stored,
 )
-from ztensor.formats.deflate import PIECE_BYTES
+from ztensor.formats.deflate import PIECE_BYTES, Stream
 from ztensor.formats.pt.values import (
     NumpyArray,
 )
+from ztensor.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.ext import Array, Stored
-    from ztensor.formats.deflate import Stream
-    from ztensor.limits import Limits
 
 # Elements of a deflated storage that lie closer than this are taken from memory with all between.
 _SPAN_BYTES, _SPAN_PART = 16 << 20, 16

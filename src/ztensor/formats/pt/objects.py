@@ -20,7 +20,9 @@ from ztensor.ext import (
     LAYOUTS,
     LOGICAL_TYPES,
     STORAGE_TYPES,
+    Array,
     Component,
+    Encoding,
     Manifest,
     Projection,
     Tally,
@@ -29,6 +31,7 @@ from ztensor.ext import (
     spell,
 )
 from ztensor.formats.base import RAW, Absent
+from ztensor.formats.deflate import Stream
 from ztensor.formats.pt.encodings import Gathered, Geometry, Held
 from ztensor.formats.pt.pickled import Global, Items, misfit
 from ztensor.formats.pt.values import (
@@ -40,13 +43,11 @@ from ztensor.formats.pt.values import (
     Storage,
     TorchTensor,
 )
+from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.ext import Array, Encoding
-    from ztensor.formats.deflate import Stream
-    from ztensor.limits import Budget
 
 LONE_TENSOR, LONE_VALUE = "tensor", "value"  # names where the object itself is one
 

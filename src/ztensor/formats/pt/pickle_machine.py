@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ztensor.errors import FormatError, Reason
 from ztensor.formats.pt.pickled import (
@@ -21,9 +21,7 @@ from ztensor.formats.pt.pickled import (
     misfit,
     refused,
 )
-
-if TYPE_CHECKING:
-    from ztensor.limits import Budget
+from ztensor.limits import Budget
 
 _Long = TypeVar("_Long", str, bytes, int)
 

@@ -29,13 +29,11 @@ from ztensor.formats.pt.pickle_machine import (
     TUPLE,
     Machine,
 )
-from ztensor.formats.pt.pickled import Items
+from ztensor.formats.pt.pickled import Items, Vocabulary
+from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from ztensor.formats.pt.pickled import Vocabulary
-    from ztensor.limits import Budget
 
     Instruction = Callable[[Machine], object]
 

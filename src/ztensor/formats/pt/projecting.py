@@ -30,16 +30,26 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
-from ztensor.ext import Range, Tally, read_bytes
+from ztensor.ext import (
+    Component,
+    Projection,
+    Range,
+    Source,
+    Tally,
+    TensorObject,
+    Unrepresented,
+    read_bytes,
+)
 from ztensor.formats.deflate import Stream
-from ztensor.formats.pt.objects import Objects, Place
+from ztensor.formats.pt.objects import ByteOrder, Objects, Place
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.formats.pt.pickled import Global, Vocabulary, kind_of, misfit
-from ztensor.formats.pt.values import storage_key, storage_of
+from ztensor.formats.pt.values import Storage, storage_key, storage_of
 from ztensor.formats.pt.vocabulary import CALLS
 from ztensor.formats.zip import (
     DEFLATED,
     LOCAL_MAGIC,
+    Entry,
     extents,
     place,
     read_entries,
@@ -47,17 +57,12 @@ from ztensor.formats.zip import (
     sum_of,
     unread_bytes,
 )
+from ztensor.limits import Budget
 from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from ztensor.ext import Component, Projection, Source, TensorObject, Unrepresented
-    from ztensor.formats.pt.objects import ByteOrder
-    from ztensor.formats.pt.values import Storage
-    from ztensor.formats.zip import Entry
-    from ztensor.limits import Budget
 
 
 MAGIC = 0x1950A86A20F9469CFC6C

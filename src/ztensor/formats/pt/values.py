@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, Array, element_count
 from ztensor.formats.pt.pickled import (
     Buildable,
     Global,
@@ -28,7 +28,6 @@ from ztensor.spec.layout.elements import stored_form
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.ext import Array
 
 _BEYOND = 1 << 63  # torch's own numbers have 64 bits
 _MOST_RANK = 64  # torch's and NumPy's own

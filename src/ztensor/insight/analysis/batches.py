@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.ext import Array
 from ztensor.insight.analysis.channels import (
     OUTLIER,
     STRIP,
@@ -26,7 +27,6 @@ from ztensor.insight.analysis.spreads import Histogram
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.ext import Array
 
 MOST_ELEMENTS = 1 << 12  # of one of them
 ROOM = 1 << 18  # elements of all that are looked at together

@@ -6,8 +6,9 @@ import dataclasses
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from ztensor.insight.analysis.comparing import diff_pairs, has_same_values
-from ztensor.insight.analysis.document import Insight, Pair
+from ztensor.ext import ObjectReader
+from ztensor.insight.analysis.comparing import TensorDiff, diff_pairs, has_same_values
+from ztensor.insight.analysis.document import Insight, Kind, ModelInsight, Pair
 from ztensor.insight.analysis.findings import Finding, not_looked_at, pair_findings, ranked
 from ztensor.insight.analysis.insight import chosen_names, content_key, nbytes_of, seen
 from ztensor.insight.analysis.roles import is_optimizer_state, natural_key
@@ -15,9 +16,6 @@ from ztensor.insight.analysis.roles import is_optimizer_state, natural_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ztensor.ext import ObjectReader
-    from ztensor.insight.analysis.comparing import TensorDiff
-    from ztensor.insight.analysis.document import Kind, ModelInsight
     from ztensor.typing import Progress
 
 

@@ -6,13 +6,12 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from ztensor.errors import describe
-from ztensor.ext import Range
+from ztensor.ext import Component, FileObjects, Range
 from ztensor.insight.analysis.streaming import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.ext import Component, FileObjects
     from ztensor.typing import Readable
 
 _PAGE, _FOOTER = 1 << 16, 40  # what blobs begin at multiples of, and the bytes of the footer

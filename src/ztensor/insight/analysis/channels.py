@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
+from ztensor.ext import Array
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.ext import Array
 
 OUTLIER = 6.5  # times the median norm
 STRIP = 64  # bins of a strip of norms

@@ -23,7 +23,16 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import LAYOUTS, Shown, counted, element_count, short_repr
+from ztensor.ext import (
+    LAYOUTS,
+    Array,
+    ObjectReader,
+    Shown,
+    TensorObject,
+    counted,
+    element_count,
+    short_repr,
+)
 from ztensor.insight.analysis.streaming import (
     Meter,
     component_blocks,
@@ -41,7 +50,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from ztensor import TensorMetadata
-    from ztensor.ext import Array, ObjectReader, TensorObject
     from ztensor.insight.analysis.streaming import Progress
 
     _Pairs = dict[str, tuple[str | None, str]]

@@ -9,13 +9,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.insight.analysis.document import Insight, ModelInsight, Pair
 from ztensor.insight.analysis.findings import LEVELS, RULES, not_looked_at
 from ztensor.insight.text import shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.insight.analysis.document import Insight, ModelInsight, Pair
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.errors import NotRepresentableError
+from ztensor.ext import Component, TensorObject
 from ztensor.spec.container.v2.words import theirs, words_of
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.ext import Component, TensorObject
 
 SECTION = "2.1 section 6.4"
 

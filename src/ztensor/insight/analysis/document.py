@@ -18,21 +18,18 @@ import numpy as np
 
 import ztensor
 from ztensor.errors import describe
-from ztensor.ext import Shown, counted, short_repr
-from ztensor.insight.analysis.findings import RULES
-from ztensor.insight.analysis.roles import groups_of, is_optimizer_state
+from ztensor.ext import Array, Shown, counted, short_repr
+from ztensor.insight.analysis.channels import Channels, Norms
+from ztensor.insight.analysis.comparing import TensorDiff
+from ztensor.insight.analysis.findings import RULES, Finding
+from ztensor.insight.analysis.roles import Role, groups_of, is_optimizer_state
+from ztensor.insight.analysis.statistics import TensorStats
 from ztensor.insight.text import shown_name, visible
+from ztensor.io.metadata import TensorMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from ztensor.ext import Array
-    from ztensor.insight.analysis.channels import Channels, Norms
-    from ztensor.insight.analysis.comparing import TensorDiff
-    from ztensor.insight.analysis.findings import Finding
-    from ztensor.insight.analysis.roles import Role
-    from ztensor.insight.analysis.statistics import TensorStats
-    from ztensor.io.metadata import TensorMetadata
 
 SCHEMA = "ztensor-insight/1"
 BITS = 4  # of a tile of a heat map

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.ext import ObjectReader
 from ztensor.insight.analysis.document import LATER, Insight, Pair
 from ztensor.insight.analysis.findings import RULES, not_looked_at, ranked
 from ztensor.insight.analysis.insight import chosen_names, name_key, nbytes_of, outlined, seen
@@ -13,7 +14,6 @@ from ztensor.insight.analysis.streaming import opened
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.ext import ObjectReader
     from ztensor.typing import Progress, Readable
 
 

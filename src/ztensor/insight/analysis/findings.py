@@ -10,13 +10,12 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Literal
 
-from ztensor.insight.analysis.channels import OUTLIER
+from ztensor.insight.analysis.channels import OUTLIER, Norms
+from ztensor.insight.analysis.statistics import TensorStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ztensor.insight.analysis.channels import Norms
-    from ztensor.insight.analysis.statistics import TensorStats
 
 Level = Literal["error", "warn", "info"]
 LEVELS: tuple[Level, ...] = ("error", "warn", "info")

@@ -9,7 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.ext import ALGORITHMS, Lock, Pool, digest_of, thread_count
+from ztensor.ext import (
+    ALGORITHMS,
+    Component,
+    FileObjects,
+    Lock,
+    ObjectReader,
+    Pool,
+    digest_of,
+    thread_count,
+)
 from ztensor.insight.analysis.content import emit_content
 from ztensor.insight.analysis.streaming import opened, order_of_bytes
 from ztensor.io.reading.overlaps import Overlaps
@@ -20,8 +29,6 @@ from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from ztensor.ext import Component, FileObjects, ObjectReader
 
     Progress = Callable[[int, int], None]
     from ztensor.typing import Readable

@@ -10,7 +10,8 @@ import os
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import without_secrets
+from ztensor.errors import FormatError, without_secrets
+from ztensor.ext import ObjectReader
 from ztensor.insight.analysis.document import ModelInsight
 from ztensor.insight.analysis.findings import Finding, Looked, findings_of
 from ztensor.insight.analysis.parameters import parameter_count
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ztensor import TensorMetadata
-    from ztensor.errors import FormatError
-    from ztensor.ext import ObjectReader
     from ztensor.typing import Progress
 
 _FEW = 16  # elements below which equal values say nothing

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
-from ztensor.ext import slice_of
+from ztensor.ext import Array, ObjectReader, slice_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from ztensor.ext import Array, ObjectReader
 
     Blocks = Callable[[], Iterator[tuple[slice, Array]]]
 

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
-from ztensor.ext import slice_of
+from ztensor.ext import Array, ObjectReader, slice_of
 from ztensor.insight.analysis.channels import Channels, ChannelSums, is_float
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ztensor import TensorSlice
-    from ztensor.ext import Array, ObjectReader
 
 _PIECE = 1 << 18  # values that are read at once
 _MOST_CHANNELS = 1 << 20  # on an axis: their sums are held in memory

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from ztensor.ext import counted, short_repr
-
-if TYPE_CHECKING:
-    from ztensor.ext import Array
+from ztensor.ext import Array, counted, short_repr
 
 Scale = Literal["linear", "log"]
 

@@ -22,7 +22,19 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import LAYOUTS, Shown, counted, element_count, result_dtype, short_repr
+from ztensor.ext import (
+    LAYOUTS,
+    Array,
+    Component,
+    FileObjects,
+    ObjectReader,
+    Shown,
+    TensorObject,
+    counted,
+    element_count,
+    result_dtype,
+    short_repr,
+)
 from ztensor.insight.analysis.batches import MOST_ELEMENTS, ROOM, looked_at
 from ztensor.insight.analysis.channels import Channels, ChannelSums, has_channels, is_float
 from ztensor.insight.analysis.counters import counter_of, values_of
@@ -46,7 +58,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from ztensor import TensorMetadata
-    from ztensor.ext import Array, Component, FileObjects, ObjectReader, TensorObject
     from ztensor.insight.analysis.streaming import Progress
     from ztensor.typing import Readable
 

@@ -14,8 +14,11 @@ from ztensor import open as open_reader
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
 from ztensor.ext import (
     LAYOUTS,
+    Array,
+    FileObjects,
     Lock,
     ObjectReader,
+    Objects,
     Pool,
     element_count,
     slice_of,
@@ -27,8 +30,6 @@ from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from ztensor.ext import Array, FileObjects, Objects
 
     Progress = Callable[[int, int], None]
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.ext import Array
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.ext import Array
 
 PIECE = 1 << 17  # elements: calls take long enough for threads, and copies stay in cache
 

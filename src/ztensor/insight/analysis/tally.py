@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.ext import element_count
+from ztensor.ext import Array, element_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ztensor.ext import Array
 
 _CACHED = 1 << 17  # elements: calls take long enough for threads, and copies stay in cache
 

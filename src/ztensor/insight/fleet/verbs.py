@@ -6,15 +6,17 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor import open as open_reader
+from ztensor.converting import ConversionReport
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
-from ztensor.errors import ArgumentValueError, describe
-from ztensor.ext import FORMATS, counted, is_remote, path_text, short_repr
+from ztensor.errors import ArgumentValueError, ZTensorError, describe
+from ztensor.ext import FORMATS, ObjectReader, counted, is_remote, path_text, short_repr
 from ztensor.insight.analysis.identity import combined, tensor_hashes
-from ztensor.insight.analysis.statistics import BINS, QUANTILES
+from ztensor.insight.analysis.spreads import Scale
+from ztensor.insight.analysis.statistics import BINS, QUANTILES, StatsReport
 from ztensor.insight.analysis.statistics import stats as stats_of
 from ztensor.insight.fleet.naming import Naming
-from ztensor.insight.fleet.running import each, listed
+from ztensor.insight.fleet.running import OnError, each, listed
 from ztensor.io.formats import require_written
 from ztensor.io.source.paths import make_folder
 from ztensor.io.source.stores import absolute
@@ -25,12 +27,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from typing import Unpack
 
-    from ztensor.converting import ConversionReport
-    from ztensor.errors import ZTensorError
-    from ztensor.ext import ObjectReader
-    from ztensor.insight.analysis.spreads import Scale
-    from ztensor.insight.analysis.statistics import StatsReport
-    from ztensor.insight.fleet.running import OnError
     from ztensor.io import VerifyReport
     from ztensor.typing import Path, Progress, Storage
 

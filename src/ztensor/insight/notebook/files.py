@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from ztensor.distributed import DividedCheckpoint
 from ztensor.errors import describe, without_secrets
-from ztensor.ext import counted
+from ztensor.ext import ObjectReader, counted
+from ztensor.handle import HandleSlice, safe_open
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
 from ztensor.insight.text import shape_text, size_text
 
@@ -14,9 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ztensor import TensorMetadata, TensorSlice
-    from ztensor.distributed import DividedCheckpoint
-    from ztensor.ext import ObjectReader
-    from ztensor.handle import HandleSlice, safe_open
     from ztensor.io import ShardedReader
 
 _ATTRIBUTES = 20

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor.converting import ConversionReport
 from ztensor.errors import describe
 from ztensor.ext import counted
+from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
+from ztensor.insight.analysis.document import Insight
+from ztensor.insight.analysis.spreads import Histogram
+from ztensor.insight.analysis.statistics import StatsReport, TensorStats
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
 from ztensor.insight.text import shape_text, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.converting import ConversionReport
-    from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
-    from ztensor.insight.analysis.document import Insight
-    from ztensor.insight.analysis.spreads import Histogram
-    from ztensor.insight.analysis.statistics import StatsReport, TensorStats
     from ztensor.io import VerifyReport
 
 _BLOCKS = "▁▂▃▄▅▆▇█"

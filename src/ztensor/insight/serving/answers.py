@@ -16,6 +16,7 @@ from starlette.routing import Route
 from ztensor.errors import SourceError, UsageError, ZTensorError
 from ztensor.insight.serving.connections import BoundedProtocol
 from ztensor.insight.serving.guard import Guard, integer
+from ztensor.insight.serving.model import Viewed
 from ztensor.insight.serving.work import Job, StoppedError, Workers
 from ztensor.insight.text import visible
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from starlette.requests import Request
-
-    from ztensor.insight.serving.model import Viewed
 
     Refused = Callable[[Exception], Response]
 

@@ -10,9 +10,16 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor.errors import ArgumentValueError, FormatError, SourceError
-from ztensor.ext import Lock
+from ztensor.ext import Lock, ObjectReader
 from ztensor.insight.analysis.beside import compared
-from ztensor.insight.analysis.document import channels_of, detail_of, document_of, plain, row_of
+from ztensor.insight.analysis.document import (
+    Insight,
+    channels_of,
+    detail_of,
+    document_of,
+    plain,
+    row_of,
+)
 from ztensor.insight.analysis.examining import examine, outline
 from ztensor.insight.analysis.findings import findings_of
 from ztensor.insight.analysis.insight import looked_alone
@@ -22,14 +29,11 @@ from ztensor.insight.analysis.statistics import Asked, survey
 from ztensor.insight.page.packing import short
 from ztensor.insight.page.report import live_page, sentence_of
 from ztensor.insight.serving.guard import integer
+from ztensor.insight.serving.watching import OpenedFiles
 from ztensor.insight.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from ztensor.ext import ObjectReader
-    from ztensor.insight.analysis.document import Insight
-    from ztensor.insight.serving.watching import OpenedFiles
 
     Check = Callable[[], None]
 

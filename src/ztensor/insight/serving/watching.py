@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from ztensor.ext import ObjectReader
 from ztensor.io.source.paths import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from ztensor.ext import ObjectReader
 
 
 class OpenedFiles:

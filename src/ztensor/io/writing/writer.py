@@ -71,8 +71,7 @@ class Writer(Hinted, WriterAliases):
     exception.
 
     Args:
-        path: a path, or a file object open for writing bytes, which need not be seekable; or a
-            sink, which decides where bytes go.
+        path: a path, or a file object open for writing bytes, seekable or not; or a sink.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
             Components that zstd makes no smaller are stored raw.
         attributes: the file's own key-value pairs.
@@ -190,9 +189,7 @@ class Writer(Hinted, WriterAliases):
             how = self._own_options(options)
         with self._whole_or_aborted():
             components = {
-                role: self._write_component(
-                    plan, role, functools.partial(blocks, arrays[role]), how
-                )
+                role: self._component(plan, role, functools.partial(blocks, arrays[role]), how)
                 for role in plan.components
             }
         # Attributes are written at the end; the caller may change its dict before.
@@ -246,7 +243,7 @@ class Writer(Hinted, WriterAliases):
             self._canonical.require_options(options)
         return options
 
-    def _write_component(
+    def _component(
         self, plan: TensorObject, role: str, pieces: Pieces, options: BlobOptions
     ) -> Component:
         component = plan.components[role]
@@ -300,7 +297,7 @@ class Writer(Hinted, WriterAliases):
         def copied(role: str) -> Component:
             if self._canonical is not None:
                 pieces = self.copier.pieces(file, source_name, role, progress)
-                return self._write_component(plan, role, pieces, self._options)
+                return self._component(plan, role, pieces, self._options)
             shard = there[role].shard
             if shard is not None and shard.name in self.draft.shards:
                 return there[role]

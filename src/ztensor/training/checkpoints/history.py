@@ -18,8 +18,8 @@ from ztensor.errors import (
 )
 from ztensor.ext import Shown, counted
 from ztensor.training.checkpoints.listing import Listing
-from ztensor.training.checkpoints.place import Prefix, file_name, judged
-from ztensor.training.checkpoints.rules import mode_of, ranked
+from ztensor.training.checkpoints.place import Entry, Prefix, StepPlace, file_name, judged
+from ztensor.training.checkpoints.rules import Best, Mode, Rules, mode_of, ranked
 from ztensor.training.checkpoints.step import (
     Checkpoint,
     is_damage,
@@ -34,8 +34,6 @@ from ztensor.training.tree.fitting import fit
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.training.checkpoints.place import Entry, StepPlace
-    from ztensor.training.checkpoints.rules import Best, Mode, Rules
     from ztensor.typing import Path
 
 _LOG = logging.getLogger("ztensor")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor import open as open_files
 from ztensor.distributed.opened import DividedObjects
 from ztensor.errors import FormatError, UnsupportedError, ZTensorError
-from ztensor.training.checkpoints.place import judged
+from ztensor.training.checkpoints.place import Entry, StepPlace, judged
 from ztensor.training.checkpoints.step import (
     NO_ROOT,
     Checkpoint,
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ztensor import Reader
-    from ztensor.training.checkpoints.place import Entry, StepPlace
 
 
 class Listing:

@@ -18,7 +18,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import Shown
+from ztensor.ext import Durable, Shown
 from ztensor.interactive import Hinted
 from ztensor.options import WriteOptions, require_options
 from ztensor.spec.container import LATEST
@@ -26,7 +26,7 @@ from ztensor.training.checkpoints.background import Background
 from ztensor.training.checkpoints.history import History, step_number
 from ztensor.training.checkpoints.interrupting import Interruption
 from ztensor.training.checkpoints.place import file_name, place_of
-from ztensor.training.checkpoints.rules import positive, rules_of
+from ztensor.training.checkpoints.rules import Mode, positive, rules_of
 from ztensor.training.checkpoints.staging import Staging
 from ztensor.training.checkpoints.step import (
     attributes_of,
@@ -36,15 +36,12 @@ from ztensor.training.checkpoints.step import (
     why_not_a_step,
 )
 from ztensor.training.states import save_encoded, save_encoded_divided
-from ztensor.training.tree.encode import encode
+from ztensor.training.tree.encode import Encoded, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
 
-    from ztensor.ext import Durable
-    from ztensor.training.checkpoints.rules import Mode
-    from ztensor.training.tree.encode import Encoded
     from ztensor.typing import Path, Storage
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.ext import require_choice
+from ztensor.training.checkpoints.step import Checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.training.checkpoints.step import Checkpoint
 
 Mode = Literal["min", "max"]
 

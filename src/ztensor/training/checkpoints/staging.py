@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor import Tensor
-from ztensor.ext import adapter_of, run_jobs, thread_count
+from ztensor.ext import Array, adapter_of, run_jobs, thread_count
 from ztensor.threads.sharing import worth
 from ztensor.training.tree.encode import Encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.ext import Array
 
 # A shorter array is copied anew: to look for its memory would take as long.
 _LEAST_KEPT = 64 << 10

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ManifestError, Reason, describe
+from ztensor.limits import Budget
 from ztensor.spec.wire.cbor import decode as decode_cbor
 from ztensor.spec.wire.cbor import encode as encode_cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from ztensor.limits import Budget
 
 # What a value of each column takes in memory once it is one of Python's, containers included.
 _COSTS = {

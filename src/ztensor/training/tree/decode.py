@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ztensor.errors import FormatError, UsageError, describe
 from ztensor.ext import foreign_bytes
 from ztensor.io.collecting import no_collection
+from ztensor.limits import Budget
 from ztensor.training.tree.columns import Cursor, Node, malformed, several
 from ztensor.training.tree.keys import KEY_DEPTH, are_spread
 from ztensor.training.tree.kinds import HASHING, MAKERS
@@ -20,7 +21,6 @@ from ztensor.training.tree.record import DATACLASS, ENUM, NAMEDTUPLE, OTHER, Cla
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor.limits import Budget
 
 _SORTS = frozenset([NAMEDTUPLE, DATACLASS, ENUM, OTHER])
 # In place of what was not asked for.
