@@ -22,7 +22,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import is_remote, path_text, read_bytes, source_of
-from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.folders import folder_of, there
 from ztensor.io.source.urls import path_of_file_url, remote_of, with_storage
@@ -145,7 +144,7 @@ class ModelFolder:
         names: list[str] = []
         for base, suffix in files:
             whole = f"{base}.{variant}{suffix}" if variant else base + suffix
-            names += [whole, whole + INDEX_SUFFIX]
+            names += [whole, whole + ".index.json"]
             if variant:
                 names.append(f"{base}{suffix}.index.{variant}.json")
         found = self._there(names)

@@ -221,7 +221,7 @@ def _changed_text(changed: Sequence[Change]) -> str:
 
 def shards_of(path: str) -> list[str]:
     """Return the index and the shards that are there of a file's name."""
-    from ztensor.io.shards.naming import SHARD, index_path
+    from ztensor.io.shards.naming import SHARD
 
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
@@ -231,7 +231,7 @@ def shards_of(path: str) -> list[str]:
         return []  # what is written there will say so
     matches = filter(None, map(SHARD.fullmatch, sorted(names)))
     shards = [one[0] for one in matches if (one["stem"], one["extension"]) == (stem, extension)]
-    return [index_path(path), *(os.path.join(folder, shard) for shard in shards)]
+    return [f"{path}.index.json", *(os.path.join(folder, shard) for shard in shards)]
 
 
 def delete(paths: Sequence[str]) -> list[str]:

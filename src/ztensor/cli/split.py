@@ -80,8 +80,6 @@ def split(terminal: Terminal, options: Namespace) -> None:
       $ ztensor ls model.zt.index.json --include '*.weight'
         the index is read as the file was
     """
-    from ztensor.io.shards.naming import INDEX_SUFFIX
-
     quiet_library()
     file = options.file
     with open_file(file) as reader:
@@ -94,7 +92,7 @@ def split(terminal: Terminal, options: Namespace) -> None:
     }
     shards, index = ztensor.edit.plan_split(file, options.into, **how)
     if options.root:
-        index = index.removesuffix(INDEX_SUFFIX)
+        index = index.removesuffix(".index.json")
     for path in (*(shard.path for shard in shards), index):
         require_free(path, force=options.force)
     with terminal.progress(file) as progress:

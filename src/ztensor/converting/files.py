@@ -17,7 +17,7 @@ from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
 from ztensor.ext import ALGORITHMS, Place, Range, digest_of, path_text, source_of
 from ztensor.io.reading.sums import unchecked_names
-from ztensor.io.shards.naming import index_path, shard_paths, shifted
+from ztensor.io.shards.naming import shard_paths, shifted
 from ztensor.io.shards.saving import ShardSet
 from ztensor.io.source.stores import remote_of
 
@@ -75,7 +75,7 @@ def write_set(
     source_nbytes = reader.nbytes
     lost = lost_of_file(reader, kind, how)
     target = path_text(given)
-    index = index_path(target)
+    index = f"{target}.index.json"
     require_sums(reader)
     remote = remote_of(given)
     shards = ShardSet(

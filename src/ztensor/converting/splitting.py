@@ -17,7 +17,7 @@ from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe, without_secrets
 from ztensor.ext import FORMATS, Durable, is_remote, path_text
 from ztensor.io.edit.rewriting import version_of
-from ztensor.io.shards.naming import INDEX_SUFFIX, index_path, parse_size, shard_paths
+from ztensor.io.shards.naming import parse_size, shard_paths
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.io.source.stores import absolute, remote_of
 from ztensor.spec.container import LATEST
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ztensor.typing import Path, Progress
+
+_INDEX = ".index.json"  # behind the name of the model
 
 
 def split(
@@ -182,7 +184,7 @@ def plan_split(
         Shard(place, tuple(names), stored)
         for place, (names, stored) in zip(places, planned, strict=True)
     ]
-    return shards, index_path(name)
+    return shards, name + _INDEX
 
 
 def _plan(
@@ -194,13 +196,13 @@ def _plan(
     kind: str,
 ) -> tuple[str, list[tuple[list[str], int]]]:
     """Return the path shards are named after, and the names and the bytes of each."""
-    given = reader.name if reader.name.endswith(INDEX_SUFFIX) else without_secrets(path_text(path))
+    given = reader.name if reader.name.endswith(_INDEX) else without_secrets(path_text(path))
     if folder is None and is_remote(given):
         raise UsageError(
             "say in which folder (`--into`, in Python folder=): a URL has none",
             file=given,
         )
-    name = absolute(given).removesuffix(INDEX_SUFFIX)
+    name = absolute(given).removesuffix(_INDEX)
     suffix = ".zt" if kind == "zt" else FORMATS[kind].suffixes[0]
     if os.path.isdir(name):
         name += suffix

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import UsageError, describe, without_secrets
 from ztensor.ext import is_remote, path_text
-from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.io.source.stores import absolute
 from ztensor.io.source.urls import with_storage
 
@@ -65,4 +64,4 @@ def _stem(path: str) -> str:
     name = os.path.basename(path.rstrip("/" + os.sep))
     if os.path.isdir(path):
         return name
-    return os.path.splitext(name.removesuffix(INDEX_SUFFIX))[0]
+    return os.path.splitext(name.removesuffix(".index.json"))[0]

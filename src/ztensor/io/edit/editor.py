@@ -38,6 +38,7 @@ from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
 from ztensor.io.source.targets import Nowhere
+from ztensor.io.writing.stream import ObjectSink
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.options import EditOptions, ObjectOptions, require_options
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor.accepted import Durable, ElementType, Path, Progress, TensorLike
-    from ztensor.io.writing.stream import ObjectSink
 
 _LOG = logging.getLogger("ztensor")
 

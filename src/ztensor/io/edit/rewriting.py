@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from ztensor.errors import ArgumentValueError, NotRepresentableError, UsageError
 from ztensor.io.opening import Reader
 from ztensor.io.reading.portable import portable_object, stored_object
+from ztensor.io.writing.writer import Writer
 from ztensor.spec.container import LATEST, Emitter, emitter_of
+from ztensor.spec.container.framing import Frame
+from ztensor.spec.model.manifest import Manifest, TensorObject
 from ztensor.spec.model.rules import alignment_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from ztensor.accepted import Progress
-    from ztensor.io.writing.writer import Writer
-    from ztensor.spec.container.framing import Frame
-    from ztensor.spec.model.manifest import Manifest, TensorObject
 
 
 def version_of(reader: Reader) -> str:

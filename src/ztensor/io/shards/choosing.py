@@ -16,15 +16,15 @@ from ztensor.io.formats import is_read_suffix
 from ztensor.io.shards.folders import OTHERS, SAFETENSORS, Folder
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.io.source.base import read_bytes
+from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.table import source_of
+from ztensor.io.source.urls import Remote
 from ztensor.showing import counted
 from ztensor.spec.container.framing import MAGIC_1, MAGIC_2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor.io.source.beneath import Beneath
-    from ztensor.io.source.urls import Remote
 
 # What lies in the folder of a pipeline of diffusers, whose models are in folders of their own.
 PIPELINE = "model_index.json"
@@ -46,7 +46,8 @@ def chosen(folder: Folder) -> list[str] | str:
     if ours or any(name.endswith(f".zt{INDEX_SUFFIX}") for name in names):
         return _by_index(folder, ".zt") or ours
     if PIPELINE in names:
-        _refuse_pipeline(folder)
+        message = f"the folder is a pipeline of several models, as its {PIPELINE} says"
+        _refuse_several(folder, filter(is_read_suffix, names), message, folder.models_beneath())
     by_index = _by_index(folder, ".safetensors")
     if by_index:
         return by_index
@@ -136,9 +137,11 @@ def _is_model(place: Beneath | Remote) -> bool:
         return False
 
 
-def _refuse_several(folder: Folder, files: list[str], message: str) -> NoReturn:
+def _refuse_several(
+    folder: Folder, files: Iterable[str], message: str, folders: Iterable[str] = ()
+) -> NoReturn:
     error = ArgumentValueError(message, file=folder.name)
-    error.hint = _hint_at(files, [], folder)
+    error.hint = _hint_at(files, folders, folder)
     raise error
 
 
@@ -151,15 +154,6 @@ def _refuse_steps(folder: Folder, steps: Sequence[str]) -> NoReturn:
     newest = max(steps, key=lambda name: int(name[5:].removesuffix(".zt")))
     error.hint = f"`ztensor ckpt ls` lists them; the newest is {describe(folder.path(newest), 200)}"
     error.in_python = "ztensor.CheckpointManager(folder).restore() gives the newest that is right"
-    raise error
-
-
-def _refuse_pipeline(folder: Folder) -> NoReturn:
-    error = ArgumentValueError(
-        f"the folder is a pipeline of several models, as its {PIPELINE} says", file=folder.name
-    )
-    files = [name for name in folder.names if is_read_suffix(name)]
-    error.hint = _hint_at(files, folder.models_beneath(), folder)
     raise error
 
 

@@ -17,11 +17,11 @@ from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.io.source.beneath import Beneath, cache_of
 from ztensor.io.source.folders import folder_of, listed, there
 from ztensor.io.source.paths import absolute_path
+from ztensor.io.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.io.source.urls import Remote
 
 Folder: TypeAlias = Union["LocalFolder", "RemoteFolder"]
 

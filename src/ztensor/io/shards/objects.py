@@ -19,11 +19,13 @@ from ztensor.errors import (
 )
 from ztensor.io.attributes import kinds_of, merged_attributes
 from ztensor.io.contents import open_file
+from ztensor.io.reading.file import FileObjects
 from ztensor.io.shards.finding import find_set
 from ztensor.io.shards.index import broken_index, some_of, state_of
 from ztensor.io.source.beneath import Beneath
 from ztensor.limits import caps_of
 from ztensor.locks import Lock
+from ztensor.options import FileOptions
 from ztensor.showing import counted
 from ztensor.spec.model.account import Unrepresented
 
@@ -31,10 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import Unpack
 
-    from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.source.rights import Rights
-    from ztensor.options import FileOptions
 
 
 # What only says which part of a set a file is: GGUF's keys for it.

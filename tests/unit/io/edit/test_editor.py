@@ -486,6 +486,7 @@ def test_no_change_to_an_old_container_rewrites_it_nonetheless(tmp_path: Path) -
         assert reader.version == "1.2.0"
 
 
+@pytest.mark.wing
 def test_fields_that_mean_something_later_are_not_carried_into_1_2(tmp_path: Path) -> None:
     """A rewritten file must be readable, whatever unknown fields the old container had."""
     blob = FOUR.tobytes()
