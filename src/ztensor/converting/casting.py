@@ -43,7 +43,7 @@ from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
 from ztensor.spec.layout import known_length
-from ztensor.spec.layout.elements import storage_dtype, whole_elements
+from ztensor.spec.layout.elements import whole_elements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -157,7 +157,7 @@ class Casts:
             if self._dtype is None or component is None or source in (None, self._dtype.name):
                 return None
             known = known_length(tensor_object, role)
-            width = storage_dtype(component).itemsize
+            width = STORAGE_TYPES[component.dtype].width
             count = None if known is None else known // width
             pieces = _plain(file, name, role, component)
             key = component._replace(digest=None, extra=None)

@@ -20,9 +20,10 @@ from ztensor.ext import (
     Sink,
     TensorObject,
     element_count,
+    result_dtype,
 )
 from ztensor.formats.ahead import Ahead
-from ztensor.spec.layout.elements import checked_bools, require_known
+from ztensor.spec.layout.elements import checked_bools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -160,7 +161,7 @@ def part_of(
         SourceError: bytes could not be read.
     """
     require_known_layout(tensor_object)
-    require_known(component)
+    result_dtype(component)  # or what is wrong with its type
     file.stored(component).encoding()
     nbytes = file.decoded_length(name, role)
     logical, width = component.logical, STORAGE_TYPES[component.dtype].width

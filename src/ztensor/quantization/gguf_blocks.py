@@ -12,7 +12,7 @@ of zTensor knows these layouts: to other readers they are unknown ones with one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from ztensor.spec.layout.base import Indices, Part
+    from ztensor.quantization.unpacking import Indices
 
 SECTION = "GGUF, ggml types"
 PREFIX = "gguf."
@@ -100,7 +100,7 @@ class GgufBlocks(Quantized):
             return super().expected_length(tensor_object, role, entries)
         return self.block_type.data_bytes(tensor_object.shape)
 
-    def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
+    def rows(self, tensor_object: TensorObject, part: Any) -> Rows:
         """Return what cuts rows out of an object of two axes or more, in any order."""
         return BlockRows(tensor_object, part)
 

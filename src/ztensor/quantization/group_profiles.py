@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike
 
-    from ztensor.spec.layout.base import Indices, Part
+    from ztensor.quantization.unpacking import Indices
 
 _BITS = (2, 3, 4, 5, 6, 8)
 _WORDS = ("u8", "u16", "u32", "u64")
@@ -210,7 +210,7 @@ class _Profile(Quantized):
             return [Problem(Reason.QUANTIZATION, message, path, self.section, component=role)]
         return []
 
-    def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
+    def rows(self, tensor_object: TensorObject, part: Any) -> Rows:
         """Return what cuts rows out of an object."""
         return ProfileRows(tensor_object, part)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,12 +13,12 @@ from ztensor.locks import cached_property
 from ztensor.quantization.dequantizing import dequantize_array, integers_of_view
 from ztensor.quantization.scheme import GroupScheme, require_sizes
 from ztensor.quantization.unpacking import whole_units
-from ztensor.spec.layout.base import LazyArray, Rows, known_count
+from ztensor.spec.layout.base import Rows, known_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor.spec.layout.base import Indices
+    from ztensor.quantization.unpacking import Indices
 
 
 class GroupRows(Rows):
@@ -30,7 +30,7 @@ class GroupRows(Rows):
         return GroupScheme.from_attributes(self.object.attributes, dtype, self.shape)
 
     @cached_property
-    def _parts(self) -> dict[str, LazyArray]:
+    def _parts(self) -> dict[str, Any]:
         scheme, shape, components = self._scheme, self.shape, self.object.components
         shapes: Mapping[str, tuple[int, ...]] = {
             "packed_weight": scheme.packed_shape(shape),
@@ -86,7 +86,7 @@ class GroupRows(Rows):
             arrays["g_idx"] = self._cut_groups(parts["g_idx"], start, stop, group)
         return {role: array.reshape(-1) for role, array in arrays.items()}
 
-    def _cut_groups(self, g_idx: LazyArray, start: int, stop: int, group: int) -> Array:
+    def _cut_groups(self, g_idx: Any, start: int, stop: int, group: int) -> Array:
         if self._scheme.group_axis == 1:
             whole: Array = g_idx[...]
             return whole

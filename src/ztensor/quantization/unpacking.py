@@ -15,7 +15,9 @@ from ztensor.quantization.namespace import Namespace
 from ztensor.quantization.scheme import ORDERS, GroupScheme
 
 if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Indices
+    import numpy as np
+
+    Indices = range | np.ndarray[Any, np.dtype[np.intp]]  # rows along the first axis
 
 
 def words_of(component: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,12 +16,10 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import Array, Component, FileObjects, TensorObject, View, typed_array
+from ztensor.ext import LAYOUTS, Array, Component, FileObjects, TensorObject, View, typed_array
 from ztensor.io.protocols import CPU, to_dlpack
 from ztensor.io.reading.verify import VerifyReport
 from ztensor.spec.container.v2.words import theirs, words_of
-from ztensor.spec.layout.dense import Dense
-from ztensor.spec.layout.elements import HOST_ORDER
 from ztensor.v2.raising import releasing
 
 if TYPE_CHECKING:
@@ -270,7 +269,7 @@ class Tensor:
             ).locate(file=self._file.name, object_name=self._name)
         array = self._elements(component)
         if self._object.format == "dense":
-            array = Dense().to_dense(View(self._object.shape, {"data": array}, {}))
+            array = LAYOUTS["dense"].to_dense(View(self._object.shape, {"data": array}, {}))
         if max_version is not None and tuple(max_version) >= (1, 0):
             array.flags.writeable = False  # of an older consumer a write would copy the page
         return to_dlpack(array, max_version=max_version, dl_device=dl_device, copy=copy)
@@ -339,7 +338,10 @@ class Tensor:
         storage = component.storage
         return (
             component.encoding == "raw"
-            and (component.byte_order == HOST_ORDER or (storage is not None and storage.width == 1))
+            and (
+                component.byte_order == sys.byteorder
+                or (storage is not None and storage.width == 1)
+            )
             and not component.has_free_bools
         )
 

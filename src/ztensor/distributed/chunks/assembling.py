@@ -21,6 +21,7 @@ from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    LimitError,
     Reason,
     UnsupportedError,
     ZTensorError,
@@ -49,7 +50,6 @@ from ztensor.io.reading.stored_array import fill
 from ztensor.io.source.base import AtOnce
 from ztensor.io.source.joined import JoinedSource
 from ztensor.limits import Limits
-from ztensor.spec.encoding.base import require_decodable
 from ztensor.spec.layout.elements import is_native, stored_form
 from ztensor.spec.model.objects import LaterObjects
 
@@ -177,7 +177,13 @@ class Assembler:
         for number in np.unique(words).tolist():
             if table.encodings[number] == "raw":
                 raw = int(table.length[part][words == number].sum(dtype=np.uint64))
-        require_decodable(expected - min(raw, expected), limits)
+        if (encoded := expected - min(raw, expected)) > limits.decoded_bytes:
+            raise LimitError(
+                "encoded chunks decode to more than Limits.decoded_bytes",
+                reason=Reason.LIMIT_DECODED,
+                expected=f"at most {limits.decoded_bytes} bytes",
+                found=str(encoded),
+            )
         most = _MOST_CLAIMED if self.source.prefers_long_reads else BLOCK_BYTES
         if expected > most:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():

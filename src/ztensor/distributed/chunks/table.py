@@ -14,9 +14,8 @@ import numpy as np
 
 from ztensor.distributed.chunks.boxes import find_misfit, touching
 from ztensor.errors import FormatError, Reason, ZTensorError
-from ztensor.ext import ALGORITHMS, Component, counted, element_count, result_dtype
+from ztensor.ext import ALGORITHMS, STORAGE_TYPES, Component, counted, element_count, result_dtype
 from ztensor.locks import cached_property
-from ztensor.spec.layout.elements import storage_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,10 +55,10 @@ def _unit(dtype: str, type: str | None) -> tuple[int, int] | None:
         return None
     try:
         per_unit = 1 if component.logical is None else component.logical.elements_per_storage
-        whole = result_dtype(component) if per_unit == 1 else storage_dtype(component)
+        whole = result_dtype(component).itemsize
     except ZTensorError:
         return None
-    return whole.itemsize, per_unit
+    return whole if per_unit == 1 else STORAGE_TYPES[dtype].width, per_unit
 
 
 class TableFile(NamedTuple):

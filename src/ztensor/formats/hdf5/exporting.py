@@ -15,12 +15,11 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import FileObjects, ObjectReader, Sink, element_count, numpy_dtype
+from ztensor.ext import FileObjects, ObjectReader, Sink, element_count, numpy_dtype, result_dtype
 from ztensor.formats.ahead import Ahead
 from ztensor.formats.hdf5.attributes import text_of
 from ztensor.formats.hdf5.projecting import TYPE_ATTRIBUTE
 from ztensor.formats.parts import Pouring, require_known_layout, written_chunks
-from ztensor.spec.layout.elements import require_known
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ class _Drawing:
         try:
             require_known_layout(found)
             for component in components.values():
-                require_known(component)
+                result_dtype(component)  # or what is wrong with its type
                 home.stored(component).encoding()
         except UnsupportedError as error:
             self._lose(name, f"it is left out: {error.message}")

@@ -14,6 +14,7 @@ from ztensor import open as open_reader
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
 from ztensor.ext import (
     LAYOUTS,
+    STORAGE_TYPES,
     Array,
     FileObjects,
     Lock,
@@ -21,11 +22,11 @@ from ztensor.ext import (
     Objects,
     Pool,
     element_count,
+    result_dtype,
     slice_of,
     thread_count,
     typed_array,
 )
-from ztensor.spec.layout.elements import require_known, storage_dtype
 from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
@@ -68,11 +69,11 @@ def component_blocks(file: FileObjects, name: str, role: str) -> Iterator[Array]
                 reason=Reason.UNKNOWN_LAYOUT,
                 found=describe(tensor_object.format),
             )
-        require_known(component)
+        result_dtype(component)  # or what is wrong with its type
         # What decoded_chunks gives is little-endian, and its bools are those of 1.x.
         component = component._replace(byte_order="little", nonzero_is_true=False)
         logical = component.logical
-        width = storage_dtype(component).itemsize
+        width = STORAGE_TYPES[component.dtype].width
         width *= 1 if logical is None else logical.storage_per_element
         left = None
         if tensor_object.format == "dense" and role == "data":

@@ -35,6 +35,7 @@ _MANY_KINDS = 4  # objects to a kind at least, beyond the first few kinds
 _ROUNDS = 4  # how often objects are grouped that a guess put with others
 _LONGEST = 1024  # bytes before a blob's offset, or behind its length: longer objects are of no kind
 _STRIDE = 1 << 18  # bytes searched at a time: what is compared stays in cache
+_NAMES = 512  # names cut out of memory that is still in cache
 _PAD = 16  # bytes behind the manifest, so that a word may begin at each of its bytes
 _ROW_COST = 400  # bytes of memory: columns of an object, its name, and the index of names
 _MOST_BYTES = 1 << 50  # of an object: no column of numbers overflows
@@ -351,15 +352,17 @@ class _Reading:
         return name, pos
 
     def _texts(self, starts: Ints, stops: Ints) -> list[str]:
-        """Return the texts between these places."""
-        budget = self._decoder.budget
-        with budget.lent(len(self._data)):
+        """Return the texts between these places, which are in order."""
+        texts: list[str] = []
+        for first in range(0, len(starts), _NAMES):
+            begins, ends = starts[first : first + _NAMES], stops[first : first + _NAMES]
+            base = int(begins[0])
             # One character a byte: what is cut out of it is the text as long as it is ASCII.
-            whole = self._data.decode("latin-1")
-            places = zip(starts.tolist(), stops.tolist(), strict=True)
-            texts = [whole[start:stop] for start, stop in places]
-            del whole
-        if not "".join(texts).isascii():
-            budget.charge_bytes(4 * int((stops - starts).sum()))
-            texts = [text.encode("latin-1").decode() for text in texts]
+            window = self._data[base : int(ends[-1])].decode("latin-1")
+            places = zip((begins - base).tolist(), (ends - base).tolist(), strict=True)
+            block = [window[begin:end] for begin, end in places]
+            if not (names := "".join(block)).isascii():
+                self._decoder.budget.charge_bytes(4 * len(names))
+                block = [text.encode("latin-1").decode() for text in block]
+            texts += block
         return texts

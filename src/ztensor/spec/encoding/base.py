@@ -10,16 +10,16 @@ import numpy as np
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import EncodingError, LimitError, Reason, UsageError, describe
+from ztensor.limits import Limits
+from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ztensor.io.source.rights import Rights
-    from ztensor.limits import Limits
-    from ztensor.spec.model.manifest import Component
 
-    Bools = np.ndarray[Any, np.dtype[np.bool_]]
-    Ints = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 _PIECE_BYTES = 8 << 20  # of what is decoded as a whole
 RUN_BYTES = 4 << 10  # runs that decode to less are entered together

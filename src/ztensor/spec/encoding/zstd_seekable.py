@@ -21,15 +21,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import EncodingError, Reason, describe
-from ztensor.spec.encoding.base import Encoding, Runs, require_decodable, wrong_length
+from ztensor.limits import Limits
+from ztensor.spec.encoding.base import (
+    Bools,
+    Encoding,
+    Ints,
+    Runs,
+    Stored,
+    require_decodable,
+    wrong_length,
+)
 from ztensor.spec.encoding.zstd.codec import ZSTD, Zstd
 from ztensor.spec.encoding.zstd.frames import Held, walk_frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from ztensor.limits import Limits
-    from ztensor.spec.encoding.base import Bools, Ints, Stored
 
 SECTION = "the encoding zt.zstd-seekable/1"
 FRAME_MOST = 16 << 20

@@ -11,13 +11,9 @@ arrays.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ztensor.registry import Registry
 from ztensor.spec.layout.base import Layout, View, known_count
-
-if TYPE_CHECKING:
-    from ztensor.spec.model.manifest import TensorObject
+from ztensor.spec.model.manifest import TensorObject
 
 LAYOUTS: Registry[str, Layout] = Registry(
     {

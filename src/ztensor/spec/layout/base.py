@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ztensor.errors import LayoutError, Problem, Reason, UsageError, describe
+from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.rules import MOST_PROBLEMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
-    from numpy.typing import DTypeLike, NDArray
-
-    from ztensor.spec.model.manifest import Component, TensorObject
-
-    Indices = range | NDArray[np.intp]
-    # Component by role, shape (None for a flat one of unknown size) and entries, as
-    # `Layout.expected_length` takes them.
-    Part = Callable[..., "LazyArray"]
+    from numpy.typing import DTypeLike
 
 Array = np.ndarray[Any, np.dtype[Any]]
+Indices = range | np.ndarray[Any, np.dtype[np.intp]]
+# Component by role, shape (None for a flat one of unknown size) and entries, as
+# `Layout.expected_length` takes them.
+Part = Callable[..., "LazyArray"]
 
 _MOST_NAMED = 8  # roles that a message names
 

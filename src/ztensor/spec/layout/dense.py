@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ztensor.buffers import too_large
 from ztensor.errors import LayoutError, LimitError, Problem, Reason, describe
 from ztensor.spec.layout.base import Array, Layout, View, check_length
 from ztensor.spec.model.dtype import decoded_size, element_count
-
-if TYPE_CHECKING:
-    from ztensor.spec.model.manifest import TensorObject
+from ztensor.spec.model.manifest import TensorObject
 
 SECTION = "1.2 section 2, Computing data size"
 MAX_RANK = 64  # NumPy's own

@@ -23,13 +23,12 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
+from ztensor.spec.layout.base import Array
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import Component
 
 HOST_ORDER = sys.byteorder
 # Arrays that must be rearranged are stored in blocks about this long, so that no second array of
@@ -325,17 +324,20 @@ def _spell(dtype: np.dtype[Any]) -> tuple[str, str | None]:
     )
 
 
+_ADVICE = {  # by the kinds that NumPy's types have
+    "mM": "store array.view('int64') and the unit as an attribute",
+    "SUT": "store the text as an attribute, or its bytes as uint8",
+    "O": "objects are never stored; give the array a numeric type with astype",
+    "fc": "store array.astype('float64') or 'complex128'",
+}
+
+
 def _advice(dtype: np.dtype[Any]) -> str:
-    if dtype.kind in "mM":
-        return "store array.view('int64') and the unit as an attribute"
-    if dtype.kind in "gG" or dtype.name in {"longdouble", "clongdouble", "float128", "complex256"}:
-        return "store array.astype('float64') or 'complex128'"
-    if dtype.kind in "SUT":
-        return "store the text as an attribute, or its bytes as uint8"
-    if dtype.kind == "O":
-        return "objects are never stored; give the array a numeric type with astype"
     if dtype.names is not None:
         return "store each field as a tensor of its own"
+    for kinds, advice in _ADVICE.items():
+        if dtype.kind in kinds:
+            return advice
     return "convert it with astype, or store its bytes with view('uint8')"
 
 

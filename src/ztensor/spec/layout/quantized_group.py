@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.registry import Registry
-from ztensor.spec.layout.base import Array, Quantized
+from ztensor.spec.layout.base import Array, Part, Quantized, Rows, View
+from ztensor.spec.model.manifest import TensorObject
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from ztensor.spec.layout.base import Part, Rows, View
-    from ztensor.spec.model.manifest import TensorObject
 
 
 # The arithmetic, by the layout's name: `dequantize`, `integers` and `rows` of `Quantized`.

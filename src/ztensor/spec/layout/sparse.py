@@ -9,17 +9,14 @@ import numpy as np
 from ztensor.buffers import too_large, zeros_array
 from ztensor.errors import LayoutError, Problem, Reason
 from ztensor.spec.layout.base import Array, View, width_of
-from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from ztensor.spec.model.manifest import Component
-
 _BLOCK = 1 << 20
-_INT64_MAX = (1 << 63) - 1
 ANY_NUMBER = 1 << 63  # of indices of one axis: the values tell how many there are
 
 
@@ -139,22 +136,18 @@ def require_in_range(
     """
     if indices.size == 0 or (indices.min() >= 0 and int(indices.max()) < bound):
         return
-    for start in range(0, indices.size, _BLOCK):
-        block = indices[start : start + _BLOCK]
-        # `bound` may be beyond the index type; then only negative ones are wrong.
-        wrong = block < 0
-        if bound <= np.iinfo(block.dtype).max:
-            wrong |= block >= bound
-        at = np.flatnonzero(wrong)
-        if at.size:
-            raise LayoutError(
-                "an index points outside the shape",
-                reason=Reason.INDEX_RANGE,
-                component=role,
-                expected=f"0 <= index < {bound}",
-                found=f"{block[at[0]]} at position {position + start + int(at[0])}",
-                section=section,
-            )
+    wrong = indices < 0
+    if bound <= np.iinfo(indices.dtype).max:  # else only negative ones are wrong
+        wrong |= indices >= bound
+    at = int(np.argmax(wrong))
+    raise LayoutError(
+        "an index points outside the shape",
+        reason=Reason.INDEX_RANGE,
+        component=role,
+        expected=f"0 <= index < {bound}",
+        found=f"{indices[at]} at position {position + at}",
+        section=section,
+    )
 
 
 def check_counts(
@@ -237,8 +230,7 @@ def scatter(shape: tuple[int, ...], axes: tuple[Array, ...], values: Array) -> A
 def require_entries_once(layout: str, view: View) -> None:
     """Raise unless each position of a sparse object is there once, and in order in `sparse_csr`.
 
-    Memory: of `sparse_coo`, 16 bytes for each entry; 24 where the shape has more positions than an
-    int64 can count.
+    Memory: of `sparse_coo`, 24 bytes for each entry.
 
     Args:
         layout: `sparse_csr` or `sparse_coo`.
@@ -250,7 +242,7 @@ def require_entries_once(layout: str, view: View) -> None:
     if layout == "sparse_csr":
         _require_rising(view.arrays["indices"].reshape(-1), view.arrays["indptr"].reshape(-1))
     else:
-        _require_distinct(view.shape, view.arrays["coords"].reshape(len(view.shape), -1))
+        _require_distinct(view.arrays["coords"].reshape(len(view.shape), -1))
 
 
 def _require_rising(indices: Array, pointers: Array) -> None:
@@ -274,25 +266,13 @@ def _require_rising(indices: Array, pointers: Array) -> None:
             )
 
 
-def _require_distinct(shape: tuple[int, ...], coords: Array) -> None:
-    count = coords.shape[1]
-    if count < 2:
-        return
-    if element_count(shape) <= _INT64_MAX:
-        flat = np.zeros(count, np.int64)
-        for axis, dimension in zip(coords, shape, strict=True):
-            flat *= dimension
-            flat += axis.astype(np.int64)
-        flat.sort()
-        twice = bool((flat[1:] == flat[:-1]).any())
-    else:
-        order = np.lexsort(coords[::-1])
-        same = np.ones(count - 1, np.bool_)
-        for axis in coords:
-            ordered = axis[order]
-            same &= ordered[1:] == ordered[:-1]
-        twice = bool(same.any())
-    if twice:
+def _require_distinct(coords: Array) -> None:
+    order = np.lexsort(coords[::-1])
+    is_same = np.ones(max(order.size - 1, 0), np.bool_)
+    for axis in coords:
+        ordered = axis[order]
+        is_same &= ordered[1:] == ordered[:-1]
+    if is_same.any():
         raise LayoutError(
             "a position comes twice",
             reason=Reason.INDEX_ORDER,

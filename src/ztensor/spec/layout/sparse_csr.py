@@ -9,16 +9,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from ztensor.errors import LayoutError, Problem, Reason, describe
 from ztensor.locks import cached_property
 from ztensor.spec.layout.base import (
     Array,
+    Indices,
     Layout,
     LazyArray,
+    Part,
     Rows,
     View,
     Watch,
@@ -36,10 +36,7 @@ from ztensor.spec.layout.sparse import (
     scatter,
     sparse_length,
 )
-
-if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Indices, Part
-    from ztensor.spec.model.manifest import TensorObject
+from ztensor.spec.model.manifest import TensorObject
 
 SECTION = "1.2 section 3, sparse_csr"
 

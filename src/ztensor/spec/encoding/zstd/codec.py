@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ztensor.errors import EncodingError, LimitError, Reason
-from ztensor.spec.encoding.base import Encoding, Runs, require_decodable, wrong_length
+from ztensor.limits import Limits
+from ztensor.spec.encoding.base import (
+    Bools,
+    Encoding,
+    Ints,
+    Runs,
+    Stored,
+    require_decodable,
+    wrong_length,
+)
 from ztensor.spec.encoding.zstd.frames import (
     Frame,
     Held,
@@ -24,9 +33,6 @@ from ztensor.threads.sharing import WINDOWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-
-    from ztensor.limits import Limits
-    from ztensor.spec.encoding.base import Bools, Ints, Stored
 
 # Decoded bytes per frame written, by default. zstd codes blocks of 128 KiB at most, each by itself:
 # measured on weights, tables and tokens, longer frames save under 1 % and make every row dear.
@@ -207,9 +213,11 @@ class Zstd(Encoding):
         right = are_small_frames(memory, starts, lengths, sizes, most_window)
         begins, ends = starts.tolist(), (starts + lengths).tolist()
         for number in np.flatnonzero(right).tolist():
-            target, decoded = targets[number], b""
-            with contextlib.suppress(error):
+            target = targets[number]
+            try:
                 decoded = decompress(memory[begins[number] : ends[number]], len(target))
+            except error:
+                decoded = b""
             if len(decoded) == len(target):
                 target[:] = decoded
             else:
@@ -276,12 +284,8 @@ def _joined(frames: Iterable[Frame]) -> Iterator[Frame]:
     kept: Frame | None = None
     for frame in frames:
         if kept is not None and kept.content_length and frame.content_length:
-            kept = kept._replace(
-                stop=frame.stop,
-                content_length=kept.content_length + frame.content_length,
-                window=max(kept.window, frame.window),
-                most_length=kept.most_length + frame.most_length,
-            )
+            length = kept.content_length + frame.content_length
+            kept = Frame(kept.start, frame.stop, content_length=length)
             continue
         if kept is not None:
             yield kept

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ztensor.errors import MissingDependencyError
-
-if TYPE_CHECKING:
-    from ztensor.spec.encoding.base import Stored
+from ztensor.spec.encoding.base import Stored
 
 # `compression.zstd` keeps what it was given and did not use, and returns new bytes objects: small
 # pieces both ways bound the copies.
