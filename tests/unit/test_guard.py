@@ -255,10 +255,10 @@ def test_verify_reports_a_fault_as_a_problem(
 
 
 def test_a_bug_is_raised_as_it_is(monkeypatch: pytest.MonkeyPatch, samples: Samples) -> None:
-    def broken(*_: object) -> int:
+    def broken(*_: object, **__: object) -> int:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("ztensor.io.reading.caching.evict", broken)
+    monkeypatch.setattr("ztensor.io.reading.reader._advise", broken)
     with ztensor.open(samples.plain) as reader, pytest.raises(KeyError) as caught:
         reader.evict()
     assert type(caught.value) is KeyError

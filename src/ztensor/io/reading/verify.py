@@ -265,6 +265,9 @@ def _of_attributes(file: FileObjects) -> _Findings:
     return _Findings([_problem(error, ("attributes", name)) for name, error in faults.items()])
 
 
+_WHOLE_SHARDS = "2.1 section 7.3"
+
+
 def _of_shards(file: FileObjects, progress: Progress | None) -> _Findings:
     """Return what the digests of whole shards say, each read once more, that were opened."""
     findings = _Findings()
@@ -285,6 +288,7 @@ def _of_shards(file: FileObjects, progress: Progress | None) -> _Findings:
                     progress(findings.nbytes, total)
             require_match(digest, hasher.hexdigest())
         except DigestMismatchError as error:
+            error.section = _WHOLE_SHARDS
             findings.problems.append(_problem(error, path))
         except (UnsupportedError, LimitError) as error:
             findings.unsupported.append(_problem(error, path))

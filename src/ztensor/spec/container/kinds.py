@@ -361,8 +361,9 @@ class _Reading:
             window = self._data[base : int(ends[-1])].decode("latin-1")
             places = zip((begins - base).tolist(), (ends - base).tolist(), strict=True)
             block = [window[begin:end] for begin, end in places]
-            if not (names := "".join(block)).isascii():
-                self._decoder.budget.charge_bytes(4 * len(names))
+            if not all(map(str.isascii, block)):
+                del window
+                self._decoder.budget.charge_bytes(4 * sum(map(len, block)))
                 block = [text.encode("latin-1").decode() for text in block]
             texts += block
         return texts
