@@ -48,7 +48,7 @@ from ztensor.spec.container import v1
 from ztensor.spec.container.framing import Container
 from ztensor.spec.container.v2 import schema as v2
 from ztensor.spec.encoding.zstd.codec import Zstd
-from ztensor.spec.encoding.zstd.held import Held
+from ztensor.spec.encoding.zstd.frames import Held
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder import VERSIONS, build, item, sealed, zstd_frame
 from ztensor.testing.promise import PromiseBroken, exercise

@@ -27,7 +27,7 @@ from ztensor.spec.layout.elements import is_native
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.runs import Parts, Recent
+    from ztensor.io.reading.runs import Kept, Parts
     from ztensor.spec.layout.base import Indices
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
@@ -70,11 +70,11 @@ class Fetching:
         return found is not None and found is ENCODINGS.own(encoding)
 
     @cached_property
-    def runs(self) -> Recent:
+    def runs(self) -> Kept:
         """Return what slices found out about compressed components."""
-        from ztensor.io.reading.runs import Recent
+        from ztensor.io.reading.runs import Kept
 
-        return Recent()
+        return Kept()
 
     def close(self) -> None:
         """Forget what was kept."""
@@ -500,7 +500,7 @@ class StoredComponent:
             return None  # it may be that of the decoded bytes
         if component.encoding == "raw":
             return RawParts(component.offset)
-        encoding, cache, limits = self.encoding(), shared.runs, shared.limits
+        encoding, kept, limits = self.encoding(), shared.runs, shared.limits
         place: Hashable = component.encoding, component.offset, component.length, needed
         if not self.has_common_encoding:  # another format's may have no place
             place = component.encoding, key, needed
@@ -509,16 +509,16 @@ class StoredComponent:
             listed, length = (component.extra or {}).get(FRAME_FIELD), component.length
             if listed is not None and component.encoding == "zstd":
                 require_decodable(needed, limits)
-                runs = cache.table(place, lambda: runs_of_field(listed, length, needed))
+                runs = kept.table(place, lambda: runs_of_field(listed, length, needed))
             # Without a table runs are looked for from the first to the last: all is read.
             if runs is not None or encoding.has_table:
                 stored = Range(shared.source.exact(), component.offset, length)
         if runs is None:
             find = encoding.find_runs
-            runs = cache.table(place, lambda: find(stored, needed, limits))
+            runs = kept.table(place, lambda: find(stored, needed, limits))
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
-        return RunReader(encoding, stored, runs, limits, cache, place)
+        return RunReader(encoding, stored, runs, limits, kept.decoded, place)
 
 
 def digest_of(component: Component) -> Digest | None:

@@ -28,19 +28,22 @@ from ztensor.threads.sharing import thread_count
 
 Pieces = list[tuple[int, memoryview]]  # where each begins, and what is filled
 
-_KEPT_BYTES = 20 << 20  # `Runs` of 64 GiB of tensors in frames of 64 KiB, and frames of some rows
+_KEPT_BYTES = 4 << 20  # decoded bytes that a file keeps: frames of some rows
+_KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
 _WORTH_BYTES = 2 << 20  # decoded: a millisecond or two of work; starting threads takes 0.2
 _BATCH_BYTES = 512 << 10  # decoded by a thread at a time
 _AT_ONCE_BYTES = 32 << 20  # stored, that are asked for together where requests are dear
 
 
 class Recent:
-    """Values that were used last, so many bytes of them and one at least; safe to share.
+    """Values that were used last, safe to share.
 
-    A file keeps the `Runs` of components there, and the runs it decoded.
+    Args:
+        most: so many bytes of them are kept, and one value at least.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._lock = Lock()
         self._kept: collections.OrderedDict[Hashable, tuple[Any, int]] = collections.OrderedDict()
         self._nbytes = 0
@@ -59,14 +62,22 @@ class Recent:
             if key not in self._kept:
                 self._kept[key] = value, nbytes
                 self._nbytes += nbytes
-            while self._nbytes > _KEPT_BYTES and len(self._kept) > 1:
+            while self._nbytes > self._most and len(self._kept) > 1:
                 self._nbytes -= self._kept.popitem(last=False)[1][1]
+
+
+class Kept:
+    """What a file keeps of its compressed components: runs it decoded, and where others begin."""
+
+    def __init__(self) -> None:
+        self.decoded = Recent(_KEPT_BYTES)
+        self._tables = Recent(_KEPT_TABLE_BYTES)
 
     def table(self, key: Hashable, find: Callable[[], Runs | None]) -> Runs | None:
         """Return the runs of a component, which `find` finds the first time."""
-        runs: Runs | None = self.get(key) or find()
+        runs: Runs | None = self._tables.get(key) or find()
         if runs is not None:
-            self.keep(key, runs, 2 * len(runs.decoded) * runs.decoded.itemsize)
+            self._tables.keep(key, runs, 2 * len(runs.decoded) * runs.decoded.itemsize)
         return runs
 
 

@@ -187,14 +187,19 @@ def _require_all(
     missing = [file for file in files if file not in places]
     if missing:
         lost = [name for name, file in weight_map.items() if file not in places]
-        error = SourceNotFoundError(
-            "the index names shards that are not there; fetch them again",
-            expected=some_of(missing),
-            found=f"{len(missing)} of {counted(len(files), 'shard')} missing, and with them "
-            f"{some_of(lost)}",
-        )
-        error.in_python = "a list of their paths opens those that are there"
-        raise error
+        share = f"{len(missing)} of {counted(len(files), 'shard')} missing"
+        raise _incomplete(some_of(missing), f"{share}, and with them {some_of(lost)}")
+
+
+def _incomplete(expected: str, found: str) -> SourceNotFoundError:
+    """Return the error; one that is raised where it is a variable is in a circle with its frame."""
+    error = SourceNotFoundError(
+        "the index names shards that are not there; fetch them again",
+        expected=expected,
+        found=found,
+    )
+    error.in_python = "a list of their paths opens those that are there"
+    return error
 
 
 def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:

@@ -147,12 +147,18 @@ class LockedFile(FileSource):
             self.shorten(length)
         except (SourceError, ClosedError):
             return False
-        # The bytes are the old ones again: the time says so to readers that were there before.
-        if length == self.size and os.utime in os.supports_fd and not self._is_trial:
-            with contextlib.suppress(OSError):
-                times = self.status().st_atime_ns, self._changed_at
-                self._ask(lambda number: os.utime(number, ns=times))
+        finally:  # also where Ctrl-C comes between the two
+            if length == self.size and not self._is_trial:
+                self._take_back_time()
         return True
+
+    def _take_back_time(self) -> None:
+        """Let the time say to readers that were there before that the bytes are the old ones."""
+        with contextlib.suppress(OSError, ClosedError):
+            status = self.status()
+            if status.st_size == self.size and os.utime in os.supports_fd:
+                times = status.st_atime_ns, self._changed_at
+                self._ask(lambda number: os.utime(number, ns=times))
 
     def shorten(self, length: int) -> None:
         """Cut the file to a length, without a flush.
