@@ -61,6 +61,7 @@ def test_only_what_begins_inside_of_another_costs_the_budget(
     ]
 
 
+@pytest.mark.wing
 @pytest.mark.parametrize("order", ["ab", "ba"])
 def test_shared_indices_are_held_to_the_blocks_of_each_object(order: str) -> None:
     """Columns of blocks: two of two elements, or one of four, where 1 is out of range."""
