@@ -275,7 +275,8 @@ class FileSink(OpenFile, Gatherer):
         flush = self._durable is True or (self._durable == "auto" and self._old is not None)
         descriptor = self.in_use()
         try:
-            self._flush(manifest, len(manifest))
+            self.write(manifest)  # of a small file: with its blobs, in one call
+            self._flush()
             self._settle_rights(descriptor.number)
             if flush:
                 os.fsync(descriptor.number)

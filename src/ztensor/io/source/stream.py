@@ -134,7 +134,8 @@ class StreamSink(Gatherer):
 
     def commit(self, manifest: bytes = b"") -> None:
         """Hand on what is gathered and the manifest, and flush the file object where it can be."""
-        self._flush(manifest, len(manifest))
+        self.write(manifest)
+        self._flush()
         flush = getattr(self._file, "flush", None)
         if callable(flush):
             try:
