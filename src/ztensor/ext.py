@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ztensor.interactive import Shown
     from ztensor.io.contents import open_file
     from ztensor.io.formats import FORMATS, Format, FormatModule, Look, Projection, written_formats
-    from ztensor.io.frameworks import FRAMEWORKS, Framework, adapter_of
+    from ztensor.io.frameworks import FRAMEWORKS, Framework
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.reader import ObjectReader
@@ -73,7 +73,7 @@ _HOMES = {
     "ztensor.interactive": "Shown",
     "ztensor.io.contents": "open_file",
     "ztensor.io.formats": "FORMATS Format FormatModule Look Projection written_formats",
-    "ztensor.io.frameworks": "FRAMEWORKS Framework adapter_of",
+    "ztensor.io.frameworks": "FRAMEWORKS Framework",
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.objects": "Objects",
     "ztensor.io.reading.reader": "ObjectReader",
@@ -109,7 +109,7 @@ __all__ = [
     "Durable", "Encoding", "FileObjects", "FileSink", "Format", "FormatModule", "Framework",
     "Layout", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects", "Place",
     "Pool", "Problem", "Projection", "Quantized", "Range", "Reason", "Runs", "Shown", "Sink",
-    "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "adapter_of",
+    "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View",
     "check_components", "counted", "digest_of", "element_count", "empty_array", "foreign_bytes",
     "is_remote", "new_bytes", "numpy_dtype", "open_file", "path_text", "read_bytes",
     "register_logical_type", "remove_object", "require_choice", "require_equal_length",

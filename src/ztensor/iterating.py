@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Tensor
 from ztensor import open as open_files
 from ztensor.errors import UsageError
-from ztensor.ext import Pool, thread_count
-from ztensor.io.frameworks import adapter, device_of, framework_of
+from ztensor.ext import FRAMEWORKS, Pool, thread_count
+from ztensor.handle import device_of, framework_of
 from ztensor.io.reading.names import keeps
 from ztensor.io.shards.naming import parse_size
 from ztensor.options import OpenOptions, require_options
@@ -91,7 +91,7 @@ def _maker(framework: str, device: Any) -> Make:
     """Return what makes a value of the framework of an array or a `Tensor`."""
     if framework == "numpy":
         return lambda value: value
-    home = adapter(framework)
+    home = FRAMEWORKS[framework].loaded()
 
     def make(value: Any) -> Any:
         tensor = value if isinstance(value, Tensor) else Tensor(value)

@@ -33,11 +33,11 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     ALGORITHMS,
+    FRAMEWORKS,
     Durable,
     FileObjects,
     FileSink,
     Range,
-    adapter_of,
     counted,
     digest_of,
     spell,
@@ -218,7 +218,7 @@ class PartWriter:
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
         self._require_open()
-        framework = None if type(value) is np.ndarray else adapter_of(value)
+        framework = None if type(value) is np.ndarray else FRAMEWORKS.adapter_of(value)
         given: Any = value if framework is None else framework.stored(value)
         if not isinstance(given, (np.ndarray, Tensor)):
             given = np.asarray(given)

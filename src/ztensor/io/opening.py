@@ -172,9 +172,9 @@ class Reader(ObjectReader):
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        from ztensor.io.frameworks import read_values  # not for arrays of NumPy
+        from ztensor.io.frameworks import FRAMEWORKS  # not for arrays of NumPy
 
-        return read_values("jax", self, name, device=device, sharding=sharding)
+        return FRAMEWORKS["jax"].read(self, name, device=device, sharding=sharding)
 
     @overload
     def read_torch(
@@ -210,9 +210,9 @@ class Reader(ObjectReader):
             LimitError: a safety cap is exceeded, or the device's memory.
             SourceError: the bytes could not be read.
         """
-        from ztensor.io.frameworks import read_values  # not for arrays of NumPy
+        from ztensor.io.frameworks import FRAMEWORKS  # not for arrays of NumPy
 
-        return read_values("torch", self, name, device=device, copy=copy)
+        return FRAMEWORKS["torch"].read(self, name, device=device, copy=copy)
 
 
 class ShardedReader(Reader):

@@ -18,7 +18,7 @@ import numpy as np
 from ztensor.arguments import require_function
 from ztensor.buffers import aligned
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError, describe
-from ztensor.io.frameworks import adapter_of
+from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.objects import Objects
@@ -230,7 +230,7 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
     """
     tensor_object = file.require_dense(name)
     with file.located(name, "data"):
-        framework: Any = adapter_of(target)
+        framework: Any = FRAMEWORKS.adapter_of(target)
         if hasattr(framework, "fill"):
             framework.fill(file, name, target)
             return

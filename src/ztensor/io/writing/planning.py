@@ -17,7 +17,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.io.frameworks import adapter_beside, adapter_of
+from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import Dense
@@ -94,7 +94,7 @@ def stored_value(data: Any) -> Array | Tensor:
         ArgumentTypeError: it is neither, nor a value of a framework.
         NotRepresentableError: it is a value that cannot be stored.
     """
-    framework = adapter_of(data)
+    framework = FRAMEWORKS.adapter_of(data)
     if framework is not None:
         return framework.stored(data)
     if isinstance(data, Mapping) and "data" not in data:
@@ -254,7 +254,7 @@ def element_type(dtype: Any) -> np.dtype[Any]:
         ArgumentValueError: there is none of that name.
         NotRepresentableError: it is one of a framework that cannot be stored.
     """
-    framework = adapter_beside(dtype)
+    framework = FRAMEWORKS.adapter_beside(dtype)
     named: np.dtype[Any] | None = None
     if hasattr(framework, "element_type"):
         named = framework.element_type(dtype)

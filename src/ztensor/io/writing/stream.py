@@ -13,7 +13,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.io.frameworks import adapter_of
+from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.tensor import Tensor
 from ztensor.io.writing.blob import Blob, BlobOptions, FrameBlob, write_component
 from ztensor.spec.encoding import ENCODINGS
@@ -124,7 +124,7 @@ class ObjectSink:
         self._missing -= array.size
 
     def _array_of(self, piece: Any) -> Array:
-        framework = adapter_of(piece)
+        framework = FRAMEWORKS.adapter_of(piece)
         if framework is not None:
             piece = framework.stored(piece)
         if isinstance(piece, Tensor):

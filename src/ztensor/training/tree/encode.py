@@ -10,7 +10,7 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor.errors import NotRepresentableError, ZTensorError, describe
-from ztensor.ext import adapter_of, spell
+from ztensor.ext import FRAMEWORKS, spell
 from ztensor.io.collecting import no_collection
 from ztensor.training.tree.adapters import tree_adapter_beside
 from ztensor.training.tree.columns import Columns, Node
@@ -338,7 +338,9 @@ def _told_by(value: Any) -> Callable[[Any], Leaf | Made | None]:
 
 
 def _array_form(value: Any) -> Leaf | None:
-    home = adapter_of(value)  # one without types of its own in trees: its arrays are NumPy's
+    home = FRAMEWORKS.adapter_of(
+        value
+    )  # one without types of its own in trees: its arrays are NumPy's
     return None if home is None else Leaf(home.stored(value), ("", id(value)), "numpy")
 
 
