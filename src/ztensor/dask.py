@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     import dask.array as da
 
-    from ztensor.ext import Array, FileObjects
-    from ztensor.typing import Openable, Storage
+    from ztensor.ext import FileObjects
+    from ztensor.typing import Array, Openable, Storage
 
 try:
     importlib.import_module("dask.array")

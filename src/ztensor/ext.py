@@ -5,12 +5,18 @@ nothing of the core but the public names of `ztensor` and the names here; so can
 documented where it is defined; `docs/extending.md` has one complete example of each kind.
 
 - What a file holds: `Manifest`, its `TensorObject`s, their `Component`s; the element types
-  `STORAGE_TYPES` and `LOGICAL_TYPES`; broken rules as `Problem`s with a `Reason`.
+  `STORAGE_TYPES` and `LOGICAL_TYPES`; `LaterObjects` where each is described when it is asked for.
 - What you implement: `Source` and `Sink` for places, `Encoding` for stored bytes, `Layout` or
-  `Quantized` for arrays. Each is an abstract class or a protocol, and says what may be raised.
-- What bounds it: `ztensor.Limits` are the caller's caps, a `Budget` is what one file may still
-  cost, and `foreign_bytes` turns what Python raises on bytes of strangers into our error.
-- What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any.
+  `Quantized` for arrays, with `Rows` for parts of them. Each is an abstract class or a protocol,
+  and says what may be raised.
+- What bounds it: `ztensor.Limits` are the caller's caps, a `ztensor.limits.Budget` is what one file
+  may still cost, and `foreign_bytes` turns what Python raises on bytes of strangers into our error,
+  which has a `ztensor.errors.Reason`.
+- What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any,
+  `load_whole` loads all of a file as values of a framework.
+- What is written: an `Emitter` of `EMITTERS` says what a version of the format can hold, `Portable`
+  what becomes of an object there.
+- The tables (`FORMATS`, `FRAMEWORKS`, `EMITTERS`) also answer what is asked of all their lines.
 
 A name is loaded when it is first used: importing one costs what its own module costs.
 """
@@ -22,17 +28,17 @@ from typing import TYPE_CHECKING
 from ztensor.registry import lazy
 
 if TYPE_CHECKING:
-    from ztensor.accepted import Durable
     from ztensor.arguments import require_choice
     from ztensor.buffers import empty_array, new_bytes
-    from ztensor.errors import Problem, Reason
     from ztensor.guard import foreign_bytes
     from ztensor.interactive import Shown
     from ztensor.io.contents import open_file
-    from ztensor.io.formats import FORMATS, Format, FormatModule, Look, Projection, written_formats
+    from ztensor.io.formats import FORMATS, Format, FormatModule, Look, Projection
     from ztensor.io.frameworks import FRAMEWORKS, Framework
+    from ztensor.io.opening import load_whole
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
+    from ztensor.io.reading.portable import Portable
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.reading.slices import slice_of
     from ztensor.io.source.base import Range, Sink, Source, read_bytes
@@ -41,41 +47,36 @@ if TYPE_CHECKING:
     from ztensor.io.source.sink import FileSink, Place
     from ztensor.io.source.stores import SCHEMES, Store, is_remote
     from ztensor.io.source.table import source_of
-    from ztensor.limits import Budget
     from ztensor.locks import Lock
     from ztensor.showing import counted, short_repr
+    from ztensor.spec.container import EMITTERS, Emitter
     from ztensor.spec.digest import ALGORITHMS, digest_of
     from ztensor.spec.encoding import ENCODINGS
     from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_equal_length
     from ztensor.spec.layout import LAYOUTS
-    from ztensor.spec.layout.base import Array, Layout, Quantized, View, check_components
+    from ztensor.spec.layout.base import Layout, Quantized, Rows, View, check_components
     from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, typed_array
     from ztensor.spec.model.account import Tally, Unrepresented
-    from ztensor.spec.model.dtype import (
-        BY_LONG_NAME,
-        LOGICAL_TYPES,
-        STORAGE_TYPES,
-        LogicalType,
-        element_count,
-        register_logical_type,
-    )
+    from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
     from ztensor.spec.model.manifest import Component, Manifest, TensorObject
+    from ztensor.spec.model.objects import LaterObjects
+    from ztensor.spec.wire import cbor
     from ztensor.threads import run_jobs
     from ztensor.threads.pool import Pool
     from ztensor.threads.sharing import thread_count
 
 _HOMES = {
-    "ztensor.accepted": "Durable",
     "ztensor.arguments": "require_choice",
     "ztensor.buffers": "empty_array new_bytes",
-    "ztensor.errors": "Problem Reason",
     "ztensor.guard": "foreign_bytes",
     "ztensor.interactive": "Shown",
     "ztensor.io.contents": "open_file",
-    "ztensor.io.formats": "FORMATS Format FormatModule Look Projection written_formats",
+    "ztensor.io.formats": "FORMATS Format FormatModule Look Projection",
     "ztensor.io.frameworks": "FRAMEWORKS Framework",
+    "ztensor.io.opening": "load_whole",
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.objects": "Objects",
+    "ztensor.io.reading.portable": "Portable",
     "ztensor.io.reading.reader": "ObjectReader",
     "ztensor.io.reading.slices": "slice_of",
     "ztensor.io.source.base": "Range Sink Source read_bytes",
@@ -84,37 +85,36 @@ _HOMES = {
     "ztensor.io.source.sink": "FileSink Place",
     "ztensor.io.source.stores": "SCHEMES Store is_remote",
     "ztensor.io.source.table": "source_of",
-    "ztensor.limits": "Budget",
     "ztensor.locks": "Lock",
     "ztensor.showing": "counted short_repr",
+    "ztensor.spec.container": "EMITTERS Emitter",
     "ztensor.spec.digest": "ALGORITHMS digest_of",
     "ztensor.spec.encoding": "ENCODINGS",
     "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
     "ztensor.spec.layout": "LAYOUTS",
-    "ztensor.spec.layout.base": "Array Layout Quantized View check_components",
+    "ztensor.spec.layout.base": "Layout Quantized Rows View check_components",
     "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell typed_array",
     "ztensor.spec.model.account": "Tally Unrepresented",
-    "ztensor.spec.model.dtype": (
-        "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES LogicalType element_count register_logical_type"
-    ),
+    "ztensor.spec.model.dtype": "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES element_count",
     "ztensor.spec.model.manifest": "Component Manifest TensorObject",
+    "ztensor.spec.model.objects": "LaterObjects",
+    "ztensor.spec.wire": "cbor",
     "ztensor.threads": "run_jobs",
     "ztensor.threads.pool": "Pool",
     "ztensor.threads.sharing": "thread_count",
 }
 
 __all__ = [
-    "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
-    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "Array", "Blocks", "Budget", "Component",
-    "Durable", "Encoding", "FileObjects", "FileSink", "Format", "FormatModule", "Framework",
-    "Layout", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects", "Place",
-    "Pool", "Problem", "Projection", "Quantized", "Range", "Reason", "Runs", "Shown", "Sink",
-    "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View",
-    "check_components", "counted", "digest_of", "element_count", "empty_array", "foreign_bytes",
-    "is_remote", "new_bytes", "numpy_dtype", "open_file", "path_text", "read_bytes",
-    "register_logical_type", "remove_object", "require_choice", "require_equal_length",
-    "result_dtype", "run_jobs", "short_repr", "slice_of", "source_of", "spell", "thread_count",
-    "typed_array", "written_formats",
+    "ALGORITHMS", "BY_LONG_NAME", "EMITTERS", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
+    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "Blocks", "Component", "Emitter", "Encoding",
+    "FileObjects", "FileSink", "Format", "FormatModule", "Framework", "LaterObjects", "Layout",
+    "Lock", "Look", "Manifest", "ObjectReader", "Objects", "Place", "Pool", "Portable",
+    "Projection", "Quantized", "Range", "Rows", "Runs", "Shown", "Sink", "Source", "Store",
+    "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor", "check_components",
+    "counted", "digest_of", "element_count", "empty_array", "foreign_bytes", "is_remote",
+    "load_whole", "new_bytes", "numpy_dtype", "open_file", "path_text", "read_bytes",
+    "remove_object", "require_choice", "require_equal_length", "result_dtype", "run_jobs",
+    "short_repr", "slice_of", "source_of", "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there

@@ -11,7 +11,6 @@ from ztensor import Tensor
 from ztensor import open as open_files
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.ext import FRAMEWORKS, Shown, require_choice
-from ztensor.io.reading.loading import load_all, load_files
 from ztensor.options import OpenOptions, require_options
 
 if TYPE_CHECKING:
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from ztensor import TensorSlice
-    from ztensor.ext import Array
     from ztensor.typing import (
+        Array,
         Index,
         JaxArray,
         JaxDevice,
@@ -204,7 +203,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         """Return all objects in the order of `offset_keys`; see `get_tensor` for errors."""
         names = self.offset_keys()
         if self.framework == "numpy":
-            found = load_files(self.reader.objects, load_all, copy=False)
+            found = self.reader.objects.load(copy=False)
         else:
             found = self._read(names)
         return {name: found[name] for name in names}

@@ -16,9 +16,7 @@ from ztensor.errors import UsageError
 from ztensor.ext import FRAMEWORKS, Pool, thread_count
 from ztensor.handle import device_of, framework_of
 from ztensor.io.reading.names import keeps
-from ztensor.io.shards.naming import parse_size
-from ztensor.options import OpenOptions, require_options
-from ztensor.spec.layout import known_length
+from ztensor.options import OpenOptions, parse_size, require_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -162,6 +160,5 @@ def _read(
 
 def _length(file: FileObjects, name: str, unknown: int) -> int:
     """Return the bytes of an object in memory; `unknown` where only reading it tells."""
-    found = file.object(name)
-    lengths = [known_length(found, role) for role in found.components]
+    lengths = [file.known_length(name, role) for role in file.object(name).components]
     return sum(unknown if length is None else length for length in lengths)

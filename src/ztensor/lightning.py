@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO, Unpack
 
     from ztensor import Remote
-    from ztensor.ext import Durable
-    from ztensor.typing import Path, Storage
+    from ztensor.typing import Durable, Path, Storage
 
     Module = TypeVar("Module")
 

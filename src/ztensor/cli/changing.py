@@ -282,10 +282,10 @@ def require_target(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.io.formats import named_as
+    from ztensor.ext import FORMATS
 
     require_free(path, force=force)
-    kind = named_as(path)
+    kind = FORMATS.named_as(path)
     if kind not in (None, "zt"):
         error = UsageError("a zTensor file would have another format's name", file=path)
         error.hint = "call it .zt"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ztensor import Reader
     from ztensor.cli.terminal import Progress
-    from ztensor.ext import Array
+    from ztensor.typing import Array
 
 OPTIONS = (
     FILE,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ztensor.io import VerifyReport
+    from ztensor.typing import VerifyReport
 
 OPTIONS = (
     FILES,

@@ -24,7 +24,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     STORAGE_TYPES,
-    Array,
     Component,
     Encoding,
     FileObjects,
@@ -42,8 +41,8 @@ from ztensor.limits import Limits
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
-from ztensor.spec.layout import known_length
 from ztensor.spec.layout.elements import whole_elements
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -156,7 +155,7 @@ class Casts:
             source = None if component is None else _float_of(component)
             if self._dtype is None or component is None or source in (None, self._dtype.name):
                 return None
-            known = known_length(tensor_object, role)
+            known = file.known_length(name, role)
             width = STORAGE_TYPES[component.dtype].width
             count = None if known is None else known // width
             pieces = _plain(file, name, role, component)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
-from ztensor.ext import counted
+from ztensor.ext import cbor, counted
 from ztensor.insight import tensor_hashes
-from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

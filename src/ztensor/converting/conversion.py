@@ -12,13 +12,12 @@ from ztensor.converting.planning import plan_objects
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
-from ztensor.ext import Place, path_text
+from ztensor.ext import EMITTERS, Place, path_text
 from ztensor.io.shards.earlier import earlier_files, place_of_whole, remove_set
-from ztensor.io.shards.naming import parse_size, shard_paths
+from ztensor.io.shards.naming import shard_paths
 from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_free
-from ztensor.options import ConvertOptions, RewriteOptions, require_options
-from ztensor.spec.container import require_version
+from ztensor.options import ConvertOptions, RewriteOptions, parse_size, require_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -90,7 +89,7 @@ def convert_as(
     how = How(strict=strict, check=check, makes_folder=makes_folder, **options)
     target = path_text(path)
     kind = format_of(target, to)
-    how = dataclasses.replace(how, version=require_version(how.version))
+    how = dataclasses.replace(how, version=EMITTERS.known(how.version))
     require_compressed(kind, how.compression, how.chunk_rows)
     remote = remote_of(path)
     if not overwrite:

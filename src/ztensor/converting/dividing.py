@@ -20,7 +20,6 @@ from ztensor.converting.versions import sayable, sayable_objects
 from ztensor.errors import UsageError
 from ztensor.ext import (
     ALGORITHMS,
-    Durable,
     FileObjects,
     FileSink,
     Manifest,
@@ -34,6 +33,7 @@ from ztensor.io.source.removal import Made
 from ztensor.io.source.targets import Nowhere
 from ztensor.spec.container.v2.emit import DataShardEmitter, Emitter
 from ztensor.spec.model.manifest import Shard
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from ztensor import Reader, Writer
 from ztensor import open as open_files
 from ztensor.errors import Reason, UsageError
-from ztensor.ext import Durable, is_remote, require_choice
+from ztensor.ext import is_remote, require_choice
 from ztensor.io.attributes import merged_attributes
 from ztensor.io.source.targets import Nowhere, require_free
 from ztensor.options import WriteOptions, require_options
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -14,15 +14,13 @@ from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.errors import UsageError
-from ztensor.ext import Place, path_text
+from ztensor.ext import EMITTERS, FORMATS, Place, path_text
 from ztensor.io.contents import only_ours_change
 from ztensor.io.edit.rewriting import version_of
-from ztensor.io.formats import require_ours
 from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_changed_in_place, require_free
 from ztensor.options import RewriteOptions, require_options
-from ztensor.spec.container import require_version
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -69,13 +67,13 @@ def migrate(
     target = source if output is None else path_text(output)
     version = options.get("version")
     if version is not None:
-        version = require_version(version)
+        version = EMITTERS.known(version)
     how = How(strict=strict, check=True, **options)
     require_compressed("zt", how.compression, how.chunk_rows)
     in_place = output is None or is_same(source, target)
     remote = remote_of(path if output is None else output)
     if not in_place:
-        require_ours(target)
+        FORMATS.require_ours(target)
         require_free(target if output is None else output, overwrite=overwrite)
     else:
         require_changed_in_place(source)

@@ -6,9 +6,9 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UsageError
-from ztensor.ext import Durable, FileSink, Place, remove_object
+from ztensor.ext import EMITTERS, FileSink, Place, remove_object
 from ztensor.remote.upload import RemoteSink, is_there
-from ztensor.spec.container import LATEST
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,7 +144,7 @@ class How:
             `strict`, which refuses to lose anything.
     """
 
-    version: str = LATEST
+    version: str = EMITTERS.latest
     compression: bool | int | str | None = None
     chunk_rows: int | None = None
     checksum: str | bool | None = True

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, describe
+from ztensor.ext import Emitter
 from ztensor.io.opening import reader_over
-from ztensor.spec.container import Emitter
 from ztensor.training.states import tree_values
 from ztensor.training.tree.decode import LeafAt
 from ztensor.training.tree.flattening import Container

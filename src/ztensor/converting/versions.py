@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, UnsupportedError, describe
-from ztensor.ext import FileObjects, TensorObject
-from ztensor.io.reading.portable import portable_object, stored_object
+from ztensor.ext import Emitter, FileObjects, Portable, TensorObject
 from ztensor.io.writing.planning import require_once
-from ztensor.spec.container import Emitter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,13 +17,13 @@ if TYPE_CHECKING:
 
 def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObjects], list[Loss]]:
     """Return where each object that a version can say is copied from, and what it cannot say."""
-    form = emitter.form
+    portable = Portable(emitter.form)
     chosen: dict[str, FileObjects] = {}
     lost: list[Loss] = []
     for name in reader:
         try:
             home = reader.objects.part(name)
-            found = stored_object(home, name, form) or portable_object(home, name, form)
+            found = portable.object(home, name)
         except UnsupportedError as error:
             if reader.format == "zt":
                 raise
@@ -34,7 +32,7 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
             continue
         try:
             emitter.require_name(name)
-            if form.is_exact and not home.object(name).entries_once:
+            if emitter.form.is_exact and not home.object(name).entries_once:
                 require_once(home.tensor(name, copy=False))
         except NotRepresentableError as error:
             lost.append(Loss(name, f"left out: {error.message}"))

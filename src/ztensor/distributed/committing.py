@@ -27,9 +27,10 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Durable, FileSink, counted
+from ztensor.ext import FileSink, counted
 from ztensor.io.source.targets import require_free
 from ztensor.remote.upload import RemoteSink
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -27,7 +27,16 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import FileObjects, Manifest, Shown, TensorObject, counted, is_remote, path_text
+from ztensor.ext import (
+    FileObjects,
+    LaterObjects,
+    Manifest,
+    Shown,
+    TensorObject,
+    counted,
+    is_remote,
+    path_text,
+)
 from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.rights import Rights, rights_of
@@ -36,14 +45,12 @@ from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.remote.failures import changed
 from ztensor.remote.source import RemoteSource
-from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Unpack
 
-    from ztensor.io import VerifyReport
-    from ztensor.typing import Path, Storage
+    from ztensor.typing import Path, Storage, VerifyReport
 
     Array = np.ndarray[Any, Any]
 

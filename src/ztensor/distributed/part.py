@@ -34,7 +34,6 @@ from ztensor.errors import (
 from ztensor.ext import (
     ALGORITHMS,
     FRAMEWORKS,
-    Durable,
     FileObjects,
     FileSink,
     Range,
@@ -43,14 +42,14 @@ from ztensor.ext import (
     spell,
 )
 from ztensor.io.reading.opened import find_manifest
-from ztensor.io.shards.naming import parse_size
 from ztensor.io.source.local import Descriptor
 from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.options import PartOptions, require_options
+from ztensor.options import PartOptions, parse_size, require_options
 from ztensor.remote.upload import RemoteSink
 from ztensor.spec.digest import require_writable, xxh3_128
 from ztensor.spec.layout.elements import blocks
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,7 +30,6 @@ from ztensor.distributed.saves import FileOfPart, file_of_part, require_one_save
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
 from ztensor.ext import (
     ALGORITHMS,
-    Durable,
     FileObjects,
     FileSink,
     Pool,
@@ -45,6 +44,7 @@ from ztensor.ext import (
 from ztensor.io.source.targets import shown
 from ztensor.limits import Budget
 from ztensor.remote.upload import RemoteSink, copy, is_there
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from ztensor.typing import Path, Storage

@@ -52,7 +52,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import ALGORITHMS, Durable, FileObjects, Sink, foreign_bytes, open_file
+from ztensor.ext import ALGORITHMS, FileObjects, Sink, foreign_bytes, open_file
 from ztensor.io.attributes import AttributeKind
 from ztensor.io.contents import only_ours_change
 from ztensor.limits import Budget, Limits
@@ -61,6 +61,7 @@ from ztensor.training.tree.adapters import tree_adapter
 from ztensor.training.tree.decode import LeafAt, decode
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.kinds import MAKERS, Made
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

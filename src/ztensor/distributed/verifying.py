@@ -24,10 +24,10 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.ext import ALGORITHMS, FileObjects, Range, digest_of, open_file
-from ztensor.io import VerifyReport
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.shards.naming import shifted
 from ztensor.spec.digest import parse_digest
+from ztensor.typing import VerifyReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

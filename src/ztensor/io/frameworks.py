@@ -118,11 +118,12 @@ class Frameworks(Registry[str, Framework]):
 
     def name_of(self, value: object) -> str | None:
         """Return the name of the framework that something's class is from, or None."""
-        return _name_of(type(value))
+        kind: Any = type(value)
+        return _name_of(kind)
 
     def adapter_beside(self, value: object) -> Any:
         """Return the adapter of the framework that something's class is from, or None."""
-        name = _name_of(type(value))
+        name = self.name_of(value)
         return None if name is None else self[name].loaded()
 
     def adapter_of(self, value: object) -> Adapter | None:

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor.accepted import (
-        Bytes,
         JaxArray,
         JaxDevice,
         JaxSharding,
@@ -283,31 +282,30 @@ class ShardedReader(Reader):
         return reader_over(self.objects.file(file))
 
 
-def reader_of_bytes(data: Bytes, *, verify: bool | None) -> Reader:
-    """Return a reader of the bytes of one file.
-
-    Raises:
-        ArgumentTypeError: it is a path, which `load` does not take.
-    """
-    if isinstance(data, str) or hasattr(data, "__fspath__"):
-        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
-    return Reader(data, verify=verify)
-
-
 def load_whole(
     filename: Openable,
-    load: Callable[..., dict[str, Any]],
+    load: Callable[..., dict[str, Any]] | None,
     how: Mapping[str, object],
     *,
     threads: int | None = None,
     progress: Progress | None = None,
     **options: Unpack[OpenOptions],
 ) -> dict[str, Any]:
-    """Open a file or a set and load all of its objects; see `load_files` and `LoadOptions`."""
-    from ztensor.io.reading.loading import load_files  # not for a program that takes single tensors
+    """Open a file or a set and load all of its objects.
 
+    Args:
+        filename: as for `open`.
+        load: loads all objects of one file; see `Objects.load`.
+        how: passed on to `load`, beside `threads`.
+        threads: see `ztensor.typing.LoadOptions`, like `progress` and `options`.
+        progress: likewise.
+        options: likewise.
+
+    Raises:
+        ZTensorError: what opening the file or `load` raises.
+    """
     with open(filename, **options) as reader:
-        return load_files(reader.objects, load, progress, threads=threads, **how)
+        return reader.objects.load(load, progress, threads=threads, **how)
 
 
 def reader_over(objects: Objects) -> Reader:

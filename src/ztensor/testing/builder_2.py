@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.ext import ALGORITHMS, digest_of
-from ztensor.spec.wire import cbor
+from ztensor.ext import ALGORITHMS, cbor, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

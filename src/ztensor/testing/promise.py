@@ -23,9 +23,9 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.ext import Array
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztensor import Tensor
+from ztensor import Reader, Tensor
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -27,18 +27,17 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import path_text
-from ztensor.io.opening import load_whole, reader_of_bytes
-from ztensor.io.reading.loading import load_files
-from ztensor.io.shards.saving import save_files
+from ztensor.ext import load_whole, path_text
 from ztensor.io.source.paths import make_folder
 from ztensor.io.tensor import no_mapping, no_tensor
 from ztensor.numpy import save as save_arrays
+from ztensor.numpy import save_file as save_array_file
 from ztensor.options import (
     LoadOptions,
     ModelOptions,
     SaveOptions,
     WriteOptions,
+    require_bytes,
     require_options,
 )
 
@@ -132,7 +131,7 @@ def save_file(
     """
     require_options("save_file", options, SaveOptions)
     stored = _as_stored(tensors, options.get("deduplicate"))
-    return save_files(stored, filename, metadata, compression, **options)
+    return save_array_file(stored, filename, metadata, compression, **options)
 
 
 def save(
@@ -201,8 +200,9 @@ def load(
         threads: how many copy or decompress.
     """
     place = device_of(device)
-    with reader_of_bytes(data, verify=verify) as reader:
-        return load_files(reader.objects, load_onto, device=place, copy=True, threads=threads)
+    require_bytes(data)
+    with Reader(data, verify=verify) as reader:
+        return reader.objects.load(load_onto, device=place, copy=True, threads=threads)
 
 
 # --- Models ---------------------------------------------------------------------------------

@@ -23,10 +23,11 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, Array, Component, numpy_dtype, typed_array
+from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, Component, numpy_dtype, typed_array
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.spec.layout.elements import stored_form
 from ztensor.training.tree.separating import begun_inside
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -16,10 +16,10 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import LAYOUTS, Array, Component, FileObjects, TensorObject, View, typed_array
+from ztensor.ext import LAYOUTS, Component, FileObjects, TensorObject, View, typed_array
 from ztensor.io.protocols import CPU, to_dlpack
-from ztensor.io.reading.verify import VerifyReport
 from ztensor.spec.container.v2.words import theirs, words_of
+from ztensor.typing import Array, VerifyReport
 from ztensor.v2.raising import releasing
 
 if TYPE_CHECKING:

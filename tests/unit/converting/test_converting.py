@@ -28,7 +28,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.io.formats import written_formats
+from ztensor.ext import FORMATS
 from ztensor.io.reading.names import keeps
 from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save_file
@@ -322,11 +322,11 @@ def test_a_version_that_can_say_nothing_is_an_error(rich: Path, tmp_path: Path) 
 # --- To other formats -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to", [name for name in written_formats() if name not in ("zt", "npy")])
+@pytest.mark.parametrize("to", [name for name in FORMATS.written() if name not in ("zt", "npy")])
 def test_there_and_back(dense: Path, tmp_path: Path, to: str) -> None:
     if to == "hdf5":
         pytest.importorskip("h5py", reason="HDF5 is written with h5py")
-    other, back = tmp_path / f"other{written_formats()[to][0]}", tmp_path / "back.zt"
+    other, back = tmp_path / f"other{FORMATS.written()[to][0]}", tmp_path / "back.zt"
     report = ztensor.convert(dense, other, check=True)
     assert (report.format, report.version, report.lost) == (to, "", ())
     with ztensor.open(other) as reader:

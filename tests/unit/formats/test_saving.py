@@ -16,7 +16,7 @@ from ztensor.errors import (
     NotRepresentableError,
     SourceError,
 )
-from ztensor.io.formats import FORMATS, written_formats
+from ztensor.ext import FORMATS
 from ztensor.numpy import load_file, save_file
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOREIGN = [
     (kind, suffix)
-    for kind, all_of in written_formats().items()
+    for kind, all_of in FORMATS.written().items()
     if kind != "zt"
     for suffix in all_of
 ]

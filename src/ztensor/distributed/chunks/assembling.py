@@ -29,10 +29,10 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     ENCODINGS,
-    Array,
     Blocks,
     Component,
     Encoding,
+    LaterObjects,
     Runs,
     Stored,
     TensorObject,
@@ -51,7 +51,7 @@ from ztensor.io.source.base import AtOnce
 from ztensor.io.source.joined import JoinedSource
 from ztensor.limits import Limits
 from ztensor.spec.layout.elements import is_native, stored_form
-from ztensor.spec.model.objects import LaterObjects
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -8,8 +8,9 @@ import numpy as np
 
 from ztensor.distributed.chunks.boxes import Overlap
 from ztensor.distributed.chunks.table import Chunk
-from ztensor.ext import Array, element_count
+from ztensor.ext import element_count
 from ztensor.io.reading.component import StoredComponent
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable

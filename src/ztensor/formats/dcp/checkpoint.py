@@ -21,6 +21,7 @@ from ztensor.errors import (
 from ztensor.ext import (
     Component,
     Encoding,
+    LaterObjects,
     Manifest,
     Projection,
     Source,
@@ -44,7 +45,6 @@ from ztensor.formats.pt.encodings import Gathered
 from ztensor.formats.pt.values import ElementType
 from ztensor.limits import Limits
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ztensor.ext import (
     Component,
     Encoding,
+    LaterObjects,
     Manifest,
     Projection,
     Source,
@@ -31,7 +32,6 @@ from ztensor.formats.npz.members import SUFFIX, Whole, header_of, is_array
 from ztensor.formats.zip import DEFLATED, Entry, extents, read_entries, unread_bytes
 from ztensor.limits import Budget
 from ztensor.spec.digest import zip_crc32
-from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     STORAGE_TYPES,
-    Array,
     Encoding,
     Lock,
     Runs,
@@ -32,6 +31,7 @@ from ztensor.formats.onnx.tensors import Type
 from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.rights import Rights
 from ztensor.limits import Limits
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

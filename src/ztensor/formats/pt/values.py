@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, Array, element_count
+from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.formats.pt.pickled import (
     Buildable,
     Global,
@@ -24,6 +24,7 @@ from ztensor.formats.pt.pickled import (
     misfit,
 )
 from ztensor.spec.layout.elements import stored_form
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

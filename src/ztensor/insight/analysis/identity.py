@@ -16,15 +16,14 @@ from ztensor.ext import (
     Lock,
     ObjectReader,
     Pool,
+    Portable,
+    cbor,
     digest_of,
     thread_count,
 )
 from ztensor.insight.analysis.content import emit_content
 from ztensor.insight.analysis.streaming import opened, order_of_bytes
 from ztensor.io.reading.overlaps import Overlaps
-from ztensor.io.reading.portable import portable_chunks, portable_object
-from ztensor.spec.layout import known_length
-from ztensor.spec.wire import cbor
 from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
@@ -193,7 +192,8 @@ def _ids(
 
 
 def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: bool) -> str:
-    found = portable_object(file, name)
+    portable = Portable()
+    found = portable.decoded(file, name)
     there = file.object(name)
     components = {}
     for role, component in found.components.items():
@@ -201,12 +201,12 @@ def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: 
 
         def hexdigest(role: str = role, stored: Component = stored) -> str:
             hasher = ALGORITHMS["sha256"].hasher()
-            chunks = portable_chunks(file, name, role)
+            chunks = portable.chunks(file, name, role)
             for chunk in overlaps.metered(file, stored, chunks, "elements"):
                 hasher.update(chunk)
             return hasher.hexdigest()
 
-        key = stored._replace(extra=None), component.dtype, known_length(there, role)
+        key = stored._replace(extra=None), component.dtype, file.known_length(name, role)
         text = overlaps.once(file, stored, key, hexdigest)
         components[role] = [component.type or component.dtype, bytes.fromhex(text)]
     own = found.attributes if attributes or found.format not in _PLAIN_LAYOUTS else None

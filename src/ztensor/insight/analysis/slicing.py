@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
-from ztensor.ext import Array, ObjectReader, slice_of
+from ztensor.ext import ObjectReader, slice_of
 from ztensor.insight.analysis.channels import Channels, ChannelSums, is_float
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -24,12 +24,10 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     LAYOUTS,
-    Array,
     Component,
     FileObjects,
     ObjectReader,
     Shown,
-    TensorObject,
     counted,
     element_count,
     result_dtype,
@@ -52,7 +50,7 @@ from ztensor.insight.analysis.streaming import (
 from ztensor.insight.analysis.sums import Moments
 from ztensor.io.metadata import describe_object
 from ztensor.io.reading.overlaps import Overlaps
-from ztensor.spec.layout import known_length
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -293,7 +291,7 @@ def survey(
     def whole(name: str) -> TensorStats:
         report = meter.part(sizes[name])
         there = reader.objects.part(name)
-        main, key = _main_component(there.object(name))
+        main, key = _main_component(there, name)
         if main is None:
             return _stats_of(there, objects[name], asked, report)
 
@@ -355,19 +353,18 @@ def _batch(batch: list[tuple[TensorMetadata, Array]], asked: Asked) -> Iterator[
                 yield TensorStats(found.name, found.shape, **fields)
 
 
-def _main_component(
-    tensor_object: TensorObject,
-) -> tuple[Component | None, Hashable]:
+def _main_component(file: FileObjects, name: str) -> tuple[Component | None, Hashable]:
     """Return the component that values are of, and beside it what they depend on, if it is little.
 
     Of a quantized object they depend on all components and attributes: no key tells them.
     """
+    tensor_object = file.object(name)
     layout = LAYOUTS.get(tensor_object.format)
     main = None if layout is None else tensor_object.components.get(layout.main_role)
     if main is None or is_quantized(tensor_object.format):
         return main, None
     stated = main._replace(extra=None)
-    length = known_length(tensor_object, LAYOUTS[tensor_object.format].main_role)
+    length = file.known_length(name, LAYOUTS[tensor_object.format].main_role)
     return main, (stated, tensor_object.format, tensor_object.shape, length)
 
 

@@ -15,7 +15,6 @@ from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
 from ztensor.ext import (
     LAYOUTS,
     STORAGE_TYPES,
-    Array,
     FileObjects,
     Lock,
     ObjectReader,
@@ -28,6 +27,7 @@ from ztensor.ext import (
     typed_array,
 )
 from ztensor.threads.sharing import WINDOWS, worth
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

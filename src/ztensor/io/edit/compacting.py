@@ -17,7 +17,7 @@ from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.writer import Writer
-from ztensor.spec.container import emitter_of
+from ztensor.spec.container import EMITTERS
 
 if TYPE_CHECKING:
     from ztensor.accepted import Durable, Path, Progress
@@ -66,7 +66,7 @@ def compact(
         require_manifest(file.frame, name)
         version, alignment = version_of(reader), None
         if file.frame is not None and not canonical:
-            alignment = kept_alignment(emitter_of(version), file.frame, file.manifest)
+            alignment = kept_alignment(EMITTERS.named(version), file.frame, file.manifest)
         with Writer(
             Nowhere(name) if dry_run else name,
             version=version,

@@ -42,7 +42,7 @@ from ztensor.io.writing.stream import ObjectSink
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.options import EditOptions, ObjectOptions, require_options
-from ztensor.spec.container import LATEST, Emitter, emitter_of
+from ztensor.spec.container import EMITTERS, Emitter
 from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container, Frame
 from ztensor.spec.digest import writable
 from ztensor.spec.layout import LAYOUTS
@@ -109,7 +109,7 @@ class Editor(Writer):
         try:
             frame, manifest = _read_committed(self._locked)
             is_kept = frame.container in (Container.V1, Container.V2)
-            emitter = emitter_for(manifest) if is_kept else emitter_of(LATEST)
+            emitter = emitter_for(manifest) if is_kept else EMITTERS.named(EMITTERS.latest)
             self._prepare(
                 emitter,
                 compression=compression,
@@ -168,7 +168,7 @@ class Editor(Writer):
             "%s: files of version %s cannot be extended; it becomes a %s file",
             describe(self._locked.name),
             version,
-            LATEST,
+            EMITTERS.latest,
         )
         self.rewritten_from = version
         self._has_changed = True

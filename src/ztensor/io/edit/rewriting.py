@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, UsageError
 from ztensor.io.opening import Reader
-from ztensor.io.reading.portable import portable_object, stored_object
+from ztensor.io.reading.portable import Portable
 from ztensor.io.writing.writer import Writer
-from ztensor.spec.container import LATEST, Emitter, emitter_of
+from ztensor.spec.container import EMITTERS, Emitter
 from ztensor.spec.container.framing import Frame
 from ztensor.spec.model.manifest import Manifest, TensorObject
 from ztensor.spec.model.rules import alignment_of
@@ -26,14 +26,14 @@ def version_of(reader: Reader) -> str:
     """
     emitter = _older(max(file.version for file in reader.objects.parts()))
     if reader.format != "zt" or emitter is None:
-        return LATEST
-    form = emitter.form
+        return EMITTERS.latest
+    portable = Portable(emitter.form)
     pairs = (
-        (stored_object(file, name, form) or portable_object(file, name, form), file.object(name))
+        (portable.object(file, name), file.object(name))
         for name in reader
         for file in (reader.objects.part(name),)
     )
-    return emitter.version if _says_all(emitter, reader.attributes, pairs) else LATEST
+    return emitter.version if _says_all(emitter, reader.attributes, pairs) else EMITTERS.latest
 
 
 def emitter_for(manifest: Manifest) -> Emitter:
@@ -41,7 +41,7 @@ def emitter_for(manifest: Manifest) -> Emitter:
     emitter = _older(manifest.version)
     pairs = ((found, found) for found in manifest.objects.values())
     if emitter is None or not _says_all(emitter, manifest.attributes or {}, pairs):
-        return emitter_of(LATEST)
+        return EMITTERS.named(EMITTERS.latest)
     return emitter
 
 
@@ -50,10 +50,10 @@ def _older(version: str) -> Emitter | None:
     # A later text of 1.1 than ours is 1.1 all the same: there is one container.
     known = "1.1.0" if version.startswith("1.1") else version
     try:
-        emitter = emitter_of(known)
+        emitter = EMITTERS.named(known)
     except ArgumentValueError:
         return None
-    return None if emitter.version == LATEST else emitter
+    return None if emitter.version == EMITTERS.latest else emitter
 
 
 def _says_all(

@@ -73,6 +73,14 @@ class FileObjects(OpenedFile):
         self.require_open()
         return verify_file(self, names, **how)
 
+    def load(
+        self, load: Callable[..., dict[str, Any]] | None = None, *how: Any, **options: Any
+    ) -> dict[str, Any]:
+        """Load all objects; see `Objects`."""
+        from ztensor.io.reading.loading import load_files  # not for who takes single objects
+
+        return load_files(self, load, *how, **options)
+
     def token(self, name: str) -> tuple[object, ...]:
         """Return what tells an object from others, in any file.
 
@@ -418,13 +426,16 @@ class FileObjects(OpenedFile):
 
     # --- Their bytes ------------------------------------------------------------------------
 
+    def known_length(self, name: str, role: str) -> int | None:
+        """Return how many bytes a component decodes to, as far as manifest and layout tell it."""
+        return known_length(self.object(name), role)
+
     def decoded_length(self, name: str, role: str) -> int:
         """Return how many bytes a component decodes to; decodes where nothing tells."""
-        tensor_object = self.object(name)
-        known = known_length(tensor_object, role)
+        known = self.known_length(name, role)
         if known is None:
             with self.located(name, role):
-                known = self.stored(tensor_object.components[role]).decoded_length()
+                known = self.stored(self.object(name).components[role]).decoded_length()
         return known
 
     def decoded_chunks(self, name: str, role: str = "data") -> Iterator[memoryview]:

@@ -86,24 +86,12 @@ def load_all(
 
 def load_files(
     objects: Objects,
-    load: Callable[..., dict[str, Any]],
+    load: Callable[..., dict[str, Any]] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Load all objects of one file or of a set, file after file.
-
-    Args:
-        objects: those of what `ztensor.open` gave.
-        load: loads all objects of one file, as `load_all` does.
-        progress: called after each file with the bytes loaded so far and of all of them.
-        options: passed on to `load`.
-
-    Returns:
-        Names to what `load` made of them, in the order of the objects.
-
-    Raises:
-        ZTensorError: what opening a file or `load` raises.
-    """
+    """Load all objects of one file or of a set, file after file; see `Objects.load`."""
+    load = load or load_all
     require_function("progress", progress)
     files = objects.parts()
     total, done = sum(file.nbytes for file in files), 0

@@ -12,7 +12,7 @@ import os
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 from ztensor.errors import SourceError, SourceNotFoundError, SourcePermissionError
-from ztensor.io.formats import is_read_suffix
+from ztensor.io.formats import FORMATS
 from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.io.source.beneath import Beneath, cache_of
 from ztensor.io.source.folders import folder_of, listed, there
@@ -78,7 +78,7 @@ class LocalFolder:
             visited += 1
             with contextlib.suppress(OSError), os.scandir(self.path(within)) as entries:
                 here = sorted(entries, key=lambda entry: entry.name)
-                if within and any(is_read_suffix(one.name) and one.is_file() for one in here):
+                if within and any(FORMATS.reads(one.name) and one.is_file() for one in here):
                     found.append(within)
                 elif depth < self._most_deep:
                     waiting += [

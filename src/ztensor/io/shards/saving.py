@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
-from ztensor.io.formats import written_as
+from ztensor.io.formats import FORMATS
 from ztensor.io.shards.earlier import (
     base_of,
     beside,
@@ -24,7 +24,7 @@ from ztensor.io.shards.earlier import (
     shards_in,
     target_of,
 )
-from ztensor.io.shards.naming import parse_size, plan_shards, shard_paths, shifted
+from ztensor.io.shards.naming import plan_shards, shard_paths, shifted
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.removal import Made, remove_file, remove_object, stamp_of
 from ztensor.io.source.rights import Rights, narrowest_of
@@ -33,6 +33,7 @@ from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.source.urls import Remote
 from ztensor.io.writing.saving import save_all
+from ztensor.options import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -248,7 +249,7 @@ def save_files(
         ZTensorError: what `save_all` raises.
         SourceError: the index could not be written.
     """
-    kind = written_as(path_text(target) if is_path(target) else "", format)
+    kind = FORMATS.written_as(path_text(target) if is_path(target) else "", format)
     save: Callable[..., dict[str, str]] = functools.partial(
         _save_one,
         kind,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from ztensor.errors import DigestMismatchError
 from ztensor.io.reading.component import digest_of as digest_in
 from ztensor.io.reading.overlaps import SharedRuns
-from ztensor.io.reading.portable import portable_chunks, portable_object, stored_object
+from ztensor.io.reading.portable import Portable
 from ztensor.io.source.sink import FileSink
 from ztensor.io.writing.blob import Blob, BlobOptions, Compression, as_of, write_component
 from ztensor.spec.digest import Algorithm, Digest, digest_of, parse_digest, require_match
@@ -44,7 +43,7 @@ class Copier:
 
     def __init__(self, sink: Sink, options: BlobOptions, crew: Pool) -> None:
         self._sink, self._options, self._crew = sink, options, crew
-        self._form = options.form
+        self._portable = Portable(options.form)
         # By source, offset and length: where stored bytes are now. With a digest and an encoding:
         # the text of the digest that they were held to.
         self._copied: dict[tuple[Source, int, int], int] = {}
@@ -52,7 +51,7 @@ class Copier:
         self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
         self._overlaps: dict[Source, SharedRuns] = {}
         self._narrowed: set[FileObjects] = set()
-        self.chunks: Chunks = functools.partial(portable_chunks, form=options.form)
+        self.chunks: Chunks = self._portable.chunks
 
     def expect(self, objects: Iterable[tuple[Objects, str]]) -> None:
         """Say what will be copied, so that blobs which overlap are copied once, where they may.
@@ -60,7 +59,7 @@ class Copier:
         Args:
             objects: where each is, and its name there; of one file only once.
         """
-        if self._form.is_exact:
+        if self._portable.form.is_exact:
             return
         blobs: dict[Source, list[tuple[int, int]]] = {}
         for where, name in objects:
@@ -87,10 +86,10 @@ class Copier:
             is_decoded: whether it is decoded even if its stored bytes mean the same here.
 
         Raises:
-            ZTensorError: what `portable_object` raises.
+            ZTensorError: what `Portable.decoded` raises.
         """
-        stored = None if is_decoded else stored_object(file, name, self._form)
-        return stored or portable_object(file, name, self._form), stored is not None
+        stored = None if is_decoded else self._portable.stored(file, name)
+        return stored or self._portable.decoded(file, name), stored is not None
 
     def component(
         self,
@@ -131,7 +130,7 @@ class Copier:
 
         def pieces() -> Iterator[memoryview]:
             nonlocal chunks, reported
-            given, chunks = chunks, functools.partial(portable_chunks, form=self._form)
+            given, chunks = chunks, self._portable.chunks
             done = 0
             for chunk in given(file, name, role):
                 yield chunk
@@ -147,7 +146,7 @@ class Copier:
     def _kept(self, file: FileObjects, name: str, role: str) -> BlobOptions:
         """Return how a component is stored that is decoded to be copied: as it was, if it can."""
         there = file.object(name).components[role].encoding
-        called = self._form.encodings.get(there, there)
+        called = self._portable.form.encodings.get(there, there)
         if file.format != "zt" or not file.fetching.is_common(there) or called not in ENCODINGS:
             return self._options
         compression = None if called == "raw" else Compression(called)

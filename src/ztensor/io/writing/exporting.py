@@ -14,7 +14,7 @@ from ztensor.io.source.base import Source
 from ztensor.io.source.sink import sink_of
 from ztensor.io.writing.saving import save_all
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.spec.container import LATEST
+from ztensor.spec.container import EMITTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,7 +29,7 @@ _NOTHING: dict[str, tuple[object, ...]] = {
     "compression": (False,),
     "chunk_rows": (None,),
     "checksum": (True, "crc32c", "none", None, False),
-    "version": (LATEST,),
+    "version": (EMITTERS.latest,),
     "alignment": (None,),
     "canonical": (False,),
 }

@@ -25,7 +25,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Hinted
-from ztensor.io.formats import require_ours
+from ztensor.io.formats import FORMATS
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import sink_of
@@ -42,7 +42,7 @@ from ztensor.io.writing.planning import (
 from ztensor.io.writing.stream import ObjectSink, blob_of_stream
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
-from ztensor.spec.container import LATEST, Emitter, emitter_of
+from ztensor.spec.container import EMITTERS, Emitter
 from ztensor.spec.layout.elements import blocks, is_stored_as_is, require_written_bools
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.threads.pool import Pool
@@ -104,7 +104,7 @@ class Writer(Hinted, WriterAliases):
     ) -> None:
         require_options("Writer", options, WriteOptions)
         if is_path(path):
-            require_ours(path_text(path), format)
+            FORMATS.require_ours(path_text(path), format)
         self._prepare(compression=compression, threads=threads, **options)
         self.draft.set_attributes(attributes)
         self._begin(sink_of(path, durable=durable))
@@ -113,7 +113,7 @@ class Writer(Hinted, WriterAliases):
         self,
         emitter: Emitter | None = None,
         *,
-        version: str = LATEST,
+        version: str = EMITTERS.latest,
         compression: bool | int | str = False,
         checksum: str | bool | None = True,
         threads: int | None = None,
@@ -122,7 +122,7 @@ class Writer(Hinted, WriterAliases):
         canonical: bool = False,
     ) -> None:
         """Look at the options of a file; `_begin` or `_extend` follows before the first object."""
-        emitter = emitter or emitter_of(version)
+        emitter = emitter or EMITTERS.named(version)
         emitter.form = aligned(emitter.form, alignment, emitter.version)
         self.draft = Draft(emitter)
         self.state: Literal["open", "finished", "aborted"] = "open"

@@ -113,6 +113,20 @@ class Component(NamedTuple):
         """Return the decoded length in bytes as far as the manifest alone tells it."""
         return self.length if self.encoding == "raw" else self.decoded_length
 
+    def known_count(self, per_entry: int = 1) -> int | None:
+        """Return how many entries it holds as far as the manifest tells.
+
+        An entry is `per_entry` storage elements, or one logical element where there is a logical
+        type.
+        """
+        length, storage, logical = self.known_decoded_length, self.storage, self.logical
+        if length is None or storage is None:
+            return None
+        count = length // storage.width
+        if logical is not None:
+            return count * logical.elements_per_storage // logical.storage_per_element
+        return count // per_entry if per_entry else 0
+
 
 class TensorObject(NamedTuple):
     """One named object (1.2 section 1, Object).

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor import Tensor
-from ztensor.ext import FRAMEWORKS, Array, run_jobs, thread_count
+from ztensor.ext import FRAMEWORKS, run_jobs, thread_count
 from ztensor.threads.sharing import worth
 from ztensor.training.tree.encode import Encoded
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -338,9 +338,8 @@ def _told_by(value: Any) -> Callable[[Any], Leaf | Made | None]:
 
 
 def _array_form(value: Any) -> Leaf | None:
-    home = FRAMEWORKS.adapter_of(
-        value
-    )  # one without types of its own in trees: its arrays are NumPy's
+    # Of a framework without types of its own in trees the arrays are NumPy's.
+    home = FRAMEWORKS.adapter_of(value)
     return None if home is None else Leaf(home.stored(value), ("", id(value)), "numpy")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ztensor.errors import Reason
-from ztensor.spec.layout.base import check_components, check_length, known_count
+from ztensor.spec.layout.base import check_components, check_length
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.rules import MOST_PROBLEMS
 
@@ -88,4 +88,4 @@ def test_a_length_that_is_not_told_is_no_problem(length: int | None) -> None:
 def test_entries_are_counted_as_far_as_is_told(
     component: Any, per_entry: int, expected: int | None
 ) -> None:
-    assert known_count(of(data=component), "data", per_entry) == expected
+    assert component.known_count(per_entry) == expected
