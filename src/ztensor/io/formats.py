@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor.errors import ArgumentValueError, NotZTensorError, ZTensorError, describe
 from ztensor.guard import foreign_bytes
+from ztensor.io.losses import UNREAD, Tally, Unrepresented
 from ztensor.io.source.base import Sink, Source, read_bytes
 from ztensor.io.source.beneath import names_in
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
 from ztensor.registry import Registry
-from ztensor.spec.model.account import UNREAD, Tally, Unrepresented
 from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from ztensor.spec.wire.cbor import with_dicts
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from ztensor.io.losses import Unrepresented
     from ztensor.io.source.rights import Rights
-    from ztensor.spec.model.account import Unrepresented
 
 # So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
 # network the source itself brings more than it is asked for.
