@@ -19,7 +19,7 @@ from ztensor.cli import options as shared
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
-from ztensor.spec.model.account import UNREAD
+from ztensor.io.losses import UNREAD
 
 if TYPE_CHECKING:
     from argparse import Namespace
