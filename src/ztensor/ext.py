@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ztensor.io.contents import open_file
     from ztensor.io.formats import FORMATS, Format, FormatModule, Look, Projection
     from ztensor.io.frameworks import FRAMEWORKS, Framework
+    from ztensor.io.losses import Tally, Unrepresented
     from ztensor.io.opening import load_whole
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
     from ztensor.spec.layout import LAYOUTS
     from ztensor.spec.layout.base import Layout, Quantized, Rows, View, check_components
     from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, typed_array
-    from ztensor.spec.model.account import Tally, Unrepresented
     from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
     from ztensor.spec.model.manifest import Component, Manifest, TensorObject
     from ztensor.spec.model.objects import LaterObjects
@@ -73,6 +73,7 @@ _HOMES = {
     "ztensor.io.contents": "open_file",
     "ztensor.io.formats": "FORMATS Format FormatModule Look Projection",
     "ztensor.io.frameworks": "FRAMEWORKS Framework",
+    "ztensor.io.losses": "Tally Unrepresented",
     "ztensor.io.opening": "load_whole",
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.objects": "Objects",
@@ -94,7 +95,6 @@ _HOMES = {
     "ztensor.spec.layout": "LAYOUTS",
     "ztensor.spec.layout.base": "Layout Quantized Rows View check_components",
     "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell typed_array",
-    "ztensor.spec.model.account": "Tally Unrepresented",
     "ztensor.spec.model.dtype": "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES element_count",
     "ztensor.spec.model.manifest": "Component Manifest TensorObject",
     "ztensor.spec.model.objects": "LaterObjects",

@@ -8,14 +8,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ztensor.ext import cbor, counted
-from ztensor.insight.text import shape_text as shape_text
-from ztensor.insight.text import size_text as size_text
-from ztensor.insight.text import visible
+from ztensor.insight import text as shared
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 count_text = counted
+shape_text, size_text, visible = shared.shape_text, shared.size_text, shared.visible
 
 
 def cut(text: str, limit: int) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor import Reader
+from ztensor import Reader, insight
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
 from ztensor.ext import cbor, counted
-from ztensor.insight import tensor_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +46,7 @@ def require_equal(
     names = [name for name in reader if name not in affected]
     ours = attributes is not None
     half = None if progress is None else _halves(progress)
-    before = tensor_hashes(
+    before = insight.tensor_hashes(
         reader, names, attributes=ours, threads=threads, progress=half and half(0)
     )
     try:
@@ -56,7 +55,7 @@ def require_equal(
             after = (
                 {}
                 if missing
-                else tensor_hashes(
+                else insight.tensor_hashes(
                     result, names, attributes=ours, threads=threads, progress=half and half(1)
                 )
             )
