@@ -276,6 +276,20 @@ def require_free(path: str, *, force: bool) -> None:
     targets.require_free(path, overwrite=force, allowed_by="--force")
 
 
+def require_suffix(path: str, *suffixes: str) -> None:
+    """Refuse a name that says that the file is of another kind than what is written.
+
+    Raises:
+        ArgumentValueError: so it is.
+    """
+    if not path.lower().endswith(suffixes):
+        raise ArgumentValueError(
+            "what is written has another suffix",
+            expected=" or ".join(suffixes),
+            found=describe(path),
+        )
+
+
 def require_target(path: str, *, force: bool) -> None:
     """Refuse to write a zTensor file over one that exists, or under another format's suffix.
 

@@ -319,7 +319,7 @@ def _asking(
         part = slice_of(file, name)
         return lambda key, put: put(part[key])
     array = _stored_array(file, name)
-    at_once = waiting.setdefault(file, AtOnce(file.source.exact()))
+    at_once = waiting.setdefault(file, AtOnce(file.source))
     return lambda key, put: array.ask(key, at_once, put)
 
 
