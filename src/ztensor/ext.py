@@ -32,16 +32,19 @@ if TYPE_CHECKING:
     from ztensor.buffers import empty_array, new_bytes
     from ztensor.guard import foreign_bytes
     from ztensor.interactive import Shown
+    from ztensor.io.attributes import AttributeKind
+    from ztensor.io.collecting import no_collection
     from ztensor.io.contents import open_file
-    from ztensor.io.formats import FORMATS, Format, FormatModule, Look, Projection
+    from ztensor.io.formats import FORMATS, Format, Look, Projection
     from ztensor.io.frameworks import FRAMEWORKS, Framework
     from ztensor.io.losses import Tally, Unrepresented
     from ztensor.io.opening import load_whole
     from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.names import keeps
     from ztensor.io.reading.objects import Objects
+    from ztensor.io.reading.overlaps import Overlaps
     from ztensor.io.reading.portable import Portable
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.reading.slices import slice_of
     from ztensor.io.source.base import Range, Sink, Source, read_bytes
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import remove_object
@@ -55,8 +58,15 @@ if TYPE_CHECKING:
     from ztensor.spec.encoding import ENCODINGS
     from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_equal_length
     from ztensor.spec.layout import LAYOUTS
-    from ztensor.spec.layout.base import Layout, Quantized, Rows, View, check_components
-    from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, typed_array
+    from ztensor.spec.layout.base import Layout, Quantized, Rows, View
+    from ztensor.spec.layout.elements import (
+        Blocks,
+        numpy_dtype,
+        result_dtype,
+        spell,
+        stored_form,
+        typed_array,
+    )
     from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
     from ztensor.spec.model.manifest import Component, Manifest, TensorObject
     from ztensor.spec.model.objects import LaterObjects
@@ -70,16 +80,19 @@ _HOMES = {
     "ztensor.buffers": "empty_array new_bytes",
     "ztensor.guard": "foreign_bytes",
     "ztensor.interactive": "Shown",
+    "ztensor.io.attributes": "AttributeKind",
+    "ztensor.io.collecting": "no_collection",
     "ztensor.io.contents": "open_file",
-    "ztensor.io.formats": "FORMATS Format FormatModule Look Projection",
+    "ztensor.io.formats": "FORMATS Format Look Projection",
     "ztensor.io.frameworks": "FRAMEWORKS Framework",
     "ztensor.io.losses": "Tally Unrepresented",
     "ztensor.io.opening": "load_whole",
     "ztensor.io.reading.file": "FileObjects",
+    "ztensor.io.reading.names": "keeps",
     "ztensor.io.reading.objects": "Objects",
+    "ztensor.io.reading.overlaps": "Overlaps",
     "ztensor.io.reading.portable": "Portable",
     "ztensor.io.reading.reader": "ObjectReader",
-    "ztensor.io.reading.slices": "slice_of",
     "ztensor.io.source.base": "Range Sink Source read_bytes",
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "remove_object",
@@ -93,8 +106,8 @@ _HOMES = {
     "ztensor.spec.encoding": "ENCODINGS",
     "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
     "ztensor.spec.layout": "LAYOUTS",
-    "ztensor.spec.layout.base": "Layout Quantized Rows View check_components",
-    "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell typed_array",
+    "ztensor.spec.layout.base": "Layout Quantized Rows View",
+    "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell stored_form typed_array",
     "ztensor.spec.model.dtype": "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES element_count",
     "ztensor.spec.model.manifest": "Component Manifest TensorObject",
     "ztensor.spec.model.objects": "LaterObjects",
@@ -106,15 +119,15 @@ _HOMES = {
 
 __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "EMITTERS", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
-    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "Blocks", "Component", "Emitter", "Encoding",
-    "FileObjects", "FileSink", "Format", "FormatModule", "Framework", "LaterObjects", "Layout",
-    "Lock", "Look", "Manifest", "ObjectReader", "Objects", "Place", "Pool", "Portable",
+    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AttributeKind", "Blocks", "Component", "Emitter",
+    "Encoding", "FileObjects", "FileSink", "Format", "Framework", "LaterObjects", "Layout", "Lock",
+    "Look", "Manifest", "ObjectReader", "Objects", "Overlaps", "Place", "Pool", "Portable",
     "Projection", "Quantized", "Range", "Rows", "Runs", "Shown", "Sink", "Source", "Store",
-    "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor", "check_components",
-    "counted", "digest_of", "element_count", "empty_array", "foreign_bytes", "is_remote",
-    "load_whole", "new_bytes", "numpy_dtype", "open_file", "path_text", "read_bytes",
+    "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor", "counted", "digest_of",
+    "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps", "load_whole",
+    "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "read_bytes",
     "remove_object", "require_choice", "require_equal_length", "result_dtype", "run_jobs",
-    "short_repr", "slice_of", "source_of", "spell", "thread_count", "typed_array",
+    "short_repr", "source_of", "spell", "stored_form", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there

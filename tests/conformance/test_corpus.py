@@ -17,7 +17,7 @@ import pytest
 
 import ztensor
 from ztensor.errors import Reason
-from ztensor.spec.layout.elements import stored_form
+from ztensor.ext import stored_form
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Tag
 

@@ -17,8 +17,8 @@ import pytest
 import ztensor
 from tests.conformance.test_corpus import STAGES, as_json, error_of
 from ztensor.errors import Reason
+from ztensor.ext import stored_form
 from ztensor.spec.container.v2.words import GGUF_BLOCKS, SPARSE
-from ztensor.spec.layout.elements import stored_form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

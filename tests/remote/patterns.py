@@ -10,8 +10,8 @@ import numpy as np
 
 import ztensor
 from ztensor.errors import ZTensorError
+from ztensor.ext import stored_form
 from ztensor.numpy import load_file
-from ztensor.spec.layout.elements import stored_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable

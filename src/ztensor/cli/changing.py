@@ -19,7 +19,6 @@ from ztensor.cli import options as shared
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
-from ztensor.io.losses import UNREAD
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -245,7 +244,7 @@ def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
 def left_behind(terminal: Terminal, file: str, reader: Reader) -> list[dict[str, Any]]:
     """Say what of a file no copy of its objects has, and return it for JSON."""
     # Objects that are listed only are refused where they are chosen.
-    found = [one for one in reader.unrepresented if not one.kind.startswith(UNREAD)]
+    found = [one for one in reader.unrepresented if not one.is_unread]
     for one in found[:_MOST_TOLD]:
         terminal.note(f"{file}: left out: {one}")
     if len(found) > _MOST_TOLD:

@@ -11,9 +11,8 @@ import numpy as np
 from ztensor import open as open_file
 from ztensor.conformance.answer import ACCEPTED_CODE, REFUSED_CODE, Answer, Ended
 from ztensor.errors import ZTensorError
-from ztensor.ext import ALGORITHMS
+from ztensor.ext import ALGORITHMS, stored_form
 from ztensor.limits import Limits
-from ztensor.spec.layout.elements import stored_form
 from ztensor.typing import Array
 
 if TYPE_CHECKING:

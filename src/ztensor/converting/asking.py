@@ -6,8 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.ext import FORMATS, counted
-from ztensor.io.reading.names import keeps
+from ztensor.ext import FORMATS, counted, keeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

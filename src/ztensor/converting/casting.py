@@ -9,6 +9,7 @@ exports, divides and compares objects works on them without knowing.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
@@ -32,16 +33,13 @@ from ztensor.ext import (
     View,
     element_count,
     numpy_dtype,
-    slice_of,
     spell,
-    typed_array,
 )
 from ztensor.io.opening import reader_over
 from ztensor.limits import Limits
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
-from ztensor.spec.layout.elements import whole_elements
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -158,7 +156,7 @@ class Casts:
             known = file.known_length(name, role)
             width = STORAGE_TYPES[component.dtype].width
             count = None if known is None else known // width
-            pieces = _plain(file, name, role, component)
+            pieces: Callable[[], Iterator[Array]] = functools.partial(file.elements, name, role)
             key = component._replace(digest=None, extra=None)
             cast = self._new((file, key, count), file, name, self._dtype, pieces, [component])
             cast.take_source(source, count)
@@ -237,18 +235,6 @@ def _float_of(component: Component) -> str | None:
 # --- Where the floats come from ---------------------------------------------------------------
 
 
-def _plain(
-    file: FileObjects, name: str, role: str, component: Component
-) -> Callable[[], Iterator[Array]]:
-    read = component._replace(byte_order="little", encoding="raw")
-
-    def pieces() -> Iterator[Array]:
-        for chunk in whole_elements(read, file.decoded_chunks(name, role)):
-            yield typed_array(read, chunk)
-
-    return pieces
-
-
 def _blocks(
     file: FileObjects, name: str, tensor_object: TensorObject
 ) -> Callable[[], Iterator[Array]]:
@@ -279,7 +265,7 @@ def _groups(file: FileObjects, name: str) -> Callable[[], Iterator[Array]]:
     def pieces() -> Iterator[Array]:
         tensor_object = file.object(name)
         shape = tensor_object.shape
-        part: Any = slice_of(file, name)
+        part: Any = file.slice(name)
         scattered = "g_idx" in tensor_object.components and len(shape) > 1
         if scattered or not element_count(shape):
             yield file.tensor(name, copy=True).dequantize(threads=1).reshape(-1)

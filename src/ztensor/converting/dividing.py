@@ -20,6 +20,7 @@ from ztensor.converting.versions import sayable, sayable_objects
 from ztensor.errors import UsageError
 from ztensor.ext import (
     ALGORITHMS,
+    EMITTERS,
     FileObjects,
     FileSink,
     Manifest,
@@ -31,7 +32,6 @@ from ztensor.ext import (
 from ztensor.io.shards.naming import shard_paths
 from ztensor.io.source.removal import Made
 from ztensor.io.source.targets import Nowhere
-from ztensor.spec.container.v2.emit import DataShardEmitter, Emitter
 from ztensor.spec.model.manifest import Shard
 from ztensor.typing import Durable
 
@@ -90,7 +90,7 @@ def write_divided(
     """
     paths = divided_paths(root, len(groups))
     require_new(paths)
-    emitter = Emitter()
+    emitter = EMITTERS.named("2.1")
     attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
     chosen, lost = sayable_objects(reader, emitter)
     require_lossless([*unsaid, *lost], root)
@@ -135,7 +135,7 @@ class _DataShard(Writer):
     """Writes a file of blobs whose objects are in the root's manifest."""
 
     def __init__(self, sink: FileSink | Nowhere) -> None:
-        self._prepare(DataShardEmitter())
+        self._prepare(EMITTERS.data_shard())
         self._begin(sink)
 
 

@@ -15,8 +15,7 @@ from ztensor.converting.report import ConversionReport, Loss
 from ztensor.converting.source import part_of
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
-from ztensor.ext import ALGORITHMS, Place, Range, digest_of, path_text, source_of
-from ztensor.io.reading.sums import unchecked_names
+from ztensor.ext import ALGORITHMS, FileObjects, Place, Range, digest_of, path_text, source_of
 from ztensor.io.shards.naming import shard_paths, shifted
 from ztensor.io.shards.saving import ShardSet
 from ztensor.io.source.stores import remote_of
@@ -159,7 +158,16 @@ def _report(
         nbytes,
         tuple(lost),
         how.is_checked,
-        tuple(unchecked_names(reader.objects)),
+        _unchecked(reader),
         files,
         tuple(unrepresented(reader)),
     )
+
+
+def _unchecked(reader: Reader) -> tuple[str, ...]:
+    """Return the objects whose bytes came without a digest or another checksum."""
+    names: dict[FileObjects, list[str]] = {}
+    for name in reader:
+        names.setdefault(reader.objects.part(name), []).append(name)
+    found = {name for file, some in names.items() for name in file.unchecked(some)}
+    return tuple(filter(found.__contains__, reader))

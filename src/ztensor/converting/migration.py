@@ -14,9 +14,8 @@ from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.errors import UsageError
-from ztensor.ext import EMITTERS, FORMATS, Place, path_text
+from ztensor.ext import EMITTERS, FORMATS, Place, Portable, path_text
 from ztensor.io.contents import only_ours_change
-from ztensor.io.edit.rewriting import version_of
 from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_changed_in_place, require_free
@@ -102,6 +101,6 @@ def migrate(
             Place(target, remote=remote),
             "zt",
             inputs,
-            dataclasses.replace(how, version=version or version_of(reader)),
+            dataclasses.replace(how, version=version or Portable.version_of(reader.objects)),
             last=None if locked is None else locked.require_in_place,
         )

@@ -15,8 +15,7 @@ from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe, without_secrets
-from ztensor.ext import EMITTERS, FORMATS, is_remote, path_text
-from ztensor.io.edit.rewriting import version_of
+from ztensor.ext import EMITTERS, FORMATS, Portable, is_remote, path_text
 from ztensor.io.shards.naming import shard_paths
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.io.source.stores import absolute, remote_of
@@ -86,7 +85,7 @@ def split(
         remote = None if folder is None else remote_of(folder)
         with _folder_of(name, is_made=not dry_run and remote is None):
             how = How(
-                version_of(reader) if to == "zt" else EMITTERS.latest,
+                Portable.version_of(reader.objects) if to == "zt" else EMITTERS.latest,
                 durable=durable,
                 dry_run=dry_run,
                 progress=progress,

@@ -37,7 +37,6 @@ from ztensor.ext import (
     is_remote,
     path_text,
 )
-from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.rights import Rights, rights_of
 from ztensor.io.source.urls import path_of_file_url
@@ -194,7 +193,7 @@ class DividedObjects(FileObjects):
         """Return an object that only the file it lies in describes."""
         start = self._starts[chunk.file + 1]
         source = self._files[chunk.file].opened()
-        _, manifest = read_manifest(source, self.limits)
+        _, manifest = FileObjects.manifest_in(source, self.limits)
         name = self.root.names[chunk.tensor]
         own = f"{name}{SEPARATOR}{chunk.number}" if chunk.number else name
         found = manifest.objects.get(own)

@@ -41,14 +41,13 @@ from ztensor.ext import (
     digest_of,
     spell,
 )
-from ztensor.io.reading.opened import find_manifest
 from ztensor.io.source.local import Descriptor
 from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, parse_size, require_options
 from ztensor.remote.upload import RemoteSink
 from ztensor.spec.digest import require_writable, xxh3_128
-from ztensor.spec.layout.elements import blocks
+from ztensor.spec.layout.elements import Blocks
 from ztensor.typing import Durable
 
 if TYPE_CHECKING:
@@ -239,7 +238,7 @@ class PartWriter:
             return  # no element: nothing has to lie anywhere
         content = None
         if self._is_strong and tensor is None:
-            content = xxh3_128(blocks(given))
+            content = xxh3_128(Blocks.of(given))
             if self._older is not None:
                 place = name, whole, offset, tuple(given.shape), kind
                 if self._older.has(number, place, content, self._algorithm):
@@ -365,7 +364,7 @@ class PartWriter:
         self._rows += [row_of(one, number, output.draft.objects[one.own]) for one in self._written]
         source = self._place.open(self._name)
         try:
-            frame = find_manifest(source, DEFAULT_LIMITS)
+            frame = FileObjects.frame_in(source, DEFAULT_LIMITS)
             whole = Range(source, frame.manifest_offset, frame.manifest_length)
             digest = digest_of(ALGORITHMS["sha256"], whole.pieces())
             self._files.append(TableFile(self._name, source.size, digest))

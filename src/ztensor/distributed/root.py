@@ -52,8 +52,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import ALGORITHMS, FileObjects, Sink, foreign_bytes, open_file
-from ztensor.io.attributes import AttributeKind
+from ztensor.ext import ALGORITHMS, AttributeKind, FileObjects, Sink, foreign_bytes, open_file
 from ztensor.io.contents import only_ours_change
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property

@@ -24,7 +24,6 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.ext import ALGORITHMS, FileObjects, Range, digest_of, open_file
-from ztensor.io.reading.verify import verify_file
 from ztensor.io.shards.naming import shifted
 from ztensor.spec.digest import parse_digest
 from ztensor.typing import VerifyReport
@@ -52,7 +51,7 @@ def verify_divided(
         objects: the open checkpoint. That its chunks make its tensors was checked when it was
             opened.
         names: tensors to check; all of them, and the root, by default.
-        threads: as for `verify_file`.
+        threads: as for `FileObjects.check`.
         progress: likewise.
 
     Raises:
@@ -72,7 +71,7 @@ def verify_divided(
     reports = []
     done = 0
     if arrays is None or arrays:
-        report = verify_file(objects.file, arrays, threads=1)
+        report = objects.file.check(arrays, threads=1)
         reports.append(_under(objects.file.name, report))
         done = objects.file.nbytes
     if asked is None:
@@ -95,9 +94,7 @@ def verify_divided(
             own = [_own_name(table, table.chunk(row)) for row in rows.tolist()]
             problems = list(_differences(opened, table, rows, own, file.digest))
             wanted = None if chosen is None else [name for name in own if name in opened.names]
-            report = verify_file(
-                opened, wanted, threads=threads, progress=shifted(progress, done, total)
-            )
+            report = opened.check(wanted, threads=threads, progress=shifted(progress, done, total))
             report = dataclasses.replace(report, problems=(*problems, *report.problems))
             offsets = {
                 name: table.chunk(row).offsets for name, row in zip(own, rows.tolist(), strict=True)

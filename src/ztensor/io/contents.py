@@ -24,7 +24,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import component_extents, read_manifest
+from ztensor.io.reading.opened import component_extents
 from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
@@ -149,7 +149,7 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
     not_ours: NotZTensorError | None = None
     if not source.is_folder:
         try:
-            frame, manifest = read_manifest(source, limits)
+            frame, manifest = FileObjects.manifest_in(source, limits)
         except NotZTensorError as error:
             # Only then is another format thought of. Its traceback leads to this frame: a circle.
             not_ours = error.with_traceback(None)

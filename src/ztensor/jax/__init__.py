@@ -26,7 +26,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import ObjectReader, element_count, run_jobs, slice_of
+from ztensor.ext import ObjectReader, element_count, run_jobs
 from ztensor.numpy import save as save_arrays
 from ztensor.numpy import save_file as save_array_file
 from ztensor.options import (
@@ -375,7 +375,7 @@ def _as_sharding(chosen: Any, name: str) -> Any:
 
 def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], Array]:
     file = reader.objects.part(name)
-    lazy = slice_of(file, name, copy=copy)
+    lazy = file.slice(name, copy=copy)
 
     def read(index: Any) -> Array:
         part: Array = lazy[index]

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 from ztensor.errors import ArgumentTypeError, ZTensorError, describe
-from ztensor.ext import FileObjects, Objects, thread_count
-from ztensor.io.collecting import no_collection
+from ztensor.ext import FileObjects, Objects, no_collection, thread_count
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.torch.devices import device_of, read_meta, read_onto
 from ztensor.torch.values import SPARSE, array_to_torch, to_torch, view_in_torch

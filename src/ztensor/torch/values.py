@@ -23,9 +23,15 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, Component, numpy_dtype, typed_array
+from ztensor.ext import (
+    BY_LONG_NAME,
+    LOGICAL_TYPES,
+    Component,
+    numpy_dtype,
+    stored_form,
+    typed_array,
+)
 from ztensor.quantization.group_profiles import PROFILES
-from ztensor.spec.layout.elements import stored_form
 from ztensor.training.tree.separating import begun_inside
 from ztensor.typing import Array
 

@@ -28,9 +28,17 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import FORMATS, FileObjects, ObjectReader, Shown, counted, foreign_bytes, path_text
+from ztensor.ext import (
+    FORMATS,
+    FileObjects,
+    ObjectReader,
+    Shown,
+    counted,
+    foreign_bytes,
+    keeps,
+    path_text,
+)
 from ztensor.interactive import Keyed
-from ztensor.io.reading.names import keeps
 from ztensor.limits import Budget
 from ztensor.numpy import save_file
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options

@@ -28,8 +28,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.ext import FORMATS
-from ztensor.io.reading.names import keeps
+from ztensor.ext import FORMATS, keeps
 from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save_file
 from ztensor.spec.digest import ALGORITHMS, digest_of

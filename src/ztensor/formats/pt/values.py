@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count, stored_form
 from ztensor.formats.pt.pickled import (
     Buildable,
     Global,
@@ -23,7 +23,6 @@ from ztensor.formats.pt.pickled import (
     kind_of,
     misfit,
 )
-from ztensor.spec.layout.elements import stored_form
 from ztensor.typing import Array
 
 if TYPE_CHECKING:

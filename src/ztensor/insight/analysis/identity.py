@@ -15,6 +15,7 @@ from ztensor.ext import (
     FileObjects,
     Lock,
     ObjectReader,
+    Overlaps,
     Pool,
     Portable,
     cbor,
@@ -23,7 +24,6 @@ from ztensor.ext import (
 )
 from ztensor.insight.analysis.content import emit_content
 from ztensor.insight.analysis.streaming import opened, order_of_bytes
-from ztensor.io.reading.overlaps import Overlaps
 from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:

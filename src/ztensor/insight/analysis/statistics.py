@@ -27,6 +27,7 @@ from ztensor.ext import (
     Component,
     FileObjects,
     ObjectReader,
+    Overlaps,
     Shown,
     counted,
     element_count,
@@ -48,8 +49,6 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.sums import Moments
-from ztensor.io.metadata import describe_object
-from ztensor.io.reading.overlaps import Overlaps
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -270,7 +269,7 @@ def survey(
     for name in names:
         there = reader.objects.part(name)
         found = there.object(name)
-        objects[name] = describe_object(name, found)
+        objects[name] = reader.metadata(name)
         places += [(there, component) for component in found.components.values()]
         if found.format == "dense" and 0 < math.prod(found.shape) <= MOST_ELEMENTS:
             small[name] = there

@@ -22,7 +22,6 @@ from ztensor.ext import (
     Pool,
     element_count,
     result_dtype,
-    slice_of,
     thread_count,
     typed_array,
 )
@@ -116,7 +115,7 @@ def dequantized_blocks(file: FileObjects, name: str) -> Iterator[Array]:
         LimitError: a safety cap is exceeded.
         SourceError: the bytes could not be read.
     """
-    part = slice_of(file, name, copy=True)
+    part = file.slice(name, copy=True)
     is_scattered = "g_idx" in file.object(name).components
     if is_scattered or part.size <= _ROWS_ELEMENTS or part.ndim < 2:
         yield file.tensor(name, copy=True).dequantize().reshape(-1)
@@ -154,7 +153,7 @@ def sampled_blocks(
     if not is_raw or element_count(found.shape) < LARGE or not 0 < each < length // _STRATA:
         return None
     random = np.random.default_rng([*name.encode("utf-8", "surrogatepass")])
-    part = slice_of(file, name, copy=True)
+    part = file.slice(name, copy=True)
 
     def blocks() -> Iterator[Array]:
         height = max(_ROWS_ELEMENTS // max(part.size // length, 1), 1)

@@ -10,9 +10,9 @@ from ztensor.io.edit.rewriting import (
     copy_objects,
     kept_alignment,
     require_manifest,
-    version_of,
 )
 from ztensor.io.opening import Reader
+from ztensor.io.reading.portable import Portable
 from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.targets import Nowhere
@@ -64,7 +64,7 @@ def compact(
             raise only_ours_change(name, reader.format)
         (file,) = reader.objects.parts()
         require_manifest(file.frame, name)
-        version, alignment = version_of(reader), None
+        version, alignment = Portable.version_of(reader.objects), None
         if file.frame is not None and not canonical:
             alignment = kept_alignment(EMITTERS.named(version), file.frame, file.manifest)
         with Writer(

@@ -32,7 +32,7 @@ from ztensor.io.edit.rewriting import (
 )
 from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
-from ztensor.io.reading.opened import read_manifest
+from ztensor.io.reading.file import FileObjects
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
@@ -378,7 +378,7 @@ class Editor(Writer):
 
 def _read_committed(source: LockedFile) -> tuple[Frame, Manifest]:
     try:
-        frame, manifest = read_manifest(source, DEFAULT_LIMITS)
+        frame, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
     except FormatError as error:
         if error.reason is Reason.NOT_ZTENSOR:
             refuse_not_ours(source, error)

@@ -25,7 +25,7 @@ from ztensor.io.reading.places import Places
 from ztensor.spec.encoding import Encoding
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.base import Array
-from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
+from ztensor.spec.layout.elements import Blocks, is_copy, require_known, typed_array, whole_elements
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import TensorObject
 from ztensor.spec.model.objects import LaterObjects
@@ -34,6 +34,7 @@ from ztensor.spec.wire.cbor import with_dicts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from ztensor.io.reading.slices import TensorSlice
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.tensor import Tensor
 
@@ -100,6 +101,17 @@ class FileObjects(OpenedFile):
                 parts += [] if beside is None else [beside()]
         meaning = tensor_object.shape, tensor_object.format, repr(tensor_object.attributes)
         return *meaning, *parts
+
+    def slice(self, name: str, *, copy: bool = False) -> TensorSlice:
+        """Return a lazy slice of an object; see `Reader.get_slice`.
+
+        Args:
+            name: its name.
+            copy: True gives no views of the file, and touches no map.
+        """
+        from ztensor.io.reading.slices import slice_of
+
+        return slice_of(self, name, copy=copy)
 
     # --- Parts of it ------------------------------------------------------------------------
 
@@ -451,7 +463,25 @@ class FileObjects(OpenedFile):
                 yield from chunks
                 return
             for piece in whole_elements(component, chunks):
-                yield from blocks(typed_array(component, piece))
+                yield from Blocks.of(typed_array(component, piece))
+
+    def elements(self, name: str, role: str = "data") -> Iterator[Array]:
+        """Yield a component's decoded elements in flat arrays, each valid until the next.
+
+        Raises:
+            ZTensorError: what `decoded_chunks` raises.
+            LayoutError: the bytes end inside an element.
+        """
+        component = self.object(name).components[role]
+        component = component._replace(byte_order="little", encoding="raw")
+        for piece in whole_elements(component, self.decoded_chunks(name, role)):
+            yield typed_array(component, piece)
+
+    def unchecked(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield those objects with bytes that neither a digest nor a sum is of."""
+        from ztensor.io.reading.sums import unchecked_names
+
+        return unchecked_names(self, names)
 
 
 def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:

@@ -192,6 +192,37 @@ class OpenedFile:
         whole = Range(self.source, 0, self.source.size)
         return digest_of_bytes(ALGORITHMS["sha256"], whole.pieces())
 
+    @staticmethod
+    def manifest_in(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
+        """Return where a file's manifest lies and what it says.
+
+        Raises:
+            FormatError: the file is damaged or no zTensor file.
+            UnsupportedVersionError: it is of a version this release does not read.
+            LimitError: a safety cap is exceeded.
+            SourceError: it cannot be read.
+        """
+        with foreign_bytes("the file", source.name):
+            frame, end = _find(
+                source, limits, LOOK_BYTES if source.prefers_long_reads else END_BYTES
+            )
+            start = frame.manifest_offset - (frame.file_size - len(end))
+            data = end[start : start + frame.manifest_length] if start >= 0 else None
+            return frame, parse_frame(source, frame, Budget(limits, source.size), data)
+
+    @staticmethod
+    def frame_in(source: Source, limits: Limits) -> Frame:
+        """Return where a file's manifest lies; nothing of it is read.
+
+        Raises:
+            FormatError: the file is damaged or no zTensor file.
+            UnsupportedVersionError: it is of a version this release does not read.
+            LimitError: the manifest is larger than the cap.
+            SourceError: it cannot be read.
+        """
+        with foreign_bytes("the file"):
+            return _find(source, limits, LOOK_BYTES)[0]
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by path, or by value for bytes, so that workers open the file themselves.
 
@@ -208,35 +239,6 @@ class OpenedFile:
 
 
 # --- Its manifest ---------------------------------------------------------------------------------
-
-
-def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
-    """Return where a file's manifest lies and what it says.
-
-    Raises:
-        FormatError: the file is damaged or no zTensor file.
-        UnsupportedVersionError: it is of a version this release does not read.
-        LimitError: a safety cap is exceeded.
-        SourceError: it cannot be read.
-    """
-    with foreign_bytes("the file", source.name):
-        frame, end = _find(source, limits, LOOK_BYTES if source.prefers_long_reads else END_BYTES)
-        start = frame.manifest_offset - (frame.file_size - len(end))
-        data = end[start : start + frame.manifest_length] if start >= 0 else None
-        return frame, parse_frame(source, frame, Budget(limits, source.size), data)
-
-
-def find_manifest(source: Source, limits: Limits) -> Frame:
-    """Return where a file's manifest lies; nothing of it is read.
-
-    Raises:
-        FormatError: the file is damaged or no zTensor file.
-        UnsupportedVersionError: it is of a version this release does not read.
-        LimitError: the manifest is larger than the cap.
-        SourceError: it cannot be read.
-    """
-    with foreign_bytes("the file"):
-        return _find(source, limits, LOOK_BYTES)[0]
 
 
 def _find(source: Source, limits: Limits, length: int) -> tuple[Frame, bytes]:

@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import LayoutError, Reason
+from ztensor.errors import LayoutError, NotRepresentableError, Reason
+from ztensor.spec.container import EMITTERS, Emitter
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.elements import blocks, checked_bools, typed_array, whole_elements
+from ztensor.spec.layout.elements import Blocks, checked_bools
 from ztensor.spec.model.rules import FORM_1, Form
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.objects import Objects
     from ztensor.spec.model.manifest import TensorObject
 
 
@@ -35,6 +37,23 @@ class Portable:
             ZTensorError: what `stored` and `decoded` raise.
         """
         return self.stored(file, name) or self.decoded(file, name)
+
+    @staticmethod
+    def version_of(objects: Objects) -> str:
+        """Return the version files are rewritten in: their own, or the latest.
+
+        The latest where their own is only read, or cannot say all that they say.
+        """
+        emitter = EMITTERS.older(max(file.version for file in objects.parts()))
+        if objects.format != "zt" or emitter is None:
+            return EMITTERS.latest
+        portable = Portable(emitter.form)
+        pairs = (
+            (portable.object(file, name), file.object(name))
+            for name in objects.names
+            for file in (objects.part(name),)
+        )
+        return emitter.version if says_all(emitter, objects.attributes, pairs) else EMITTERS.latest
 
     def stored(self, file: FileObjects, name: str) -> TensorObject | None:
         """Return an object whose stored bytes can be copied into a file of another container.
@@ -115,24 +134,42 @@ class Portable:
             ZTensorError: what `decoded_chunks` raises.
         """
         file.location(name, role)
-        chunks = file.decoded_chunks(name, role)
         tensor_object = file.object(name)
-        component = tensor_object.components[role]._replace(byte_order="little")
         if _has_types(tensor_object, role, self.form):
-            is_checked = self.form.is_exact and component.dtype == "bool"
+            is_checked = self.form.is_exact and tensor_object.components[role].dtype == "bool"
+            chunks = file.decoded_chunks(name, role)
             with file.located(name, role):
                 yield from checked_bools(chunks) if is_checked else chunks
             return
         with file.located(name, role):
-            for piece in whole_elements(component, chunks):
-                indices = typed_array(component, piece)
+            for indices in file.elements(name, role):
                 if indices.dtype.kind not in "iu" or int(indices.min()) < 0:
                     raise LayoutError(
                         "indices are integers, none of them negative",
                         reason=Reason.INDEX_DTYPE,
                         found=f"{indices.min()} of {indices.dtype.name}",
                     )
-                yield from blocks(indices.astype(np.uint64))
+                yield from Blocks.of(indices.astype(np.uint64))
+
+
+def says_all(
+    emitter: Emitter,
+    attributes: Mapping[str, object],
+    pairs: Iterable[tuple[TensorObject, TensorObject]],
+) -> bool:
+    """Return whether a version can say objects: each as it will be written, and as it is now."""
+    try:
+        emitter.require_attributes(attributes)
+        for new, old in pairs:
+            emitter.require_object(new)
+            # A later library appends to files of 1.1 what only 1.2 can say.
+            if not emitter.form.is_exact and any(
+                part.decoded_length is not None for part in old.components.values()
+            ):
+                return False
+    except NotRepresentableError:
+        return False
+    return True
 
 
 def _is_portable(tensor_object: TensorObject, role: str, form: Form) -> bool:

@@ -17,7 +17,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.attributes import kinds_of, merged_attributes
+from ztensor.io.attributes import AttributeKind, kinds_of
 from ztensor.io.contents import open_file
 from ztensor.io.losses import Unrepresented
 from ztensor.io.reading.file import FileObjects
@@ -147,7 +147,7 @@ class ShardedObjects:
             format = FORMATS.get(self.format)
             if format is not None and format.merges_attributes:
                 return format.loaded().attributes_of_whole(every)
-        return merged_attributes(every)
+        return AttributeKind.merged(every)
 
     @property
     def unrepresented(self) -> tuple[Unrepresented, ...]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.io.formats import FORMATS
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.base import Source
 from ztensor.io.source.sink import sink_of
@@ -72,7 +71,7 @@ def save_as(
     held = _Held()
     # Twins are told apart by nobody: these formats store each name's bytes.
     save_all(tensors, held, metadata, None, deduplicate=False, checksum=None)
-    _, manifest = read_manifest(held, DEFAULT_LIMITS)
+    _, manifest = FileObjects.manifest_in(held, DEFAULT_LIMITS)
     reader = ObjectReader(FileObjects(held, manifest, verify=False))
     sink = sink_of(target, durable=durable)
 

@@ -12,7 +12,7 @@ from ztensor.errors import ArgumentTypeError, describe
 from ztensor.io.tensor import no_mapping
 from ztensor.io.writing.writer import Writer
 from ztensor.spec.digest import ALGORITHMS, digest_of
-from ztensor.spec.layout.elements import blocks
+from ztensor.spec.layout.elements import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -127,5 +127,5 @@ class _Stored:
     def _identity(self, array: Array) -> object:
         """Return what arrays of one shape and type have in common that are stored once."""
         if self._by_content:
-            return digest_of(ALGORITHMS["sha256"], blocks(array))
+            return digest_of(ALGORITHMS["sha256"], Blocks.of(array))
         return array.__array_interface__["data"][0], array.strides

@@ -19,7 +19,7 @@ from ztensor.io.writing.blob import Blob, BlobOptions, FrameBlob, write_componen
 from ztensor.io.writing.planning import Draft, require_written_bools
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.elements import blocks
+from ztensor.spec.layout.elements import Blocks
 from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.spec.model.manifest import Component, TensorObject
 
@@ -115,7 +115,7 @@ class ObjectSink:
         if self._writer.draft.emitter.form.is_exact:
             require_written_bools({"data": array})
         try:
-            for block in blocks(array):
+            for block in Blocks.of(array):
                 self._blob.write(block)
         except BaseException:
             self._is_open = False

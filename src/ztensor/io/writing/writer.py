@@ -44,7 +44,7 @@ from ztensor.io.writing.stream import ObjectSink, blob_of_stream
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
 from ztensor.spec.container import EMITTERS, Emitter
-from ztensor.spec.layout.elements import blocks, is_stored_as_is
+from ztensor.spec.layout.elements import Blocks, is_stored_as_is
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import thread_count
@@ -190,7 +190,7 @@ class Writer(Hinted, WriterAliases):
             how = self._own_options(options)
         with self._whole_or_aborted():
             components = {
-                role: self._component(plan, role, functools.partial(blocks, arrays[role]), how)
+                role: self._component(plan, role, functools.partial(Blocks.of, arrays[role]), how)
                 for role in plan.components
             }
         # Attributes are written at the end; the caller may change its dict before.

@@ -91,6 +91,22 @@ class Emitters(Registry[str, Callable[[], Emitter]]):
         """
         return self[self.known(version)]()
 
+    def older(self, version: str) -> Emitter | None:
+        """Return what writes the version of a file, None where that is the latest or none."""
+        # A later text of 1.1 than ours is 1.1 all the same: there is one container.
+        known = "1.1.0" if version.startswith("1.1") else version
+        try:
+            emitter = self.named(known)
+        except ArgumentValueError:
+            return None
+        return None if emitter.version == self.latest else emitter
+
+    def data_shard(self) -> Emitter:
+        """Return what writes a file of blobs without a manifest, which a file of 2.1 tells of."""
+        from ztensor.spec.container.v2.emit import DataShardEmitter
+
+        return DataShardEmitter()
+
 
 EMITTERS = Emitters(
     {

@@ -10,8 +10,7 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor.errors import NotRepresentableError, ZTensorError, describe
-from ztensor.ext import FRAMEWORKS, spell
-from ztensor.io.collecting import no_collection
+from ztensor.ext import FRAMEWORKS, no_collection, spell
 from ztensor.training.tree.adapters import tree_adapter_beside
 from ztensor.training.tree.columns import Columns, Node
 from ztensor.training.tree.keys import KEY_DEPTH, MOST_ALIKE, are_spread

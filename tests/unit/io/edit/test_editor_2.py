@@ -12,7 +12,7 @@ import ztensor
 from tests.unit.distributed.saving import save as save_divided
 from ztensor import edit
 from ztensor.errors import NotRepresentableError, UsageError
-from ztensor.io.reading.opened import read_manifest
+from ztensor.ext import FileObjects
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
@@ -32,7 +32,7 @@ RIGHT = sorted(path for path in (CORPUS / "spec").glob("*.zt"))
 
 
 def manifest_of(path: Path) -> Manifest:
-    return read_manifest(MemorySource(path.read_bytes()), DEFAULT_LIMITS)[1]
+    return FileObjects.manifest_in(MemorySource(path.read_bytes()), DEFAULT_LIMITS)[1]
 
 
 def first(path: Path, **options: Any) -> Path:

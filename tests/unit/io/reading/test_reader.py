@@ -32,7 +32,6 @@ from ztensor.errors import (
 )
 from ztensor.io.metadata import describe_object
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import read_manifest
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
 from ztensor.spec.container import EMITTERS
@@ -516,7 +515,7 @@ def test_a_digest_nobody_can_compute_is_no_failure() -> None:
 
 def test_a_view_is_checked_once() -> None:
     source = Counted(save({"w": W}))
-    file = FileObjects(source, read_manifest(source, DEFAULT_LIMITS)[1], verify=True)
+    file = FileObjects(source, FileObjects.manifest_in(source, DEFAULT_LIMITS)[1], verify=True)
     source.count = 0
     for _ in range(3):
         assert file.array("w", copy=False).tolist() == W.tolist()

@@ -15,7 +15,6 @@ from tests.unit.io.reading.counted import Counted
 from ztensor import Limits
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
@@ -515,7 +514,7 @@ def test_bytes_that_do_not_match_are_looked_at_all_the_same(version: str) -> Non
 def test_raw_numbers_are_read_once() -> None:
     """Any bytes are numbers, and the last of them is looked at again: it may be a count."""
     source = Counted(save({"w": np.arange(100_000)}))
-    file = FileObjects(source, read_manifest(source, DEFAULT_LIMITS)[1])
+    file = FileObjects(source, FileObjects.manifest_in(source, DEFAULT_LIMITS)[1])
     source.count = 0
     report = verify_file(file)
     assert (report.ok, source.count) == (True, report.nbytes + 8)

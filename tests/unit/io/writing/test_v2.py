@@ -11,10 +11,10 @@ import pytest
 
 import ztensor
 from ztensor.errors import ArgumentValueError, NotRepresentableError
+from ztensor.ext import stored_form
 from ztensor.numpy import load, save, save_file
 from ztensor.spec.container import EMITTERS
 from ztensor.spec.digest import ALGORITHMS, digest_of
-from ztensor.spec.layout.elements import stored_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable
