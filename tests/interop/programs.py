@@ -8,12 +8,10 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SAME = "the same"
 

@@ -15,15 +15,13 @@ import json
 import os
 import pathlib
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from tests.interop.programs import Programs, Raises, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PROGRAMS = Programs()
 add, program = PROGRAMS.add, PROGRAMS.program

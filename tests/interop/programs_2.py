@@ -15,14 +15,12 @@ import importlib
 import os
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from tests.interop.programs import SAME, Programs, Raises, outcome, plain
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PROGRAMS = Programs()
 add, program = PROGRAMS.add, PROGRAMS.program

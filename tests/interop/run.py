@@ -22,10 +22,12 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from collections.abc import Callable, Iterable
 
 import ml_dtypes
 import numpy as np
@@ -35,9 +37,6 @@ from tests.interop.programs import SAME
 from tests.interop.programs_1_2 import PROGRAMS
 from tests.interop.wheel_side import from_json, in_json
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -15,10 +15,12 @@ import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from collections.abc import Callable, Iterator
 
 import ml_dtypes
 import numpy as np
@@ -29,9 +31,6 @@ from tests.property.chains import Chain
 from ztensor.numpy import save_file
 from ztensor.spec.container.v2.words import theirs
 from ztensor.spec.layout.elements import spell, stored_form
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 WHEELS = ("2.0.0", "2.1.0", "2.1.2")
 WITHOUT_SHA256 = ("2.0.0",)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,7 +21,7 @@ from tests.plugin.shelf_format import LINES
 from tests.unit.cli import conftest as command
 from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
-from ztensor.errors import UsageError
+from ztensor.errors import Problem, UsageError
 from ztensor.ext import (
     ALGORITHMS,
     BY_LONG_NAME,
@@ -31,8 +31,11 @@ from ztensor.ext import (
     LOGICAL_TYPES,
     SCHEMES,
     STORAGE_TYPES,
+    Array,
     Layout,
     LogicalType,
+    TensorObject,
+    View,
     check_components,
 )
 from ztensor.numpy import load_file, save_file
@@ -41,10 +44,6 @@ from ztensor.quantization.recipes import RECIPES
 from ztensor.spec.digest import Algorithm
 from ztensor.spec.layout import elements
 from ztensor.spec.model.dtype import StorageType
-
-if TYPE_CHECKING:
-    from ztensor.errors import Problem
-    from ztensor.ext import Array, TensorObject, View
 
 run = command.run  # the fixture
 W = np.arange(600, dtype=np.float32).reshape(20, 30)

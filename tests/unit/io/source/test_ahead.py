@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,9 +11,6 @@ import pytest
 from ztensor.errors import SourceError
 from ztensor.io.source.ahead import AheadSource, Extents, extents_of
 from ztensor.io.source.memory import MemorySource
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MIB = 1 << 20
 DATA = np.random.default_rng(0).integers(0, 256, 80 * MIB, np.uint8).tobytes()

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedVersionError
+from ztensor.errors import LimitError, ManifestError, Problem, Reason, UnsupportedVersionError
 from ztensor.limits import Limits
 from ztensor.spec.container.framing import Container, locate
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense, footer, one_object
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ztensor.errors import Problem
 
 
 def reason_of(data: bytes, **options: Any) -> Reason | None:
