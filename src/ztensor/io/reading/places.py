@@ -39,6 +39,7 @@ class Place(NamedTuple):
         length: its bytes on disk, at least one.
         digest: its digest as the file spells it, or None.
         encoding: how the bytes are stored, such as `raw`.
+        is_viewable: whether the array may be a view of the file.
     """
 
     shape: tuple[int, ...]
@@ -47,13 +48,7 @@ class Place(NamedTuple):
     length: int
     digest: str | None
     encoding: str
-
-    @property
-    def is_viewable(self) -> bool:
-        """Return whether the array may be a view of the file."""
-        # By its letter: NumPy takes a microsecond to make the name of a type.
-        is_wide = self.dtype.char == "D"
-        return self.encoding == "raw" and not (is_wide and self.offset % COMPLEX_ALIGNMENT)
+    is_viewable: bool
 
     @property
     def nbytes(self) -> int:
@@ -130,9 +125,8 @@ class Places:
         component = found.components["data"]
         if not component.length:  # there may be no map of it
             return None
-        return Place(
-            *kind, component.offset, component.length, component.digest, component.encoding
-        )
+        one = component
+        return _place(*kind, one.offset, one.length, one.digest, one.encoding)
 
     def _of_table(self, table: Table) -> list[Place | None]:
         """Return the places of all rows of a table."""
@@ -155,7 +149,7 @@ class Places:
                 found.append(None)
                 continue
             digest = text[start : start + digits].decode("ascii") if digits else None
-            found.append(Place(kind[0], kind[1], offset, length, digest, encoding))
+            found.append(_place(*kind, offset, length, digest, encoding))
         return found
 
     def _kind(self, found: TensorObject) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
@@ -187,11 +181,14 @@ class Places:
             SourceError: the file is not what it was.
         """
         place = self.of(name)
-        whole = self._source.view()  # None once it is closed
-        if place is None or whole is None or not place.is_viewable:
+        if place is None or not place.is_viewable:
+            return None
+        source = self._source
+        whole = source.view()
+        if whole is None:
             return None
         try:
-            self._source.require_unchanged()
+            source.require_unchanged()
             if self._file.verify is True:
                 component = self._objects[name].components["data"]
                 with self._file.located(name, "data"):
@@ -216,6 +213,19 @@ class Places:
             memory = empty_array((place.length,), np.dtype(np.uint8)).data
             self._file.stored(self._objects[name].components["data"]).fill(memory)
         return place.array(memory, 0)
+
+
+def _place(
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    offset: int,
+    length: int,
+    digest: str | None,
+    encoding: str,
+) -> Place:
+    # By its letter: NumPy takes a microsecond to make the name of a type.
+    is_odd = dtype.char == "D" and offset % COMPLEX_ALIGNMENT
+    return Place(shape, dtype, offset, length, digest, encoding, encoding == "raw" and not is_odd)
 
 
 def native_dtype(component: Component) -> np.dtype[Any] | None:
