@@ -63,6 +63,23 @@ class Place(NamedTuple):
             return None
 
 
+class _Kind(NamedTuple):
+    """What places have in common that differ in offset, length and digest; `step`: see `place`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    encoding: str
+    step: int
+
+    def place(self, offset: int, length: int, digest: str | None) -> Place | None:
+        """Return a place, whose views begin at multiples of `step`; None without any bytes."""
+        shape, dtype, encoding, step = self
+        if not length:  # there may be no map of it
+            return None
+        is_viewable = encoding == "raw" and not offset % step
+        return Place._make((shape, dtype, offset, length, digest or None, encoding, is_viewable))
+
+
 class Places:
     """The plain tensors of one file.
 
@@ -123,37 +140,28 @@ class Places:
         if found is None or kind is None:
             return None
         component = found.components["data"]
-        if not component.length:  # there may be no map of it
-            return None
-        one = component
-        return _place(*kind, one.offset, one.length, one.digest, one.encoding)
+        return kind.place(component.offset, component.length, component.digest)
 
     def _of_table(self, table: Table) -> list[Place | None]:
         """Return the places of all rows of a table."""
-        kinds: dict[int, tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, int, str]] = {}
-        text = table.text
-        found: list[Place | None] = []
-        for code, offset, length, start in zip(
-            table.kind_of.tolist(),
+        kinds = [
+            (self._kind(kind), len(kind.components["data"].digest or "")) for kind in table.kinds
+        ]
+        text = table.text.decode("latin-1")  # digests in it are ASCII
+        rows = zip(
+            map(kinds.__getitem__, table.kind_of.tolist()),
             table.offsets.tolist(),
             table.lengths.tolist(),
             table.digests.tolist(),
             strict=True,
-        ):
-            if code not in kinds:
-                like = table.kinds[code].components["data"]
-                kind = self._kind(table.kinds[code])
-                kinds[code] = kind, len(like.digest or ""), like.encoding
-            kind, digits, encoding = kinds[code]
-            if kind is None or not length:
-                found.append(None)
-                continue
-            digest = text[start : start + digits].decode("ascii") if digits else None
-            found.append(_place(*kind, offset, length, digest, encoding))
-        return found
+        )
+        return [
+            None if kind is None else kind.place(offset, length, text[start : start + digits])
+            for (kind, digits), offset, length, start in rows
+        ]
 
-    def _kind(self, found: TensorObject) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-        """Return shape and element type of an object that may be plain; None for others."""
+    def _kind(self, found: TensorObject) -> _Kind | None:
+        """Return what tells places of such objects; None for objects that are not plain."""
         if found.format != "dense" or len(found.shape) > self._most_rank:
             return None
         component = found.components["data"]
@@ -167,7 +175,11 @@ class Places:
         if key not in self._dtypes:
             self._dtypes[key] = native_dtype(component)
         dtype = self._dtypes[key]
-        return None if dtype is None else (found.shape, dtype)
+        if dtype is None:
+            return None
+        # By its letter: NumPy takes a microsecond to make the name of a type.
+        step = COMPLEX_ALIGNMENT if dtype.char == "D" else 1
+        return _Kind(found.shape, dtype, component.encoding, step)
 
     # --- One of them ------------------------------------------------------------------------
 
@@ -213,19 +225,6 @@ class Places:
             memory = empty_array((place.length,), np.dtype(np.uint8)).data
             self._file.stored(self._objects[name].components["data"]).fill(memory)
         return place.array(memory, 0)
-
-
-def _place(
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    offset: int,
-    length: int,
-    digest: str | None,
-    encoding: str,
-) -> Place:
-    # By its letter: NumPy takes a microsecond to make the name of a type.
-    is_odd = dtype.char == "D" and offset % COMPLEX_ALIGNMENT
-    return Place(shape, dtype, offset, length, digest, encoding, encoding == "raw" and not is_odd)
 
 
 def native_dtype(component: Component) -> np.dtype[Any] | None:
