@@ -182,7 +182,7 @@ class Copier:
                 plan,
                 role,
                 self.pieces(file, name, role, progress),
-                known_length(plan, role) if is_same else None,
+                length if is_same else None,
                 options,
                 self._crew,
             )
