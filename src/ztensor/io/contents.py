@@ -49,7 +49,7 @@ _HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
 _TRIES = 20  # to read what is being written; 0.1 s in all
 _RETRY_SECONDS = 0.005
 # What a `Projection` says of how its objects are read.
-_OF_PROJECTIONS = ("format", "encodings", "account", "sums", "faults")
+_OF_PROJECTIONS = ("format", "encodings", "account", "sums", "faults", "rights")
 
 
 def open_file(

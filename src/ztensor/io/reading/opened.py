@@ -29,10 +29,10 @@ from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from ztensor.io.losses import Unrepresented
     from ztensor.io.source.rights import Rights
-    from ztensor.spec.model.account import Unrepresented
 
 # So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
 # network the source itself brings more than it is asked for.
@@ -75,6 +75,7 @@ class OpenedFile:
         account: Callable[[], Sequence[Unrepresented]] = tuple,
         sums: Sequence[Sum] = (),
         faults: Callable[[], Mapping[str, ZTensorError]] = dict,
+        rights: Callable[[], Iterable[Rights | None]] = tuple,
         verify: bool | None = None,
         limits: Limits = DEFAULT_LIMITS,
         reopen: Callable[[Any], OpenedFile] | None = None,
@@ -90,7 +91,7 @@ class OpenedFile:
         self.verify = verify
         self.fetching = Fetching(source, encodings, limits, verify=verify)
         self.is_closed = False
-        self._account = account
+        self._account, self._rights = account, rights
         self._reopen = reopen
 
     @property
@@ -158,8 +159,7 @@ class OpenedFile:
 
     def rights(self) -> set[Rights]:
         """Return the rights of the file, and of those its bytes lie in beside it."""
-        found = {one.rights() for one in self.source.sources}
-        found |= {one.rights() for one in self.encodings.values()}
+        found = {*(one.rights() for one in self.source.sources), *self._rights()}
         return {rights for rights in found if rights is not None}
 
     def identity(self) -> object:

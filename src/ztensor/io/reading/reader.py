@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ztensor.accepted import Index, TorchTensor
+    from ztensor.io.losses import Unrepresented
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.reading.file import FileObjects, Location
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.slices import TensorSlice
     from ztensor.io.tensor import Tensor
     from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.account import Unrepresented
 
 
 class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
