@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -27,22 +27,12 @@ if TYPE_CHECKING:
 
     from ztensor.accepted import TensorLike
     from ztensor.io.source.base import Sink
-    from ztensor.io.writing.planning import Draft
+    from ztensor.io.writing.writer import Writer
     from ztensor.spec.layout.base import Array
     from ztensor.threads.pool import Pool
 
 # What comes in pieces is held up to here, as only its end tells whether compressing it saves.
 _MOST_HELD_BYTES = 4 << 20
-
-
-class _Owner(Protocol):
-    """The writer of the file that the object goes to."""
-
-    draft: Draft
-
-    @property
-    def state(self) -> str: ...
-    def abort(self) -> None: ...
 
 
 class ObjectSink:
@@ -56,7 +46,7 @@ class ObjectSink:
 
     def __init__(
         self,
-        writer: _Owner,
+        writer: Writer,
         name: str,
         plan: TensorObject,
         dtype: np.dtype[Any],

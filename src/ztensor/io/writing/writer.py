@@ -106,7 +106,8 @@ class Writer(Hinted, WriterAliases):
         if is_path(path):
             require_ours(path_text(path), format)
         self._prepare(compression=compression, threads=threads, **options)
-        self.draft.set_attributes(attributes)
+        if attributes is not None:
+            self.draft.set_attributes(attributes)
         self._begin(sink_of(path, durable=durable))
 
     def _prepare(
