@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ztensor.io.contents import open_file
     from ztensor.io.formats import FORMATS, Format, FormatModule, Look, Projection, written_formats
     from ztensor.io.frameworks import FRAMEWORKS, Framework, adapter_of
+    from ztensor.io.losses import Tally, Unrepresented
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.reader import ObjectReader
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from ztensor.spec.layout import LAYOUTS
     from ztensor.spec.layout.base import Array, Layout, Quantized, View, check_components
     from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, typed_array
-    from ztensor.spec.model.account import Tally, Unrepresented
     from ztensor.spec.model.dtype import (
         BY_LONG_NAME,
         LOGICAL_TYPES,
@@ -74,6 +74,7 @@ _HOMES = {
     "ztensor.io.contents": "open_file",
     "ztensor.io.formats": "FORMATS Format FormatModule Look Projection written_formats",
     "ztensor.io.frameworks": "FRAMEWORKS Framework adapter_of",
+    "ztensor.io.losses": "Tally Unrepresented",
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.objects": "Objects",
     "ztensor.io.reading.reader": "ObjectReader",
@@ -93,7 +94,6 @@ _HOMES = {
     "ztensor.spec.layout": "LAYOUTS",
     "ztensor.spec.layout.base": "Array Layout Quantized View check_components",
     "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell typed_array",
-    "ztensor.spec.model.account": "Tally Unrepresented",
     "ztensor.spec.model.dtype": (
         "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES LogicalType element_count register_logical_type"
     ),

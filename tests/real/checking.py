@@ -14,8 +14,8 @@ import ztensor
 from tests.real.libraries import theirs
 from ztensor import Reader
 from ztensor.io.formats import written_formats
+from ztensor.io.losses import MOST_ENTRIES
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
-from ztensor.spec.model.account import MOST_ENTRIES
 
 
 @dataclasses.dataclass

@@ -116,20 +116,44 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     shutil.rmtree(tmp_path, ignore_errors=True)  # pytest would keep a model's files for three runs
 
 
-def test_extensions_work_in_a_process_of_their_own(tmp_path: Path) -> None:
-    program = []
-    for _, text, line in blocks(ROOT / "docs" / "extending.md"):
+def test_extensions_work_in_processes_of_their_own(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "extending.md"
+    program, commands = [], []
+    for kind, text, line in blocks(page):
         if module := re.match(r"# (\w+\.py)\n", text):  # a block that is a file
             (tmp_path / module[1]).write_text(text, "utf-8")
-        else:
+        elif kind == "python":
             program.append(f"# line {line}\n{text}")
+        else:
+            commands += re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
     script = tmp_path / "page.py"
     script.write_text("\n".join(program), "utf-8")
-    assert len(program) >= 7
+    assert len(program) >= 8
     run = subprocess.run(
         [sys.executable, script], cwd=tmp_path, capture_output=True, check=False, text=True
     )
     assert run.returncode == 0, run.stderr
+
+    info = tmp_path / "acme-1.0.dist-info"  # what an installer makes of the lines on verbs
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    verbs = re.findall(
+        r'^\[project\.entry-points\."(ztensor\.verbs)"\]\n(\w+) = "(.*)"$',
+        page.read_text("utf-8"),
+        re.MULTILINE,
+    )
+    (info / "entry_points.txt").write_text(
+        "".join(f"[{group}]\n{name} = {place}\n" for group, name, place in verbs)
+    )
+    assert verbs
+    assert len(commands) >= 2
+    search = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    for command, _, expected in (each.partition("\n") for each in commands):
+        run = subprocess.run(
+            [sys.executable, "-m", *shlex.split(command)], cwd=tmp_path, capture_output=True,
+            check=False, text=True, env={**os.environ, "PYTHONPATH": search},
+        )  # fmt: skip
+        assert run.stdout == expected, run.stderr
 
 
 def test_links_lead_somewhere() -> None:

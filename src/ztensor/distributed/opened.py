@@ -92,7 +92,7 @@ class DividedObjects(FileObjects):
             )
             for one in table.files
         ]
-        source = join_behind(file.source, files)
+        source = join_behind(file.fetching.source, files)
         self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
         tensors = self.assembler.objects(self._whole)
         arrays = value_arrays(file)
@@ -159,10 +159,10 @@ class DividedObjects(FileObjects):
 
     def explained(self, error: SourceError) -> SourceError:
         """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
-        source = self.file.source.exact()
+        source = self.file.source
         try:
             if isinstance(source, RemoteSource):
-                source.require_current()
+                source.require_unchanged(ask=True)
             elif isinstance(source, FileSource) and source.is_stale():
                 return changed(self.file.name)  # it is there: where nothing is, nothing is stale
         except SourceError as other:

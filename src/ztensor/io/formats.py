@@ -9,22 +9,24 @@ import dataclasses
 import importlib
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor.errors import ArgumentValueError, NotZTensorError, ZTensorError, describe
 from ztensor.guard import foreign_bytes
+from ztensor.io.losses import UNREAD, Tally, Unrepresented
 from ztensor.io.source.base import Sink, Source, read_bytes
 from ztensor.io.source.beneath import names_in
+from ztensor.io.source.folders import FolderSource
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
 from ztensor.registry import Registry
-from ztensor.spec.model.account import UNREAD, Tally, Unrepresented
 from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.source.folders import RemoteFiles
+    from ztensor.io.source.rights import Rights
     from ztensor.io.source.urls import Remote
     from ztensor.spec.digest import Sum
     from ztensor.spec.encoding import Encoding
@@ -38,18 +40,16 @@ class Look:
     """What a format is recognised by: a file's first bytes, and others where they do not tell.
 
     Args:
-        source: the file, or a folder that is read as one.
+        source: the file.
 
     Attributes:
         size: how long the file is.
         head: its first bytes, 4096 at most.
-        is_folder: whether it is a folder, which has no bytes.
     """
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self.size = source.size
-        self.is_folder = source.is_folder
         self.head = self.read(0, min(_HEAD_BYTES, self.size))
 
     def read(self, start: int, length: int) -> bytes:
@@ -75,6 +75,7 @@ class Projection:
         account: gives what the file says beyond that, when it is asked for.
         sums: checksums over more than one component, which `verify` looks at.
         faults: gives what is wrong with attributes, by their names, for `verify`.
+        rights: gives the rights of other files that components lie in; None for what has none.
         source: what the components lie in, where that is more than the file itself.
         format: the format's name in the registry, which fills it in.
     """
@@ -85,6 +86,7 @@ class Projection:
     sums: Sequence[Sum] = ()
     source: Source | None = None
     faults: Callable[[], Mapping[str, ZTensorError]] = dict
+    rights: Callable[[], Iterable[Rights | None]] = tuple
     format: str = ""
 
 
@@ -315,21 +317,36 @@ def opened_in(
         folder: a path or a URL.
         names: what is in it; a folder on disk is listed where they are not given.
     """
+    found = _opener(folder, names)
+    return found and found[1]
+
+
+def _opener(
+    folder: str | Remote, names: list[str] | None
+) -> tuple[str, str | Remote | RemoteFiles] | None:
+    """Return the first format that reads a folder as one file, and what opens it."""
     if names is None:
         names = names_in(os.fspath(folder))
-    for _, format in FORMATS.usable(plugins=False):
+    is_known = any(map(is_read_suffix, names))  # then no plugin is sought
+    for name, format in FORMATS.usable(plugins=not is_known):
         if format.in_folder is not None and (found := format.in_folder(folder, names)) is not None:
-            return found
+            return name, found
     return None
 
 
 def recognised(source: Source) -> str | None:
     """Return the format a file's bytes are of, or None where it is none of the registry.
 
+    Args:
+        source: a file, or a folder that is read as one.
+
     Raises:
         UnsupportedError: none, and a plugin that is broken may know it.
         SourceError: it cannot be read.
     """
+    if isinstance(source, FolderSource):
+        opener = _opener(source.remote or source.name, list(source.names) or None)
+        return opener and opener[0]
     look = Look(source)
     with foreign_bytes("the file", source.name):
         name = next((name for name, format in FORMATS.usable() if format.is_recognised(look)), None)

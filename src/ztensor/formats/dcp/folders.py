@@ -53,7 +53,7 @@ def has_shards(names: list[str]) -> bool:
 
 def _is_dcp(look: Look) -> bool:
     # The pickle of a record of torch's: the file `.metadata` of a folder.
-    return look.is_folder or _RECORD.match(look.head) is not None
+    return _RECORD.match(look.head) is not None
 
 
 def _in_folder(folder: str | Remote, names: list[str]) -> str | Remote | RemoteFiles | None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ztensor.converting.whole_folder import WholeFolder
 from ztensor.io.source.local import Descriptor
 from ztensor.io.source.sink import FileSink
-from ztensor.remote.whole_folder import WholeFolder
 from ztensor.training.checkpoints.folder_lock import folder_in_use, idle_folder
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows opens no folders")

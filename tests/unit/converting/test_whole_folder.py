@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ztensor.converting.whole_folder import WholeFolder
 from ztensor.io.source import locking
-from ztensor.remote.whole_folder import WholeFolder
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="nothing is swept on Windows")
 DEAD = ".model.0123456789abcdef"
