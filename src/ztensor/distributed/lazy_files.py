@@ -87,13 +87,11 @@ class LazyFile(Source):
             raise ClosedError("the file was closed or given up", file=self.name)
         return self._asked(lambda: pool.opened(self, self._open_checked))
 
-    def confirm(self) -> None:
-        """See that the file is there and as long as it has to be.
-
-        Raises:
-            SourceError: it is not.
-        """
-        self._asked(self.opened().exact().confirm)
+    def require_unchanged(self, *, ask: bool = False) -> None:
+        """See that the file is there and as long as it has to be, where that is not known yet."""
+        source = self.opened() if ask else None
+        if source is not None and source.identity() is None:  # no answer has said so
+            self._asked(functools.partial(source.require_unchanged, ask=True))
 
     def _asked(self, ask: Callable[[], _T]) -> _T:
         """Return what a call gives that may find that the file is gone.
@@ -138,13 +136,14 @@ class LazyFile(Source):
         """
         self._read(lambda source: source.read_into(offset, destination))
 
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory, as the file does it best.
-
-        Raises:
-            SourceError: as `read_into`.
-        """
-        self._read(lambda source: source.read_many(parts))
+    def read_many(
+        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
+    ) -> None:
+        """Fill several pieces of memory, as the file does it best; see `Source`."""
+        self._read(lambda source: source.read_many(pieces))
+        if filled is not None:
+            for number in range(len(pieces)):
+                filled(number)
 
     def _read(self, read: Callable[[Source], None]) -> None:
         while True:
@@ -157,8 +156,8 @@ class LazyFile(Source):
                 continue
             return
 
-    def rights(self) -> Rights:
-        """Return whose the file is, and who may do what with it.
+    def rights(self) -> Rights | None:
+        """Return whose the file is, and who may do what with it; None of one in a store.
 
         Raises:
             SourceError: it is not there.
@@ -166,7 +165,7 @@ class LazyFile(Source):
         from ztensor.io.source.rights import rights_of
 
         try:
-            return rights_of(self.path or "")
+            return None if self.path is None else rights_of(self.path)
         except OSError as error:
             raise SourceError.from_os(error, "cannot look at the file", self.name) from error
 

@@ -90,7 +90,7 @@ class DividedObjects(FileObjects):
             )
             for one in table.files
         ]
-        source = join_behind(file.source, files)
+        source = join_behind(file.fetching.source, files)
         self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
         tensors = self.assembler.objects(self._whole)
         arrays = value_arrays(file)
@@ -157,10 +157,10 @@ class DividedObjects(FileObjects):
 
     def explained(self, error: SourceError) -> SourceError:
         """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
-        source = self.file.source.exact()
+        source = self.file.source
         try:
             if source.remote is not None:
-                source.require_current()
+                source.require_unchanged(ask=True)
             elif isinstance(source, FileSource) and source.is_stale():
                 # It is there: where nothing is, nothing is stale.
                 return SourceError(

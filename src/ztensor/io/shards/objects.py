@@ -319,7 +319,7 @@ class ShardedObjects:
         Shards of another save may have the same names.
         """
         if self.set.source is not None:
-            self.set.source.require_current()
+            self.set.source.require_unchanged(ask=True)
         elif state_of(self.set.index) != self._state:
             raise SourceError(
                 "the index was replaced after it was opened; open it again",
