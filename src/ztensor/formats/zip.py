@@ -105,6 +105,16 @@ def sum_of(source: Source, entry: Entry) -> Sum:
     return Sum(entry.begin, entry.end - entry.begin, check)
 
 
+def zip_crc32(before: bytes | memoryview, whole: int) -> str:
+    """Return the digest of what follows `before` in a member.
+
+    Args:
+        before: what the member begins with.
+        whole: the CRC-32 of all of it, as the archive has it.
+    """
+    return f"zip-crc32:{zlib.crc32(before):08x}{whole:08x}"
+
+
 def require_sum(member: Entry | Member, found: int) -> None:
     """Raise where the bytes of a member are not those that the archive has the CRC-32 of.
 

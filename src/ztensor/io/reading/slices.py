@@ -11,7 +11,7 @@ import abc
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Shown
-from ztensor.io.protocols import DLPackExporter, require_buffer_type, to_buffer
+from ztensor.io.protocols import DLPackExporter, as_type, require_buffer_type, to_buffer
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.selection import select, select_rows
@@ -34,7 +34,7 @@ from ztensor.io.source.base import AtOnce
 from ztensor.locks import cached_property
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.base import Array, View, row_count
-from ztensor.spec.layout.elements import as_type, result_dtype
+from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import TensorObject
@@ -193,8 +193,9 @@ class DenseSlice(TensorSlice):
         if not self._copy and gives_view(key, len(self.shape)):
             whole = self._file.plain(self.name)
             if whole is not None:
+                index: Any = key
                 try:
-                    return whole[cast("Any", key)]
+                    return whole[index]
                 except (IndexError, TypeError, ValueError, OverflowError):
                     pass  # the way below says what is wrong with the key
         return self._data.owned(key)
