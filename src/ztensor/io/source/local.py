@@ -111,7 +111,7 @@ class OpenFile:
             ClosedError: it is closed.
             SourceError: the system refused.
         """
-        descriptor = self.in_use()
+        descriptor = self._descriptor or self.in_use()  # which raises
         try:
             return ask(descriptor.number)
         except OSError as error:

@@ -42,9 +42,10 @@ def save_as(
     metadata: Mapping[str, object] | None,
     progress: Callable[[int, int], None] | None = None,
     *,
+    deduplicate: str | bool = False,
     durable: Durable = "auto",
     **options: object,
-) -> None:
+) -> dict[str, str]:
     """Write a whole dict as one file of another format, or nothing.
 
     Args:
@@ -53,15 +54,19 @@ def save_as(
         target: a path, or a file object open for writing bytes.
         metadata: key-value pairs of the file.
         progress: called with the bytes of tensors written so far and of all of them.
+        deduplicate: means nothing: these formats store each name's bytes.
         durable: as in `SaveOptions`.
         options: of a zTensor file: they must say nothing.
+
+    Returns:
+        Nothing, as no name shares the bytes of another one.
 
     Raises:
         NotRepresentableError: the format cannot say a tensor, a name or the metadata.
         ArgumentValueError: an option only a zTensor file has is set.
-        ArgumentTypeError: `tensors` is no mapping.
         SourceError: the file could not be written. What was there before still is.
     """
+    del deduplicate
     for name, value in options.items():
         if (type(value), value) not in [(type(one), one) for one in _NOTHING[name]]:
             raise ArgumentValueError(
@@ -70,7 +75,6 @@ def save_as(
                 found=describe(value),
             )
     held = _Held()
-    # Twins are told apart by nobody: these formats store each name's bytes.
     save_all(tensors, held, metadata, None, deduplicate=False, checksum=None)
     _, manifest = read_manifest(held, DEFAULT_LIMITS)
     reader = ObjectReader(FileObjects(held, manifest, verify=False))
@@ -87,6 +91,7 @@ def save_as(
     except BaseException:
         sink.abort()
         raise
+    return {}
 
 
 class _Held(Source):

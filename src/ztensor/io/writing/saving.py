@@ -9,7 +9,6 @@ import numpy as np
 
 from ztensor.arguments import require_choice, require_function
 from ztensor.errors import ArgumentTypeError, describe
-from ztensor.io.tensor import no_mapping
 from ztensor.io.writing.writer import Writer
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.layout.elements import blocks
@@ -40,14 +39,12 @@ def save_all(
 
     Raises:
         NotRepresentableError: a tensor cannot be held by the version.
-        ArgumentTypeError: `tensors` is no mapping.
+        ArgumentTypeError: a name is no text.
         ArgumentValueError: an argument has an unknown value.
         SourceError: the file could not be written. What was there before still is.
     """
     require_choice("deduplicate", deduplicate, ("memory", "content", False))
     require_function("progress", progress)
-    if not hasattr(tensors, "items"):
-        raise no_mapping(tensors, "arrays")
     total = done = 0
     if progress is not None:
         total = sum(getattr(value, "nbytes", 0) for value in tensors.values())

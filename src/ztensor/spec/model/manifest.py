@@ -89,6 +89,11 @@ class Component(NamedTuple):
     shard: Shard | None = None
     extra: Mapping[str, object] | None = None
 
+    def at(self, offset: int, length: int, digest: str | None) -> Component:
+        """Return the same elsewhere in the file; half the time of `_replace`."""
+        dtype, _, _, logical, encoding, _, *rest = self
+        return Component._make((dtype, offset, length, logical, encoding, digest, *rest))
+
     @property
     def storage(self) -> StorageType | None:
         """Return the storage type, or None where the word is unknown."""
@@ -172,8 +177,8 @@ class WrittenObjects(UserDict[str, Any]):
             return entry
         number, offset, digest = entry
         kind = self.kinds[number]
-        component = kind.components["data"]._replace(offset=offset, digest=digest)
-        return kind._replace(components={"data": component})
+        like = kind.components["data"]
+        return kind._replace(components={"data": like.at(offset, like.length, digest)})
 
 
 _NO_SHARDS: Mapping[str, Shard] = {}
