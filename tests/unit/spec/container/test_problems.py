@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from ztensor.errors import LimitError, ManifestError, Reason
+from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import SCHEMAS
 from ztensor.spec.container.framing import Container, Frame
 from ztensor.spec.digest import xxh3
 from ztensor.spec.model.manifest import Manifest
-from ztensor.spec.model.rules import MOST_PROBLEMS
 from ztensor.spec.wire import cbor
 
 END = 4096
