@@ -17,7 +17,7 @@ import pytest
 from hypothesis import strategies as st
 
 from tests.extent import amount, sample
-from ztensor.errors import ZTensorError
+from ztensor.errors import ManifestError, ZTensorError
 from ztensor.io.reading.opened import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import v1
@@ -33,7 +33,6 @@ from ztensor.spec.container.v2 import schema as v2
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.model.objects import TableObjects
-from ztensor.spec.model.rules import manifest_error
 from ztensor.testing.builder import Raw, item
 from ztensor.testing.builder import head as shortest_head
 from ztensor.testing.damage import EDGES, damaged, random_damage
@@ -55,9 +54,7 @@ READERS: Mapping[Container, Callable[..., Manifest]] = {
 def read(data: bytes, frame: Frame, limits: Limits, least: int) -> Manifest:
     parse = READERS[frame.container]
     manifest = parse(data, frame, Budget(limits, frame.file_size), least=least)
-    problems = check_layouts(manifest)
-    if problems:
-        raise manifest_error(problems)
+    ManifestError.require_none(check_layouts(manifest))
     return manifest
 
 

@@ -44,8 +44,8 @@ def test_what_is_no_pattern() -> None:
 
 
 def test_other_paths_stay_as_they_are() -> None:
-    paths = ["a*.zt", "https://host/a?b=*", "hf://o/r/[x].zt", "s3://bucket/plain.zt", "-"]
-    assert expanded(paths) == paths
+    for url in ("https://host/a?b=*", "hf://o/r/[x].zt", "s3://bucket/plain.zt"):
+        assert expanded(url) == [url]
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[UploadServer]:
 
 def test_a_pattern_means_the_objects_it_matches(bucket: UploadServer) -> None:
     found = ["s3://bucket/run/a.zt", "s3://bucket/run/b.zt"]
-    assert expanded(["x.zt", "s3://bucket/run/*.zt"]) == ["x.zt", *found]
-    assert expanded(["s3://bucket/run/[b-z].zt"]) == found[1:]
-    assert expanded(["s3://bucket/**/a.zt"]) == ["s3://bucket/other/a.zt", found[0]]
+    assert expanded("s3://bucket/run/*.zt") == found
+    assert expanded("s3://bucket/run/[b-z].zt") == found[1:]
+    assert expanded("s3://bucket/**/a.zt") == ["s3://bucket/other/a.zt", found[0]]
     with pytest.raises(SourceNotFoundError, match="no object matches") as caught:
-        expanded(["s3://bucket/run/*.gguf"])
+        expanded("s3://bucket/run/*.gguf")
     assert caught.value.found == "3 beneath 'run'"
     with pytest.raises(UsageError, match="not in the bucket"):
-        expanded(["s3://buck*t/run/a.zt"])
+        expanded("s3://buck*t/run/a.zt")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from ztensor.io.shards.naming import FIRST_OF_GGUF, SHARD, index_path, is_index,
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.folders import RemoteFiles, folder_of, listed
 from ztensor.io.source.paths import absolute_path, path_text
-from ztensor.io.source.stores import absolute, is_remote, store_of
+from ztensor.io.source.stores import Store, absolute, is_remote
 from ztensor.io.source.urls import Remote, is_option_store, path_of_file_url, remote_of
 from ztensor.limits import DEFAULT_LIMITS, Limits
 
@@ -72,7 +72,7 @@ def _remote(remote: Remote, limits: Limits) -> FileSet:
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
         return find_set(path_of_file_url(remote.url), limits)
     name = remote.name.rpartition("/")[2]
-    is_folder = store_of(remote.url).names_folder(remote.url)
+    is_folder = Store.of(remote.url).names_folder(remote.url)
     if is_folder or name == PIPELINE:
         folder = RemoteFolder(remote if is_folder else remote.beside(""))
         place = opened_in(folder.remote, list(folder.names))
@@ -101,7 +101,7 @@ def set_instead(source: Any) -> Remote | None:
     if not isinstance(source, (str, os.PathLike)) or not is_remote(path_text(source)):
         return None
     remote = remote_of(source)
-    store = store_of(remote.url)
+    store = Store.of(remote.url)
     if "?" in remote.url or store.names_folder(remote.url):
         return None
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
@@ -109,7 +109,7 @@ def set_instead(source: Any) -> Remote | None:
     index = Remote(index_path(remote.url), remote.storage, remote.cache)
     folder = folder_of(remote)
     with contextlib.suppress(SourceError):
-        if store.is_there(index):
+        if store.look(index) is not None:
             return index
     with contextlib.suppress(SourceError, UsageError):
         if any(listed(folder) or ()):

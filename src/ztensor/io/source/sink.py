@@ -20,7 +20,7 @@ from ztensor.io.source.local import Descriptor, OpenFile
 from ztensor.io.source.paths import flush_folder, path_text
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
 from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
-from ztensor.io.source.stores import remote_of, store_of
+from ztensor.io.source.stores import Store, remote_of
 from ztensor.io.source.stream import WRITE_BYTES, Gatherer, StreamSink
 from ztensor.io.source.targets import no_folder, require_own_link, require_place, shown
 from ztensor.locks import RLock
@@ -436,7 +436,7 @@ class Place(NamedTuple):
             SourceError: no file can be made there.
         """
         if self.remote is not None:
-            return store_of(self.remote.url).sink(
+            return Store.of(self.remote.url).sink(
                 self.remote, is_new=self.is_new, expected=self.expected, note=self.note
             )
         return FileSink(

@@ -9,13 +9,12 @@ import pytest
 
 import ztensor
 import ztensor.numpy
-from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason
+from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, NotRepresentableError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import EMITTERS
 from ztensor.spec.container.framing import Container, Frame
 from ztensor.spec.container.v0_1 import parse_manifest
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
-from ztensor.spec.model.rules import MOST_PROBLEMS
 
 END = 4096
 ABSENT = object()

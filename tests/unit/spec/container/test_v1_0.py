@@ -5,13 +5,12 @@ from typing import Any
 import cbor2
 import pytest
 
-from ztensor.errors import ContainerError, LimitError, ManifestError, Reason
+from ztensor.errors import MOST_PROBLEMS, ContainerError, LimitError, ManifestError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import EMITTERS
 from ztensor.spec.container.framing import Container, Frame
 from ztensor.spec.container.v1_0 import parse_manifest
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
-from ztensor.spec.model.rules import MOST_PROBLEMS
 
 END = 4096
 

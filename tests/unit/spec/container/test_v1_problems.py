@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from ztensor.errors import LimitError, ManifestError, Reason
+from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import v1
 from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
-from ztensor.spec.model.rules import MOST_PROBLEMS
 from ztensor.testing.builder import item
 
 END = 4096

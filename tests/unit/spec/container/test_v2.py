@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedVersionError
+from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, Reason, UnsupportedVersionError
 from ztensor.limits import Limits
 from ztensor.spec.container.framing import Container, locate
-from ztensor.spec.model.rules import MOST_PROBLEMS
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense, footer, one_object
 
