@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.opened import component_extents, read_manifest
 from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.source.ahead import AheadSource, extents_of
+from ztensor.io.source.ahead import AheadSource
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
 
@@ -61,6 +61,7 @@ def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
     """Return a reader of a far source, and the source, of which nothing is noted yet."""
     source = Far(data)
     _, manifest = read_manifest(source, DEFAULT_LIMITS)
-    ahead = AheadSource(source, lambda: extents_of(*component_extents(manifest)))
+    ahead = AheadSource(source)
+    ahead.expect(lambda: component_extents(manifest))
     source.asked.clear()
     return ObjectReader(FileObjects(source, manifest, ahead=ahead, verify=verify)), source
