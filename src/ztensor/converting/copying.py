@@ -12,11 +12,10 @@ from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
-from ztensor.ext import EMITTERS, FORMATS, FileObjects, FileSink, Place, Portable
+from ztensor.ext import EMITTERS, FORMATS, FileObjects, FileSink, Place, Portable, Sink
 from ztensor.formats.ahead import Ahead
 from ztensor.io.shards.naming import shifted
 from ztensor.io.source.targets import Nowhere
-from ztensor.remote.upload import RemoteSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -94,20 +93,18 @@ def _sink_at(
     nbytes: int,
     look: Callable[[Any], None],
     written: Callable[[int], None],
-) -> FileSink | RemoteSink | Nowhere:
+) -> Sink:
     """Return what writes one file, of about so many bytes; see `Target`."""
     if how.dry_run:
         return Nowhere(place.remote or place.path, makes_folder=how.makes_folder)
     if place.remote is None:
         return Target(place, durable=how.durable, look=look, written=written)
     return RemoteTarget(
+        place._replace(expected=nbytes + nbytes // 16),
         place.remote,
-        expected=nbytes + nbytes // 16,
-        is_new=place.is_new,
         look=look,
         written=written,
         reads_back=how.is_checked,
-        note=place.note,
     )
 
 
@@ -134,7 +131,7 @@ def _chosen(
 
 def _copy(
     chosen: Mapping[str, FileObjects],
-    sink: FileSink | RemoteSink | Nowhere,
+    sink: Sink,
     attributes: Mapping[str, object],
     extra: Mapping[str, object] | None,
     how: How,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor import Remote
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import clean
 from ztensor.distributed.part import PartRecord, let_go
@@ -27,9 +26,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import FileSink, counted
+from ztensor.ext import counted
 from ztensor.io.source.targets import require_free
-from ztensor.remote.upload import RemoteSink
 from ztensor.typing import Durable
 
 if TYPE_CHECKING:
@@ -99,15 +97,10 @@ def _commit(
     except FormatError as error:
         raise _as_usage(error, place) from error
     place.require_no_link()
-    target = place.target(ROOT)
-    require_free(target, overwrite=overwrite)
+    require_free(place.target(ROOT), overwrite=overwrite)
     _require_there(place, table)
     before = _files_before(place)
-    sink: FileSink | RemoteSink
-    if isinstance(target, Remote):
-        sink = RemoteSink(target, is_new=not overwrite)
-    else:
-        sink = FileSink(target, durable=durable, is_new=not overwrite)
+    sink = place.sink(ROOT, is_new=not overwrite, durable=durable)
     write_root(sink, table, encoded, writer, save=save, durable=durable)
     clean(place, {file.name for file in table.files}, before)
 

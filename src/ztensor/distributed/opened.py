@@ -42,8 +42,6 @@ from ztensor.io.source.rights import Rights, rights_of
 from ztensor.io.source.urls import path_of_file_url
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
-from ztensor.remote.failures import changed
-from ztensor.remote.source import RemoteSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -167,10 +165,15 @@ class DividedObjects(FileObjects):
         """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
         source = self.file.source
         try:
-            if isinstance(source, RemoteSource):
+            if source.remote is not None:
                 source.require_unchanged(ask=True)
             elif isinstance(source, FileSource) and source.is_stale():
-                return changed(self.file.name)  # it is there: where nothing is, nothing is stale
+                # It is there: where nothing is, nothing is stale.
+                return SourceError(
+                    "the root was replaced or removed after it was opened; open it again",
+                    reason=Reason.SOURCE_CHANGED,
+                    file=self.file.name,
+                )
         except SourceError as other:
             return other if other.reason is Reason.SOURCE_CHANGED else error
         return error

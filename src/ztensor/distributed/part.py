@@ -37,6 +37,7 @@ from ztensor.ext import (
     FileObjects,
     FileSink,
     Range,
+    Sink,
     counted,
     digest_of,
     spell,
@@ -45,7 +46,6 @@ from ztensor.io.source.local import Descriptor
 from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, parse_size, require_options
-from ztensor.remote.upload import RemoteSink
 from ztensor.spec.digest import require_writable, xxh3_128
 from ztensor.spec.layout.elements import Blocks
 from ztensor.typing import Durable
@@ -148,7 +148,7 @@ class PartWriter:
         self._token = secrets.token_hex(8)  # a process may try again with the same id
         self._held: list[Descriptor | None] = []  # locks, for as long as this lives
         self._output: Writer | None = None
-        self._sink: FileSink | RemoteSink
+        self._sink: Sink
         self._counts: dict[str, int] = {}
         self._written: list[Written] = []
         self._places: dict[tuple[int, tuple[int, ...]], Written] = {}  # of this file
@@ -334,11 +334,7 @@ class PartWriter:
 
     def _begin(self) -> None:
         name = part_name(self.process)
-        target = self._place.target(name)
-        if isinstance(target, Remote):
-            self._sink = RemoteSink(target, is_new=True)
-        else:
-            self._sink = FileSink(target, durable=self._durable, is_new=True)
+        self._sink = self._place.sink(name, is_new=True, durable=self._durable)
         self._output = Writer(self._sink, **self._options)
         self._name = name
         self._counts = {}

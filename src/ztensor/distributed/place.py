@@ -17,13 +17,12 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import SCHEMES, Source, is_remote, path_text, source_of
+from ztensor.ext import SCHEMES, FileSink, Sink, Source, Store, is_remote, path_text, source_of
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.paths import absolute_path, is_url, make_folder
 from ztensor.io.source.table import open_url
 from ztensor.io.source.urls import path_of_file_url, remote_of, with_storage
-from ztensor.remote.prefixes import listed
-from ztensor.remote.upload import is_there
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from ztensor.typing import Storage
@@ -146,7 +145,9 @@ class Place:
             SourceError: it could not be.
         """
         if self._root is not None:
-            there = listed(self._root.beside(""))
+            store, prefix = Store.of(self._root.url), self._root.beside("")
+            store.require_writable(self._root)  # whoever writes can list
+            there = store.listed(prefix) or ()
             found = {one.name: PartFile(one.nbytes, one.modified) for one in there}
         else:
             found = _parts_in(self.folder or os.curdir)
@@ -168,8 +169,9 @@ class Place:
         Raises:
             SourceError: the store could not be asked.
         """
-        path = self.path(ROOT)
-        return is_there(self.remote(ROOT)) if path is None else os.path.lexists(path)
+        if self._root is not None:
+            return Store.of(self._root.url).look(self._root) is not None
+        return os.path.lexists(self.target(ROOT))
 
     def remote(self, name: str) -> Remote:
         """Return the URL of a file in a store.
@@ -188,6 +190,22 @@ class Place:
     def shown(self, name: str) -> str:
         """Return what messages call a file in it."""
         return f"{self.name}/{name}" if self.folder is None else os.path.join(self.folder, name)
+
+    def sink(self, name: str, *, is_new: bool, durable: Durable) -> Sink:
+        """Return what writes a file in it.
+
+        Args:
+            name: of the file.
+            is_new: nothing is replaced.
+            durable: as for `FileSink`; what a store took is durable.
+
+        Raises:
+            SourceError: it cannot be written, or there is one and `is_new` is set.
+        """
+        target = self.target(name)
+        if isinstance(target, Remote):
+            return Store.of(target.url).sink(target, is_new=is_new)
+        return FileSink(target, durable=durable, is_new=is_new)
 
     def open(self, name: str, size: int | None = None) -> Source:
         """Open a file in it for reading.

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ztensor.distributed.lazy_files import LazyFile, OpenFiles
 from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
-from ztensor.ext import Pool
+from ztensor.ext import Pool, source_of
 from ztensor.io.source.beneath import open_beneath
-from ztensor.remote.source import RemoteSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +103,7 @@ class InStore:
                     place.name,
                     None,
                     least if length is None else length,
-                    functools.partial(RemoteSource, place),
+                    functools.partial(source_of, place, mapped=False),
                     pool,
                 ),
             )
@@ -116,7 +115,7 @@ class InStore:
         if known is not None:
             return known
         try:
-            return RemoteSource(place).size
+            return source_of(place, mapped=False).size
         except SourceNotFoundError:
             return None  # who reads what is in it is told
 

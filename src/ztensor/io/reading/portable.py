@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import LayoutError, NotRepresentableError, Reason
-from ztensor.spec.container import EMITTERS, Emitter
+from ztensor.spec.container import EMITTERS, FORM_1, Emitter, Form
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import Blocks, checked_bools
-from ztensor.spec.model.rules import FORM_1, Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

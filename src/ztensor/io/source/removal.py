@@ -22,7 +22,7 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
-from ztensor.io.source.stores import store_of
+from ztensor.io.source.stores import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,7 +218,7 @@ def remove_object(remote: Remote, is_ours: Callable[[Remote], bool] | None) -> b
     """
     if is_ours is not None and not is_ours(remote):
         return False
-    store_of(remote.url).remove(remote)
+    Store.of(remote.url).remove(remote)
     return True
 
 

@@ -17,7 +17,7 @@ from ztensor.errors import (
     without_secrets,
 )
 from ztensor.io.source.paths import absolute_path, is_url, path_text
-from ztensor.io.source.stores import remote_of, store_of
+from ztensor.io.source.stores import Store, remote_of
 
 _MOST_LINKS = 40
 
@@ -61,7 +61,7 @@ def require_free(path: Any, *, overwrite: bool, allowed_by: str | None = None) -
     if overwrite:
         return
     remote = remote_of(path)
-    if os.path.lexists(path) if remote is None else store_of(remote.url).is_there(remote):
+    if os.path.lexists(path) if remote is None else Store.of(remote.url).look(remote) is not None:
         error = taken(path_text(path))
         if allowed_by is not None:
             error.in_python = None
@@ -153,7 +153,7 @@ class Nowhere:
         self.name = path = path_text(path)
         if remote is not None:
             self.name = remote.name
-            store_of(remote.url).require_writable(remote)
+            Store.of(remote.url).require_writable(remote)
             return
         target = os.path.realpath(absolute_path(path))
         try:
