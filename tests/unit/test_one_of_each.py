@@ -35,7 +35,6 @@ from ztensor.ext import (
     Layout,
     TensorObject,
     View,
-    check_components,
 )
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.quantizing import quantize
@@ -97,7 +96,7 @@ class Diagonal(Layout):
     read_order = ("values",)
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
-        return check_components(tensor_object, self.read_order, "ours")
+        return super().check_object(tensor_object)
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
