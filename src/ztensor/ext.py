@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ztensor.io.reading.overlaps import Overlaps
     from ztensor.io.reading.portable import Portable
     from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.shards.saving import ShardSet
     from ztensor.io.source.base import Range, Sink, Source, read_bytes
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import remove_object
@@ -93,6 +94,7 @@ _HOMES = {
     "ztensor.io.reading.overlaps": "Overlaps",
     "ztensor.io.reading.portable": "Portable",
     "ztensor.io.reading.reader": "ObjectReader",
+    "ztensor.io.shards.saving": "ShardSet",
     "ztensor.io.source.base": "Range Sink Source read_bytes",
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "remove_object",
@@ -122,12 +124,12 @@ __all__ = [
     "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AttributeKind", "Blocks", "Component", "Emitter",
     "Encoding", "FileObjects", "FileSink", "Format", "Framework", "LaterObjects", "Layout", "Lock",
     "Look", "Manifest", "ObjectReader", "Objects", "Overlaps", "Place", "Pool", "Portable",
-    "Projection", "Quantized", "Range", "Rows", "Runs", "Shown", "Sink", "Source", "Store",
-    "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor", "counted", "digest_of",
-    "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps", "load_whole",
-    "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "read_bytes",
-    "remove_object", "require_choice", "require_equal_length", "result_dtype", "run_jobs",
-    "short_repr", "source_of", "spell", "stored_form", "thread_count", "typed_array",
+    "Projection", "Quantized", "Range", "Rows", "Runs", "ShardSet", "Shown", "Sink", "Source",
+    "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor", "counted",
+    "digest_of", "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps",
+    "load_whole", "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text",
+    "read_bytes", "remove_object", "require_choice", "require_equal_length", "result_dtype",
+    "run_jobs", "short_repr", "source_of", "spell", "stored_form", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there

@@ -26,8 +26,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import open_file, path_text, remove_object
-from ztensor.io.contents import may_be_of_ours
+from ztensor.ext import FileObjects, open_file, path_text, remove_object
 from ztensor.io.source.paths import make_folder
 from ztensor.io.source.removal import remove_file
 from ztensor.io.source.stores import remote_of
@@ -166,7 +165,7 @@ def _is_tree(given: BinaryIO | Remote) -> bool:
         with contextlib.closing(open_file(given, mmap=False)) as file:
             return split_tree(file.attributes)[1] is not None
     except FormatError:
-        return may_be_of_ours(given)
+        return FileObjects.may_be_ours(given)
     except SourceNotFoundError:
         return True  # there is nothing to remove
     except ZTensorError:

@@ -139,11 +139,10 @@ def require_one_file(path: str) -> None:
     Raises:
         UsageError: the path means several files.
     """
-    from ztensor.io.contents import only_ours_change
-    from ztensor.io.shards.naming import is_set
+    from ztensor.ext import FORMATS, ShardSet
 
-    if is_set(path) or os.path.isdir(path):
-        raise only_ours_change(path, "a folder" if os.path.isdir(path) else "a set of files")
+    if ShardSet.is_meant(path) or os.path.isdir(path):
+        raise FORMATS.unchangeable(path, "a folder" if os.path.isdir(path) else "a set of files")
 
 
 def is_divided_folder(path: str) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.converting.source import over
 from ztensor.errors import (
     ArgumentValueError,
     EncodingError,
@@ -35,7 +36,6 @@ from ztensor.ext import (
     numpy_dtype,
     spell,
 )
-from ztensor.io.opening import reader_over
 from ztensor.limits import Limits
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 from ztensor.quantization.group_profiles import PROFILES
@@ -120,7 +120,7 @@ class Casts:
         """Return a reader of the same files that has the changed objects."""
         if self._dtype is None and not self._dequantize:
             return reader
-        return reader_over(reader.objects.mapped(self._over))
+        return over(reader, reader.objects.mapped(self._over))
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -14,7 +14,6 @@ from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
 from ztensor.ext import EMITTERS, FORMATS, FileObjects, FileSink, Place, Portable, Sink
 from ztensor.formats.ahead import Ahead
-from ztensor.io.shards.naming import shifted
 from ztensor.io.source.targets import Nowhere
 
 if TYPE_CHECKING:
@@ -50,7 +49,7 @@ def write_one(
         if how.strict:
             require_lossless(lost, target)
         if check:
-            compared = shifted(how.progress, stored, total)
+            compared = how.shifted(stored, total)
             require_equal(reader, temporary, target, attributes, lost, how.threads, compared)
         if last is not None:
             last()

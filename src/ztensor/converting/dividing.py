@@ -25,11 +25,11 @@ from ztensor.ext import (
     FileSink,
     Manifest,
     Range,
+    ShardSet,
     TensorObject,
     digest_of,
     source_of,
 )
-from ztensor.io.shards.naming import shard_paths
 from ztensor.io.source.removal import Made
 from ztensor.io.source.targets import Nowhere
 from ztensor.spec.model.manifest import Shard
@@ -47,7 +47,7 @@ _DIGEST = ALGORITHMS["xxh3"]
 
 def divided_paths(root: str, count: int) -> list[str]:
     """Return where the shards of a root lie, and last the root itself."""
-    return [*shard_paths(root, count), root]
+    return [*ShardSet.names(root, count), root]
 
 
 def require_new(paths: Sequence[str]) -> None:

@@ -15,9 +15,16 @@ from ztensor.converting.report import ConversionReport, Loss
 from ztensor.converting.source import part_of
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
-from ztensor.ext import ALGORITHMS, FileObjects, Place, Range, digest_of, path_text, source_of
-from ztensor.io.shards.naming import shard_paths, shifted
-from ztensor.io.shards.saving import ShardSet
+from ztensor.ext import (
+    ALGORITHMS,
+    FileObjects,
+    Place,
+    Range,
+    ShardSet,
+    digest_of,
+    path_text,
+    source_of,
+)
 from ztensor.io.source.stores import remote_of
 
 if TYPE_CHECKING:
@@ -90,9 +97,7 @@ def write_set(
     try:
         for (names, _), path in zip(groups, shards.paths, strict=True):
             part = part_of(reader, names)
-            own = dataclasses.replace(
-                how, durable=shards.durable, progress=shifted(how.progress, done, work)
-            )
+            own = dataclasses.replace(how, durable=shards.durable, progress=how.shifted(done, work))
             place = shards.place(path)
             objects, length = write_one(part, place, kind, own, lost, is_shard=True)
             done += work_of(part, how)
@@ -110,7 +115,7 @@ def write_set(
     except BaseException:
         shards.abort()
         raise
-    files = [*shard_paths(target, len(groups)), index]
+    files = [*ShardSet.names(target, len(groups)), index]
     if not how.dry_run:
         files = [*shards.commit(written, total_size, digests), index]
         nbytes += os.path.getsize(index) if remote is None else 0

@@ -15,7 +15,6 @@ from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.errors import UsageError
 from ztensor.ext import EMITTERS, FORMATS, Place, Portable, path_text
-from ztensor.io.contents import only_ours_change
 from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_changed_in_place, require_free
@@ -84,7 +83,7 @@ def migrate(
         reader = stack.enter_context(open_file(path))
         inputs = reader.objects.paths
         if reader.format != "zt" and in_place:
-            raise only_ours_change(source, reader.format)
+            raise FORMATS.unchangeable(source, reader.format)
         if reader.objects.is_set and (in_place or any(is_same(one, target) for one in inputs)):
             raise UsageError(
                 "a set of files is rewritten as a new file: say which by `--output` (output= in "

@@ -15,8 +15,7 @@ from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe, without_secrets
-from ztensor.ext import EMITTERS, FORMATS, Portable, is_remote, path_text
-from ztensor.io.shards.naming import shard_paths
+from ztensor.ext import EMITTERS, FORMATS, Portable, ShardSet, is_remote, path_text
 from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
 from ztensor.io.source.stores import absolute, remote_of
 from ztensor.options import parse_size
@@ -179,7 +178,7 @@ def plan_split(
     require_divided(to)
     with open_files(path) as reader:
         name, planned = _plan(reader, path, folder, limit, keep, to)
-    places = shard_paths(name, len(planned))
+    places = ShardSet.names(name, len(planned))
     shards = [
         Shard(place, tuple(names), stored)
         for place, (names, stored) in zip(places, planned, strict=True)

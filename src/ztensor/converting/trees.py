@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ztensor import Reader
 from ztensor.converting.report import Loss
+from ztensor.converting.source import over
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.ext import Emitter
-from ztensor.io.opening import reader_over
 from ztensor.training.states import tree_values
 from ztensor.training.tree.decode import LeafAt
 from ztensor.training.tree.flattening import Container
@@ -41,9 +41,8 @@ def without_tree(reader: Reader, emitter: Emitter | None) -> tuple[Reader, list[
         else:
             kind = type(value).__qualname__
             lost.append(Loss(None, f"left out: value {describe(path)}, a {describe(kind)}"))
-    return reader_over(
-        reader.objects.mapped(lambda part, _: part.with_attributes(attributes))
-    ), lost
+    objects = reader.objects.mapped(lambda part, _: part.with_attributes(attributes))
+    return over(reader, objects), lost
 
 
 def _holds(emitter: Emitter, told: object) -> bool:

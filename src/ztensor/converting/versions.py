@@ -9,7 +9,6 @@ from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, UnsupportedError, describe
 from ztensor.ext import Emitter, FileObjects, Portable, TensorObject
-from ztensor.io.writing.planning import require_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,8 +31,7 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
             continue
         try:
             emitter.require_name(name)
-            if emitter.form.is_exact and not home.object(name).entries_once:
-                require_once(home.tensor(name, copy=False))
+            portable.require_once(home, name)
         except NotRepresentableError as error:
             lost.append(Loss(name, f"left out: {error.message}"))
             continue

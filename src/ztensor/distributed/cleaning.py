@@ -26,8 +26,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Pool, open_file, remove_object, run_jobs, thread_count
-from ztensor.io.contents import may_be_of_ours
+from ztensor.ext import FileObjects, Pool, open_file, remove_object, run_jobs, thread_count
 from ztensor.io.source import locking
 from ztensor.io.source.removal import OpenFolder
 
@@ -242,7 +241,7 @@ def is_of_a_process(given: str | Remote | BinaryIO) -> bool:
     try:
         file = open_file(given, mmap=False)
     except FormatError:
-        return may_be_of_ours(given)
+        return FileObjects.may_be_ours(given)
     except ZTensorError:
         return False  # who knows what it is
     try:

@@ -34,6 +34,7 @@ from ztensor.errors import (
 from ztensor.ext import (
     ALGORITHMS,
     FRAMEWORKS,
+    Blocks,
     FileObjects,
     FileSink,
     Range,
@@ -47,7 +48,6 @@ from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, parse_size, require_options
 from ztensor.spec.digest import require_writable, xxh3_128
-from ztensor.spec.layout.elements import Blocks
 from ztensor.typing import Durable
 
 if TYPE_CHECKING:

@@ -52,8 +52,15 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import ALGORITHMS, AttributeKind, FileObjects, Sink, foreign_bytes, open_file
-from ztensor.io.contents import only_ours_change
+from ztensor.ext import (
+    ALGORITHMS,
+    FORMATS,
+    AttributeKind,
+    FileObjects,
+    Sink,
+    foreign_bytes,
+    open_file,
+)
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
 from ztensor.training.tree.adapters import tree_adapter
@@ -217,7 +224,7 @@ class _RootKind(AttributeKind):
     def require_changeable(self, value: object, file: str) -> None:
         """Raise where the file is a root."""
         if os.path.basename(file) == ROOT and _says_root(value):
-            raise only_ours_change(file, "the root of a divided checkpoint")
+            raise FORMATS.unchangeable(file, "the root of a divided checkpoint")
 
     def require_whole(self, value: object, folder: str) -> None:
         """Raise: no root says which files belong together, since a folder with one is not a set."""

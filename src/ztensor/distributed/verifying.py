@@ -24,7 +24,6 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.ext import ALGORITHMS, FileObjects, Range, digest_of, open_file
-from ztensor.io.shards.naming import shifted
 from ztensor.spec.digest import parse_digest
 from ztensor.typing import VerifyReport
 
@@ -94,7 +93,7 @@ def verify_divided(
             own = [_own_name(table, table.chunk(row)) for row in rows.tolist()]
             problems = list(_differences(opened, table, rows, own, file.digest))
             wanted = None if chosen is None else [name for name in own if name in opened.names]
-            report = opened.check(wanted, threads=threads, progress=shifted(progress, done, total))
+            report = opened.check(wanted, threads=threads, progress=_shifted(progress, done, total))
             report = dataclasses.replace(report, problems=(*problems, *report.problems))
             offsets = {
                 name: table.chunk(row).offsets for name, row in zip(own, rows.tolist(), strict=True)
@@ -105,6 +104,13 @@ def verify_divided(
         progress(total, total)
     count = len(objects.names) if asked is None else len(asked)
     return dataclasses.replace(_sum(reports), objects=count)
+
+
+def _shifted(progress: Progress | None, done: int, total: int) -> Progress | None:
+    """Return a progress call of one file that reports on the whole."""
+    if progress is None:
+        return None
+    return lambda part, _: progress(min(done + part, total), total)
 
 
 def _rows_of_files(

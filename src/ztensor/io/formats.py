@@ -12,7 +12,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ztensor.errors import ArgumentValueError, NotZTensorError, ZTensorError, describe
+from ztensor.errors import (
+    ArgumentValueError,
+    NotZTensorError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
 from ztensor.guard import foreign_bytes
 from ztensor.io.losses import UNREAD, Tally, Unrepresented
 from ztensor.io.source.base import Sink, Source, read_bytes
@@ -271,6 +277,12 @@ class Formats(Registry[str, Format]):
                 'format="zt" writes a zTensor file under that name all the same'
             )
             raise error
+
+    def unchangeable(self, name: str, kind: str) -> UsageError:
+        """Return the error of a caller who would change another format's file, or several files."""
+        error = UsageError("only a zTensor file can be changed", file=name, found=kind)
+        error.hint = f"`ztensor convert {describe(name, 200)} OUT.zt` makes one of it"
+        return error
 
 
 def _suffix(path: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from ztensor.io.contents import only_ours_change
 from ztensor.io.edit.rewriting import (
     copy_objects,
     kept_alignment,
     require_manifest,
 )
+from ztensor.io.formats import FORMATS
 from ztensor.io.opening import Reader
 from ztensor.io.reading.portable import Portable
 from ztensor.io.source.appending import LockedFile
@@ -61,7 +61,7 @@ def compact(
     locked = LockedFile(name, lock=lock, timeout=timeout)  # keeps other writers out
     with contextlib.closing(locked), Reader(name) as reader:
         if reader.format != "zt":
-            raise only_ours_change(name, reader.format)
+            raise FORMATS.unchangeable(name, reader.format)
         (file,) = reader.objects.parts()
         require_manifest(file.frame, name)
         version, alignment = Portable.version_of(reader.objects), None

@@ -25,7 +25,14 @@ from ztensor.io.reading.places import Places
 from ztensor.spec.encoding import Encoding
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.base import Array
-from ztensor.spec.layout.elements import Blocks, is_copy, require_known, typed_array, whole_elements
+from ztensor.spec.layout.elements import (
+    Blocks,
+    checked_bools,
+    is_copy,
+    require_known,
+    typed_array,
+    whole_elements,
+)
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import TensorObject
 from ztensor.spec.model.objects import LaterObjects
@@ -476,6 +483,16 @@ class FileObjects(OpenedFile):
         component = component._replace(byte_order="little", encoding="raw")
         for piece in whole_elements(component, self.decoded_chunks(name, role)):
             yield typed_array(component, piece)
+
+    def strict(self, name: str, role: str, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
+        """Yield decoded bytes of a component for a file in which bools are 0 or 1.
+
+        Raises:
+            FormatError: a bool is neither.
+        """
+        is_bool = self.object(name).components[role].dtype == "bool"
+        with self.located(name, role):
+            yield from checked_bools(chunks) if is_bool else chunks
 
     def unchecked(self, names: Iterable[str]) -> Iterator[str]:
         """Yield those objects with bytes that neither a digest nor a sum is of."""

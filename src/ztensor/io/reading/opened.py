@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +19,18 @@ from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching, StoredComponent
 from ztensor.io.source.base import Range, Source, read_bytes
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.table import opened_by
+from ztensor.io.source.table import opened_by, source_of
+from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import SCHEMAS
-from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, Frame, locate
+from ztensor.spec.container.framing import (
+    HEAD_BYTES,
+    LOOK_BYTES,
+    MAGIC_1,
+    Frame,
+    locate,
+    may_be_damaged,
+)
 from ztensor.spec.digest import ALGORITHMS, Sum
 from ztensor.spec.digest import digest_of as digest_of_bytes
 from ztensor.spec.encoding import ENCODINGS, Encoding
@@ -40,6 +49,7 @@ if TYPE_CHECKING:
 # So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
 # network the source itself brings more than it is asked for.
 END_BYTES = 32 << 10
+_LEFT_BYTES = 4096  # a file system leaves zeros by blocks of this
 
 
 class OpenedFile:
@@ -192,6 +202,22 @@ class OpenedFile:
             return identity
         whole = Range(self.source, 0, self.source.size)
         return digest_of_bytes(ALGORITHMS["sha256"], whole.pieces())
+
+    @staticmethod
+    def may_be_ours(given: Any) -> bool:
+        """Return whether a file that does not open may be one of ours, damaged or cut.
+
+        A store has objects only as a whole, so no zeros are what is left of one.
+
+        Raises:
+            SourceError: it cannot be read.
+        """
+        with contextlib.closing(source_of(given, mapped=False)) as source:
+            head = read_bytes(source, 0, min(source.size, _LEFT_BYTES))
+            if isinstance(given, Remote) and not any(head):
+                return False
+            end = min(source.size, len(MAGIC_1))
+            return may_be_damaged(bytes(head), bytes(read_bytes(source, source.size - end, end)))
 
     @staticmethod
     def manifest_in(source: Source, limits: Limits) -> tuple[Frame, Manifest]:

@@ -8,14 +8,16 @@ import numpy as np
 
 from ztensor.errors import LayoutError, NotRepresentableError, Reason
 from ztensor.spec.container import EMITTERS, FORM_1, Emitter, Form
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.elements import Blocks, checked_bools
+from ztensor.spec.layout import LAYOUTS, View
+from ztensor.spec.layout.elements import Blocks
+from ztensor.spec.layout.sparse import require_entries_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
+    from ztensor.io.tensor import Tensor
     from ztensor.spec.model.manifest import TensorObject
 
 
@@ -53,6 +55,15 @@ class Portable:
             for file in (objects.part(name),)
         )
         return emitter.version if says_all(emitter, objects.attributes, pairs) else EMITTERS.latest
+
+    def require_once(self, file: FileObjects, name: str) -> None:
+        """Raise where no position of a sparse object may come twice, and one does.
+
+        Raises:
+            NotRepresentableError: so it is.
+        """
+        if self.form.is_exact and not file.object(name).entries_once:
+            require_once(file.tensor(name, copy=False))
 
     def stored(self, file: FileObjects, name: str) -> TensorObject | None:
         """Return an object whose stored bytes can be copied into a file of another container.
@@ -135,10 +146,8 @@ class Portable:
         file.location(name, role)
         tensor_object = file.object(name)
         if _has_types(tensor_object, role, self.form):
-            is_checked = self.form.is_exact and tensor_object.components[role].dtype == "bool"
             chunks = file.decoded_chunks(name, role)
-            with file.located(name, role):
-                yield from checked_bools(chunks) if is_checked else chunks
+            yield from file.strict(name, role, chunks) if self.form.is_exact else chunks
             return
         with file.located(name, role):
             for indices in file.elements(name, role):
@@ -149,6 +158,28 @@ class Portable:
                         found=f"{indices.min()} of {indices.dtype.name}",
                     )
                 yield from Blocks.of(indices.astype(np.uint64))
+
+
+def require_once(tensor: Tensor) -> None:
+    """Raise where a position of a sparse tensor comes twice, or the columns of a row do not rise.
+
+    Raises:
+        NotRepresentableError: so it is.
+    """
+    if tensor.format not in ("sparse_csr", "sparse_coo") or not tensor.shape:
+        return  # without a dimension there are no positions
+    try:
+        require_entries_once(tensor.format, View(tensor.shape, tensor.components, {}))
+    except LayoutError as error:
+        wrong = NotRepresentableError(
+            f"{error.message}, which 2.x has not",
+            component=error.component,
+            expected=error.expected,
+            found=error.found,
+            section=error.section,
+        )
+        wrong.hint = "add up what is there twice, and sort (in SciPy sum_duplicates())"
+        raise wrong from error
 
 
 def says_all(

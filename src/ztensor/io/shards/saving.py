@@ -16,6 +16,7 @@ from ztensor.io.formats import FORMATS
 from ztensor.io.shards.earlier import (
     base_of,
     beside,
+    earlier_files,
     index_data,
     index_of,
     place_of_whole,
@@ -24,7 +25,7 @@ from ztensor.io.shards.earlier import (
     shards_in,
     target_of,
 )
-from ztensor.io.shards.naming import plan_shards, shard_paths, shifted
+from ztensor.io.shards.naming import SHARD, is_index, is_set, plan_shards, shard_paths, shifted
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.removal import Made, remove_file, remove_object, stamp_of
 from ztensor.io.source.rights import Rights, narrowest_of
@@ -65,6 +66,16 @@ class ShardSet:
     Raises:
         SourceError: the index of an older set cannot be read.
     """
+
+    # What programs ask that write shards themselves.
+    names = staticmethod(shard_paths)
+    planned = staticmethod(plan_shards)
+    match = staticmethod(SHARD.fullmatch)
+    is_index = staticmethod(is_index)
+    is_meant = staticmethod(is_set)
+    earlier = staticmethod(earlier_files)
+    place_of_whole = staticmethod(place_of_whole)
+    remove = staticmethod(remove_set)
 
     def __init__(
         self,

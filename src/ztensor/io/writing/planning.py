@@ -19,12 +19,12 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.frameworks import FRAMEWORKS
+from ztensor.io.reading.portable import require_once
 from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
 from ztensor.spec.container import FORM_1, Form
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import Dense
 from ztensor.spec.layout.elements import numpy_dtype, require_bools, spell
-from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, decoded_size
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects
 
@@ -224,28 +224,6 @@ def with_indices(tensor: Tensor, types: Sequence[str]) -> Tensor:
         type=tensor.type,
         attributes=tensor.attributes,
     )
-
-
-def require_once(tensor: Tensor) -> None:
-    """Raise where a position of a sparse tensor comes twice, or the columns of a row do not rise.
-
-    Raises:
-        NotRepresentableError: so it is.
-    """
-    if tensor.format not in ("sparse_csr", "sparse_coo") or not tensor.shape:
-        return  # without a dimension there are no positions
-    try:
-        require_entries_once(tensor.format, View(tensor.shape, tensor.components, {}))
-    except LayoutError as error:
-        wrong = NotRepresentableError(
-            f"{error.message}, which 2.x has not",
-            component=error.component,
-            expected=error.expected,
-            found=error.found,
-            section=error.section,
-        )
-        wrong.hint = "add up what is there twice, and sort (in SciPy sum_duplicates())"
-        raise wrong from error
 
 
 def require_written_bools(arrays: Mapping[str, Array]) -> None:

@@ -11,8 +11,7 @@ from ztensor import Remote
 from ztensor.distributed.cleaning import clean_open, remove_parts
 from ztensor.distributed.place import Place
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
-from ztensor.ext import Pool, Store, path_text, remove_object
-from ztensor.io.contents import may_be_of_ours
+from ztensor.ext import FileObjects, Pool, Store, path_text, remove_object
 from ztensor.io.source import locking
 from ztensor.io.source.paths import absolute_path, flush_file, flush_folder
 from ztensor.io.source.removal import OpenFolder, is_link
@@ -86,7 +85,7 @@ def judged(place: StepPlace, entry: Entry) -> Iterator[None]:
         missing.hint = error.hint
         raise missing from error
     except FormatError as error:
-        if why_not_a_step(error) is not None or may_be_of_ours(place.path(entry.file)):
+        if why_not_a_step(error) is not None or FileObjects.may_be_ours(place.path(entry.file)):
             raise
         name = error.file or entry.file
         found = not_a_step("the file is no step of a run", error.found, name)
