@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
 from ztensor.insight.analysis.comparing import MISSING
 from ztensor.training.tree.flattening import Container
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Run
 
 
 def state(rate: float = 0.1) -> dict[str, Any]:
