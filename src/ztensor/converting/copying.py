@@ -17,8 +17,7 @@ from ztensor.formats.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shifted
 from ztensor.io.source.targets import Nowhere
-from ztensor.spec.container import emitter_of
-from ztensor.spec.model.rules import Form
+from ztensor.spec.container import Form, emitter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

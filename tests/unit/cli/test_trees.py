@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
 from ztensor.insight.analysis.comparing import MISSING
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Run
 
 
 def state(rate: float = 0.1) -> dict[str, Any]:

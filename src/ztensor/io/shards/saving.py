@@ -33,7 +33,7 @@ from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.source.urls import Remote
 from ztensor.io.tensor import no_mapping
-from ztensor.io.writing.saving import save_all
+from ztensor.io.writing.saving import save_all, save_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -253,8 +253,6 @@ def save_files(
     kind = written_as(path, format)
     write: Callable[..., dict[str, str]] = save_all
     if kind != "zt":
-        from ztensor.io.writing.exporting import save_as  # few programs need other formats
-
         write = functools.partial(save_as, kind)
     save = functools.partial(write, metadata=metadata, compression=compression, **options)
     if not hasattr(tensors, "items"):

@@ -12,12 +12,12 @@ from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import WRITE_BYTES
 from ztensor.io.writing.frames import Compressor, Frame, frames_of, require_chunk_rows
 from ztensor.locks import cached_property
+from ztensor.spec.container import Form
 from ztensor.spec.digest import Algorithm, require_writable
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import FRAME_FIELD, listed_frames
 from ztensor.spec.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
-from ztensor.spec.model.manifest import Component, TensorObject
-from ztensor.spec.model.rules import Form, align
+from ztensor.spec.model.manifest import Component, TensorObject, align
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
 
+ALIGNMENT = 64
 # Bytes of memory that an object takes at most with its place in a `dict`, and each component:
 # without names, and without texts longer than those of real files.
 OBJECT_COST, COMPONENT_COST = 400, 280
@@ -213,3 +214,8 @@ class Manifest(NamedTuple):
     commit: Commit | None = None
     extra: Mapping[str, object] | None = None
     shards: Mapping[str, Shard] = _NO_SHARDS
+
+
+def align(offset: int, alignment: int = ALIGNMENT) -> int:
+    """Return the first multiple of an alignment at or after `offset` (1.2 section 4, Alignment)."""
+    return -(-offset // alignment) * alignment
