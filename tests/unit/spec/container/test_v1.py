@@ -378,26 +378,6 @@ def test_another_major_version_is_not_read(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "dtype", "logical"),
-    [
-        ("f8_e4m3", "u8", "f8_e4m3fn"),
-        ("f8_e5m2", "u8", "f8_e5m2"),
-        ("complex64", "f32", "complex64"),
-        ("complex128", "f64", "complex128"),
-        ("float32", "float32", None),  # 0.1's words mean nothing here
-        ("x", "x", None),
-    ],
-)
-@pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
-def test_types_in_the_words_of_1_1(
-    version: str, word: str, dtype: str, logical: str | None
-) -> None:
-    fields = root({"w": component(dtype=word)}, version=version)
-    found = parse(cbor2.dumps(fields)).objects["w"].components["data"]
-    assert (found.dtype, found.type) == (dtype, logical)
-
-
-@pytest.mark.parametrize(
     ("fields", "path", "reason"),
     [
         ([], (), Reason.FIELD_TYPE),
