@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +30,6 @@ from ztensor.numpy import load_file, save_file
 from ztensor.remote.hub_tree import tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from tests.remote.s3_server import S3Server
 
 obstore = pytest.importorskip("obstore", reason="obstore reads URLs")

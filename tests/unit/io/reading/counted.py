@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.opened import component_extents, read_manifest
@@ -10,9 +10,6 @@ from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.ahead import AheadSource
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class Counted(MemorySource):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,6 @@ from ztensor.io.source.ahead import AheadSource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.spec.model.objects import TableObjects
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def require_same(found: dict[str, Any], reader: ztensor.Reader) -> None:

@@ -12,7 +12,9 @@ import random
 import stat
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -27,10 +29,6 @@ from ztensor.errors import (
 from ztensor.io.source import appending, locking
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 GUARD = b"<the old footer, of exactly forty bytes>"
 FOOTER = b"<the new footer, of exactly forty bytes>"

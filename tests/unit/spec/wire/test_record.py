@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.naming import shown
-from ztensor.errors import Reason
+from ztensor.errors import Problem, Reason
 from ztensor.spec.wire.cbor import UINT64_MAX, UNDEFINED, Pairs, Tag
 from ztensor.spec.wire.record import (
     ANYTHING,
@@ -19,9 +19,6 @@ from ztensor.spec.wire.record import (
     kind_of,
     read_fields,
 )
-
-if TYPE_CHECKING:
-    from ztensor.errors import Problem
 
 MISSING, TYPE, VALUE = Reason.FIELD_MISSING, Reason.FIELD_TYPE, Reason.FIELD_VALUE
 ABSENT = object()
