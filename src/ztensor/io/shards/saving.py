@@ -306,9 +306,6 @@ def _memory(tensors: Mapping[str, Any], name: str) -> object:
     # Another mapping may make its arrays when asked: the address of one that is gone says nothing.
     if not isinstance(tensors, dict):
         return None
-    if isinstance(value, np.ndarray):
-        if value.size:
-            return value.__array_interface__["data"][0], value.dtype, value.shape, value.strides
-    elif callable(getattr(value, "data_ptr", None)) and value.nbytes:
-        return value.data_ptr(), value.dtype, tuple(value.shape), value.stride()
+    if isinstance(value, np.ndarray) and value.size:
+        return value.__array_interface__["data"][0], value.dtype, value.shape, value.strides
     return None
