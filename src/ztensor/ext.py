@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ztensor.locks import Lock
     from ztensor.showing import counted, short_repr
     from ztensor.spec.container import EMITTERS, Emitter
-    from ztensor.spec.digest import ALGORITHMS, digest_of
+    from ztensor.spec.digest import ALGORITHMS
     from ztensor.spec.encoding import ENCODINGS
     from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_equal_length
     from ztensor.spec.layout import LAYOUTS
@@ -104,7 +104,7 @@ _HOMES = {
     "ztensor.locks": "Lock",
     "ztensor.showing": "counted short_repr",
     "ztensor.spec.container": "EMITTERS Emitter",
-    "ztensor.spec.digest": "ALGORITHMS digest_of",
+    "ztensor.spec.digest": "ALGORITHMS",
     "ztensor.spec.encoding": "ENCODINGS",
     "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
     "ztensor.spec.layout": "LAYOUTS",
@@ -126,10 +126,10 @@ __all__ = [
     "Look", "Manifest", "ObjectReader", "Objects", "Overlaps", "Place", "Pool", "Portable",
     "Projection", "Quantized", "Range", "Rows", "Runs", "ShardSet", "Shown", "Sink", "Source",
     "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor", "counted",
-    "digest_of", "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps",
-    "load_whole", "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text",
-    "read_bytes", "remove_object", "require_choice", "require_equal_length", "result_dtype",
-    "run_jobs", "short_repr", "source_of", "spell", "stored_form", "thread_count", "typed_array",
+    "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps", "load_whole",
+    "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "read_bytes",
+    "remove_object", "require_choice", "require_equal_length", "result_dtype", "run_jobs",
+    "short_repr", "source_of", "spell", "stored_form", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there

@@ -91,7 +91,8 @@ def convert_as(
     require_compressed(kind, how.compression, how.chunk_rows)
     remote = remote_of(path)
     if not overwrite:
-        for there in (path, *(ShardSet.earlier(path) if max_shard_size is not None else ())):
+        beside = () if max_shard_size is None else ShardSet.earlier(path).files()
+        for there in (path, *beside):
             require_free(there, overwrite=False)
     casts = Casts(cast_target(dtype), dequantize=dequantize)
     with Opened(source) as reader:
@@ -104,15 +105,16 @@ def convert_as(
         limit = parse_size(max_shard_size)
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
-        for old in (*ShardSet.earlier(path), *ShardSet.names(target, len(groups))):
+        earlier = ShardSet.earlier(path)
+        for old in (*earlier.files(), *ShardSet.names(target, len(groups))):
             require_other(inputs, path_text(old))
         if len(groups) > 1:
             return _told(casts, write_set(part, path, kind, groups, inputs, how))
-        place, flush = ShardSet.place_of_whole(path, how.durable)
+        place, flush = earlier.place_of_whole(how.durable)
         how = dataclasses.replace(how, durable=flush)
         report = write_file(part, place, kind, inputs, how)
         if not how.dry_run:
-            ShardSet.remove(path)
+            earlier.remove()
         return _told(casts, report)
 
 

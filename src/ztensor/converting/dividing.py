@@ -27,7 +27,6 @@ from ztensor.ext import (
     Range,
     ShardSet,
     TensorObject,
-    digest_of,
     source_of,
 )
 from ztensor.io.source.removal import Made
@@ -164,4 +163,4 @@ def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:
 
 def _digest_of(path: str) -> str:
     with contextlib.closing(source_of(path, mapped=False)) as source:
-        return digest_of(_DIGEST, Range(source, 0, source.size).pieces(8 << 20))
+        return _DIGEST.of(Range(source, 0, source.size).pieces(8 << 20))

@@ -15,16 +15,7 @@ from ztensor.converting.report import ConversionReport, Loss
 from ztensor.converting.source import part_of
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
-from ztensor.ext import (
-    ALGORITHMS,
-    FileObjects,
-    Place,
-    Range,
-    ShardSet,
-    digest_of,
-    path_text,
-    source_of,
-)
+from ztensor.ext import ALGORITHMS, FileObjects, Place, Range, ShardSet, path_text, source_of
 from ztensor.io.source.stores import remote_of
 
 if TYPE_CHECKING:
@@ -127,7 +118,7 @@ def write_set(
 
 def _sha256_of(path: str) -> str:
     with contextlib.closing(source_of(path, mapped=False)) as source:
-        return digest_of(ALGORITHMS["sha256"], Range(source, 0, source.size).pieces(8 << 20))
+        return ALGORITHMS["sha256"].of(Range(source, 0, source.size).pieces(8 << 20))
 
 
 def _require_unlike(groups: Iterable[Iterable[str]], index: str) -> None:

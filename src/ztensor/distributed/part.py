@@ -40,7 +40,6 @@ from ztensor.ext import (
     Range,
     Sink,
     counted,
-    digest_of,
     spell,
 )
 from ztensor.io.source.local import Descriptor
@@ -362,7 +361,7 @@ class PartWriter:
         try:
             frame = FileObjects.frame_in(source, DEFAULT_LIMITS)
             whole = Range(source, frame.manifest_offset, frame.manifest_length)
-            digest = digest_of(ALGORITHMS["sha256"], whole.pieces())
+            digest = ALGORITHMS["sha256"].of(whole.pieces())
             self._files.append(TableFile(self._name, source.size, digest))
         finally:
             source.close()

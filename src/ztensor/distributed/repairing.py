@@ -36,7 +36,6 @@ from ztensor.ext import (
     Store,
     TensorObject,
     counted,
-    digest_of,
     element_count,
     foreign_bytes,
     open_file,
@@ -234,7 +233,7 @@ def _file_of(place: Place, name: str) -> FileOfPart | None:
                 row_of(_written(own, box, tensors, file), 0, file.object(own)) for own, box in boxes
             ]
             whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
-            digest = digest_of(ALGORITHMS["sha256"], whole.pieces())
+            digest = ALGORITHMS["sha256"].of(whole.pieces())
             table = table_of(tensors, rows, [TableFile(name, file.nbytes, digest)])
             return file_of_part(name, table, told)
 

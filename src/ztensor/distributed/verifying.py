@@ -23,7 +23,7 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.ext import ALGORITHMS, FileObjects, Range, digest_of, open_file
+from ztensor.ext import ALGORITHMS, FileObjects, Range, open_file
 from ztensor.spec.digest import parse_digest
 from ztensor.typing import VerifyReport
 
@@ -177,7 +177,7 @@ def _has_manifest(file: FileObjects, digest: str) -> bool:
     if frame is None or expected.known is None:
         return False
     whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
-    return parse_digest(digest_of(ALGORITHMS[expected.algorithm], whole.pieces())) == expected
+    return parse_digest(ALGORITHMS[expected.algorithm].of(whole.pieces())) == expected
 
 
 def _named(report: VerifyReport, offsets: Mapping[str, tuple[int, ...]]) -> VerifyReport:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, Reason, describe
-from ztensor.ext import ALGORITHMS, cbor, digest_of
+from ztensor.ext import ALGORITHMS, cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -118,7 +118,7 @@ def committed(root: object, blobs_end: int, encode: Callable[[object], bytes] = 
         if reached <= end or not data.endswith(_BLANK.encode()):
             break
         end = reached
-    digits = digest_of(_CRC32C, [data])[-_CRC32C.digits :]
+    digits = _CRC32C.of([data])[-_CRC32C.digits :]
     return data[: -_CRC32C.digits] + digits.encode()
 
 
@@ -218,7 +218,7 @@ class Draft:
             fields = self.component(name, role)
             fields.setdefault("offset", len(blobs))
             fields.setdefault(length, len(data))
-            fields.setdefault(digest, digest_of(_CRC32C, [data]))
+            fields.setdefault(digest, _CRC32C.of([data]))
             blobs += data
         if self.is_0_1:
             manifest = item(list(self.objects.values()))

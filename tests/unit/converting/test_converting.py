@@ -32,7 +32,7 @@ from ztensor.errors import (
 from ztensor.ext import FORMATS, keeps
 from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save_file
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.testing.builder import draft
 
 WEIGHT = np.linspace(-1, 1, 64 * 32, dtype=np.float32).reshape(64, 32)
@@ -214,7 +214,7 @@ def test_a_digest_of_1_1_may_cover_the_decoded_bytes(tmp_path: Path) -> None:
     name = next(name for name in made.objects if made.component(name).get("encoding") == "zstd")
     with ztensor.open(made.to_bytes()) as reader:
         decoded = b"".join(bytes(c) for c in reader.decoded_chunks(name))
-    made.component(name)["digest"] = digest_of(ALGORITHMS["crc32c"], [decoded])
+    made.component(name)["digest"] = ALGORITHMS["crc32c"].of([decoded])
     ztensor.convert(made.to_bytes(), tmp_path / "new.zt", check=True)
     with ztensor.open(tmp_path / "new.zt") as reader:
         assert reader.verify().ok

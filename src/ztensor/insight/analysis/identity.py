@@ -19,7 +19,6 @@ from ztensor.ext import (
     Pool,
     Portable,
     cbor,
-    digest_of,
     thread_count,
 )
 from ztensor.insight.analysis.content import emit_content
@@ -143,7 +142,7 @@ def content_digest(source: Readable, algorithm: str = "xxh3") -> str:
             content = emit_content((name, objects.part(name).object(name)) for name in reader)
         except NotRepresentableError as error:
             raise error.locate(file=objects.name) from None
-    return digest_of(ALGORITHMS[algorithm], (content,))
+    return ALGORITHMS[algorithm].of((content,))
 
 
 def combined(ids: dict[str, str], attributes: dict[str, Any] | None = None) -> str:

@@ -32,7 +32,6 @@ from ztensor.spec.container.framing import (
     may_be_damaged,
 )
 from ztensor.spec.digest import ALGORITHMS, Sum
-from ztensor.spec.digest import digest_of as digest_of_bytes
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Component, Manifest
@@ -201,7 +200,7 @@ class OpenedFile:
         if (identity := self.source.identity()) is not None:
             return identity
         whole = Range(self.source, 0, self.source.size)
-        return digest_of_bytes(ALGORITHMS["sha256"], whole.pieces())
+        return ALGORITHMS["sha256"].of(whole.pieces())
 
     @staticmethod
     def may_be_ours(given: Any) -> bool:

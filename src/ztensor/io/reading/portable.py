@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import LayoutError, NotRepresentableError, Reason
+from ztensor.io.reading.file import FileObjects
 from ztensor.spec.container import EMITTERS, FORM_1, Emitter, Form
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.elements import Blocks
 from ztensor.spec.layout.sparse import require_entries_once
+from ztensor.spec.model.manifest import TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.tensor import Tensor
-    from ztensor.spec.model.manifest import TensorObject
 
 
 class Portable:

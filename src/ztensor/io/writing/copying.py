@@ -9,7 +9,7 @@ from ztensor.io.reading.overlaps import SharedRuns
 from ztensor.io.reading.portable import Portable
 from ztensor.io.source.sink import FileSink
 from ztensor.io.writing.blob import Blob, BlobOptions, Compression, as_of
-from ztensor.spec.digest import Algorithm, Digest, digest_of, parse_digest, require_match
+from ztensor.spec.digest import Algorithm, Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import known_length
 from ztensor.spec.layout.elements import BLOCK_BYTES
@@ -212,7 +212,7 @@ class Copier:
             text = component.digest
             if is_of_decoded and algorithm is not None:
                 if file.fetching.is_common(component.encoding):
-                    found = digest_of(algorithm, file.decoded_chunks(name, role))  # which checks it
+                    found = algorithm.of(file.decoded_chunks(name, role))  # which checks it
                     text = text or found
             elif algorithm is not None:
                 text = self._held(file, name, role, component, algorithm, found)
@@ -270,7 +270,7 @@ class Copier:
             DigestMismatchError: they do not match.
         """
         digest = digest_in(component)
-        found = found or digest_of(algorithm, file.stored(component).stored().pieces(BLOCK_BYTES))
+        found = found or algorithm.of(file.stored(component).stored().pieces(BLOCK_BYTES))
         if digest is None:
             return found
         if parse_digest(found).expected == digest.expected:

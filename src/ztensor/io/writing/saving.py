@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.arguments import require_choice, require_function
-from ztensor.errors import ArgumentTypeError, describe
 from ztensor.io.source.sink import sink_of
 from ztensor.io.writing.writer import Writer
 from ztensor.registry import Registry
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.layout.elements import Blocks
 
 if TYPE_CHECKING:
@@ -57,10 +56,9 @@ def save_all(
     total = done = 0
     if progress is not None:
         total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
-    names = _in_order(tensors)
     stored = _Stored(tensors, by_content=deduplicate == "content") if deduplicate else None
     with Writer(target, attributes=metadata, format="zt", **options) as writer:
-        for name in names:
+        for name in sorted(tensors, key=str):  # by code points, which is by UTF-8 bytes
             value = tensors[name]
             alias = None
             if stored is not None and type(value) is np.ndarray:
@@ -116,14 +114,6 @@ def save_as(
     return {}
 
 
-def _in_order(tensors: Mapping[str, Any]) -> list[str]:
-    for kind in set(map(type, tensors)):
-        if not issubclass(kind, str):
-            wrong = next(name for name in tensors if not isinstance(name, str))
-            raise ArgumentTypeError("an object's name is text", found=describe(wrong))
-    return sorted(tensors)  # by code points, which is by UTF-8 bytes
-
-
 class _Stored:
     """Finds arrays that are stored already, under another name.
 
@@ -174,5 +164,5 @@ class _Stored:
     def _identity(self, array: Array) -> object:
         """Return what arrays of one shape and type have in common that are stored once."""
         if self._by_content:
-            return digest_of(ALGORITHMS["sha256"], Blocks.of(array))
+            return ALGORITHMS["sha256"].of(Blocks.of(array))
         return array.__array_interface__["data"][0], array.strides

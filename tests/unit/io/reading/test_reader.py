@@ -533,12 +533,11 @@ def test_what_is_copied_is_checked_each_time() -> None:
 @pytest.mark.parametrize("covers", ["stored", "decoded", "neither"])
 @pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
 def test_a_digest_of_decoded_bytes_is_one_reading_of_1_1(version: str, covers: str) -> None:
-    from ztensor.spec.digest import ALGORITHMS, digest_of
+    from ztensor.spec.digest import ALGORITHMS
     from ztensor.spec.encoding import ENCODINGS
 
     frame = b"".join(ENCODINGS["zstd"].encode(memoryview(W.tobytes()), level=3))
-    text = digest_of(
-        ALGORITHMS["crc32c"],
+    text = ALGORITHMS["crc32c"].of(
         [{"stored": frame, "decoded": W.tobytes(), "neither": b""}[covers]],
     )
     data = single((3, 4), frame, version, encoding="zstd", digest=text, decoded_length=48)

@@ -223,11 +223,11 @@ def test_a_layout_of_0_1_that_no_text_describes_has_a_digest() -> None:
 
 
 def test_a_digest_of_decoded_bytes_counts_as_checked_in_1_1() -> None:
-    from ztensor.spec.digest import ALGORITHMS, digest_of
+    from ztensor.spec.digest import ALGORITHMS
 
     made = draft("1.1.0")
     content = stored("i16", 258, -1, 3)
-    made.component("packed")["digest"] = digest_of(ALGORITHMS["crc32c"], [content])
+    made.component("packed")["digest"] = ALGORITHMS["crc32c"].of([content])
     with ztensor.open(made.to_bytes()) as reader:
         report = reader.verify("packed")
     assert (report.ok, report.checked, report.undigested) == (True, 1, 0)

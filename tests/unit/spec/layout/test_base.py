@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ztensor.errors import MOST_PROBLEMS, Reason
-from ztensor.spec.layout.base import check_components, check_length
+from ztensor.spec.layout.base import check_components
 from ztensor.spec.model.manifest import Component, TensorObject
 
 
@@ -62,13 +62,6 @@ def test_missing_components_are_named_with_those_there_are() -> None:
 def test_no_more_problems_are_told_than_somebody_reads() -> None:
     broken = {f"part {number}": Component("f32", 64, 13) for number in range(MOST_PROBLEMS + 9)}
     assert len(check_components(of(**broken), (), "here")) == MOST_PROBLEMS
-
-
-@pytest.mark.parametrize("length", [None, 11, 12, 13])
-def test_a_length_that_is_not_told_is_no_problem(length: int | None) -> None:
-    component = Component("f32", 64, 9, encoding="zstd", decoded_length=length)
-    problems = check_length("data", component, 12, "the shape", "here")
-    assert len(problems) == (length in (11, 13))
 
 
 @pytest.mark.parametrize(
