@@ -60,14 +60,7 @@ if TYPE_CHECKING:
     from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_equal_length
     from ztensor.spec.layout import LAYOUTS
     from ztensor.spec.layout.base import Layout, Quantized, Rows, View
-    from ztensor.spec.layout.elements import (
-        Blocks,
-        numpy_dtype,
-        result_dtype,
-        spell,
-        stored_form,
-        typed_array,
-    )
+    from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, stored_form, typed_array
     from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
     from ztensor.spec.model.manifest import Component, Manifest, TensorObject
     from ztensor.spec.model.objects import LaterObjects

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ztensor import open as open_files
-from ztensor.distributed.root import is_root, parse_root
+from ztensor.distributed.opened import root_of
 from ztensor.errors import FormatError, ZTensorError
 from ztensor.ext import FileObjects, open_file
 from ztensor.training.checkpoints.step import told_by, told_by_root, why_not_a_step
@@ -52,10 +52,10 @@ def is_step_root(given: BinaryIO | Remote, step: int, named: list[str]) -> bool:
     except FormatError:
         return FileObjects.may_be_ours(given)
     with contextlib.closing(file):
-        if not is_root(file):
-            return False
         try:
-            root = parse_root(file)
+            root = root_of(file)
+            if root is None:
+                return False
             named += [one.name for one in root.files]
             told_by_root(root.values, step, file.name)
         except ZTensorError as error:
