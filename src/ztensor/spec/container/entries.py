@@ -59,9 +59,8 @@ class ObjectsEmitter:
             if not isinstance(entry, TensorObject):
                 number, offset, digest = entry
                 before, between, behind = kinds[number]
-            elif _is_plain(entry):
-                component = entry.components["data"]
-                offset, digest = component.offset, component.digest
+            elif (data := entry.only_data) is not None and data.encoding == "raw":
+                offset, digest = data.offset, data.digest
                 before, between, behind = self._around(entry)
             else:
                 parts.append(self._emit_object(entry))
@@ -82,16 +81,3 @@ class ObjectsEmitter:
             between, _, behind = rest.partition(digest) if digest else (rest, b"", b"")
             around = self._arounds[key] = Around(before + self._place, between, behind)
         return around
-
-
-def _is_plain(tensor_object: TensorObject) -> bool:
-    """Return whether an object is of a kind."""
-    component = tensor_object.components.get("data")
-    return (
-        component is not None
-        and tensor_object.format == "dense"
-        and len(tensor_object.components) == 1
-        and tensor_object.attributes is tensor_object.extra is component.extra is None
-        and component.encoding == "raw"
-        and component.shard is None
-    )
