@@ -1,4 +1,4 @@
-"""The map of objects, written: what the emitters of 1.x and of 2.x share.
+"""The map of objects, written, and attributes: what the emitters of all versions share.
 
 Plain objects of one kind differ in two places only, offset and digest: everything around those is
 emitted once for each kind, and copied.
@@ -6,11 +6,14 @@ emitted once for each kind, and copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ztensor.errors import NotRepresentableError
 from ztensor.spec.model.manifest import Entry, TensorObject, WrittenObjects
 from ztensor.spec.wire import cbor
+from ztensor.spec.wire.deterministic import ENCODE_DEPTH
+from ztensor.spec.wire.record import kind_of
 
 _MARK = 1 << 63  # an offset that no object has
 
@@ -81,3 +84,23 @@ class ObjectsEmitter:
             between, _, behind = rest.partition(digest) if digest else (rest, b"", b"")
             around = self._arounds[key] = Around(before + self._place, between, behind)
         return around
+
+
+def attribute_fields(
+    attributes: Mapping[str, object] | None, levels: int
+) -> Iterator[tuple[str, bytes]]:
+    """Yield names and encoded values, refused where a reader would lose them or find them too deep.
+
+    Args:
+        attributes: what to write.
+        levels: how many maps and arrays of the manifest the values lie in.
+    """
+    for key, value in (attributes or {}).items():
+        if not isinstance(key, str):
+            raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
+        yield key, cbor.encode(value, ENCODE_DEPTH - levels)
+
+
+def refused(version: str, message: str, found: str, section: str) -> NotRepresentableError:
+    """Return the error for what a version cannot say."""
+    return NotRepresentableError(f"version {version} {message}", found=found, section=section)
