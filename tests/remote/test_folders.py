@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,16 +23,13 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.io.shards.folders import RemoteFolder
+from ztensor.io.shards.choosing import RemoteFolder
 from ztensor.io.source.folders import folder_of, listed
 from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
 from ztensor.remote.hub_tree import tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from tests.remote.s3_server import S3Server
 
 obstore = pytest.importorskip("obstore", reason="obstore reads URLs")

@@ -13,7 +13,7 @@ from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
 from ztensor.ext import Place, path_text
-from ztensor.io.shards.earlier import earlier_files, place_of_whole, remove_set
+from ztensor.io.shards.earlier import Earlier
 from ztensor.io.shards.naming import parse_size, shard_paths
 from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import require_free
@@ -94,7 +94,7 @@ def convert_as(
     require_compressed(kind, how.compression, how.chunk_rows)
     remote = remote_of(path)
     if not overwrite:
-        for there in (path, *(earlier_files(path) if max_shard_size is not None else ())):
+        for there in (path, *(Earlier(path).files() if max_shard_size is not None else ())):
             require_free(there, overwrite=False)
     casts = Casts(cast_target(dtype), dequantize=dequantize)
     with Opened(source) as reader:
@@ -102,20 +102,21 @@ def convert_as(
         require_other(inputs, target)
         part = casts.over(part_of(reader, matching(reader, include, exclude)))
         if max_shard_size is None:
-            place = Place(target, remote=remote, is_new=not overwrite)
+            place = Place(target, remote=remote, is_new=not overwrite and remote is not None)
             return _told(casts, write_file(part, place, kind, inputs, how))
         limit = parse_size(max_shard_size)
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
-        for old in (*earlier_files(path), *shard_paths(target, len(groups))):
+        earlier = Earlier(path)
+        for old in (*earlier.files(), *shard_paths(target, len(groups))):
             require_other(inputs, path_text(old))
         if len(groups) > 1:
             return _told(casts, write_set(part, path, kind, groups, inputs, how))
-        place, flush = place_of_whole(path, how.durable)
+        place, flush = earlier.place_of_whole(how.durable)
         how = dataclasses.replace(how, durable=flush)
         report = write_file(part, place, kind, inputs, how)
         if not how.dry_run:
-            remove_set(path)
+            earlier.remove()
         return _told(casts, report)
 
 

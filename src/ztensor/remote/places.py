@@ -10,7 +10,6 @@ from ztensor.io.source.stores import scheme_of
 from ztensor.io.source.urls import is_option_store
 from ztensor.remote.failures import asked
 from ztensor.remote.hub import headers, parse_hub_url, tree_url
-from ztensor.remote.identity import unsigned
 from ztensor.remote.prefixes import expanded, one_level
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.upload import RemoteSink, copy, found_at, place_to_write
@@ -26,10 +25,6 @@ class Places(Store):
     def open(self, remote: Remote, size: int | None = None) -> RemoteSource:
         """Open an object, by ranges; see `RemoteSource`."""
         return RemoteSource(remote, size)
-
-    def unsigned(self, url: str) -> str:
-        """Return a URL without the signature of a known scheme."""
-        return unsigned(url)
 
     def names_folder(self, url: str) -> bool:
         """Return whether a URL ends in a slash, or has no key."""

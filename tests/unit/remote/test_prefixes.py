@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,6 @@ from tests.remote.upload_server import UploadServer
 from ztensor.errors import ArgumentValueError, SourceNotFoundError, UsageError
 from ztensor.remote import prefixes
 from ztensor.remote.prefixes import expanded, expression, one_level
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @pytest.mark.parametrize(

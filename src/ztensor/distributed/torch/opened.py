@@ -19,9 +19,8 @@ from ztensor.distributed.chunks.table import Kind
 from ztensor.distributed.place import Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
-from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
+from ztensor.errors import FormatError, ManifestError, Reason, SourceNotFoundError, describe
 from ztensor.ext import ALGORITHMS, Range, digest_of, element_count
-from ztensor.training.tree.columns import malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -223,7 +222,9 @@ def _boxes_of(part: Opened) -> Iterable[tuple[str, str, Shape, Shape]]:
         FormatError: what is said of them is malformed.
     """
     if not isinstance(part.boxes, dict):
-        raise malformed("a process that was alone does not tell its boxes")
+        raise ManifestError(
+            "a process that was alone does not tell its boxes", reason=Reason.FIELD_VALUE
+        )
     for own, told in part.boxes.items():
         if type(told) is not tuple or len(told) != 3 or not isinstance(told[0], str):
             raise _broken(part, str(own), "a box is malformed")

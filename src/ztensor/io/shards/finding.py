@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,14 @@ from ztensor.errors import (
     without_secrets,
 )
 from ztensor.io.formats import opened_in
-from ztensor.io.shards.choosing import PIPELINE, chosen, require_complete
-from ztensor.io.shards.folders import Folder, LocalFolder, RemoteFolder
+from ztensor.io.shards.choosing import (
+    PIPELINE,
+    Folder,
+    LocalFolder,
+    RemoteFolder,
+    chosen,
+    require_complete,
+)
 from ztensor.io.shards.index import FileSet, read_index, shown_name
 from ztensor.io.shards.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, shard_paths
 from ztensor.io.source.beneath import Beneath
@@ -27,7 +32,6 @@ from ztensor.io.source.paths import absolute_path, path_text
 from ztensor.io.source.stores import Store, absolute, is_remote
 from ztensor.io.source.urls import Remote, is_option_store, path_of_file_url, remote_of
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,15 +159,16 @@ def _listed(source: Sequence[Any]) -> FileSet:
             raise ArgumentTypeError(
                 "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
             )
-    urls = [absolute(path_text(item)) for item in source]
-    names = [without_secrets(url) for url in urls]
-    counts = collections.Counter(names)
     places: dict[str, Any] = {}
-    for item, url, name in zip(source, urls, names, strict=True):
-        # A query may choose the object.
-        file = f"{name}?id={_id(url)}" if counts[name] > 1 and url != name else name
-        if file in places:
+    urls: set[str] = set()
+    for item in source:
+        url = absolute(path_text(item))
+        file = without_secrets(url)
+        if url in urls:
             raise ArgumentValueError("a list has one file twice", file=file)
+        urls.add(url)
+        if file in places:  # their queries, which may have a secret, tell them apart
+            file = f"{file} ({len(places) + 1})"
         places[file] = url
         if isinstance(item, RemoteFiles):
             places[file] = item
@@ -171,10 +176,3 @@ def _listed(source: Sequence[Any]) -> FileSet:
             places[file] = remote_of(item)
     first, more = next(iter(places)), len(places) - 1
     return FileSet(f"{first} and {more} more" if more else first, list(places.values()), places)
-
-
-def _id(url: str) -> str:
-    """Return what tells a URL from others, but for a signature, and nothing of a secret in it."""
-    text = Store.of(url).unsigned(url)
-    digest = digest_of(ALGORITHMS["sha256"], [text.encode("utf-8", "surrogateescape")])
-    return digest.rpartition(":")[2][:16]

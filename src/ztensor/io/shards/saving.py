@@ -13,27 +13,17 @@ import numpy as np
 
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.io.formats import written_as
-from ztensor.io.shards.earlier import (
-    base_of,
-    beside,
-    index_data,
-    index_of,
-    place_of_whole,
-    remove_set,
-    remove_shards,
-    shards_in,
-    target_of,
-)
+from ztensor.io.shards.earlier import Earlier, data_of
 from ztensor.io.shards.naming import parse_size, plan_shards, shard_paths, shifted
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.removal import Made, remove_file, remove_object, stamp_of
-from ztensor.io.source.rights import Rights, narrowest_of
+from ztensor.io.source.rights import Rights
 from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.source.urls import Remote
 from ztensor.io.tensor import no_mapping
-from ztensor.io.writing.saving import save_all
+from ztensor.io.writing.saving import save_all, save_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -74,35 +64,35 @@ class ShardSet:
         sources: Iterable[Rights] = (),
         replaces_file: bool = True,
     ) -> None:
-        self._target = target = target_of(given)
+        self._earlier = earlier = Earlier(given)
         self._sources = tuple(sources)
         self._replaces_file = replaces_file
         self._made = Made()
         self._like: Rights | None = None
-        index = index_data(target)
-        self._old = shards_in(target, index)
-        self._files = self._names = shard_paths(base_of(target), count)
-        is_taken = index is not None
-        if isinstance(target, str):
-            whole = [target] if replaces_file else []
-            old = [os.path.join(os.path.dirname(target), file) for file in self._old]
-            self._like = narrowest_of([*old, *whole])
+        self._files = self._names = shard_paths(earlier.name, count)
+        is_taken = earlier.index_data is not None
+        if isinstance(earlier.target, str):
+            whole = [earlier.target] if replaces_file else []
+            self._like = earlier.narrowest(whole)
             if durable == "auto" and (is_taken or any(map(os.path.lexists, whole))):
                 durable = True
-            is_taken = any(os.path.lexists(beside(target, name)) for name in self._names)
+            is_taken = any(os.path.lexists(earlier.beside(name)) for name in self._names)
         if is_taken:
             extension = os.path.splitext(self._names[0])[1]
             suffix = f".{secrets.token_hex(4)}{extension}"
             self._files = [name.removesuffix(extension) + suffix for name in self._names]
         self.durable: Durable = durable
-        self.paths = [os.fspath(beside(target, file)) for file in self._files]
+        self.paths = self._paths(self._files)
+
+    def _paths(self, files: Iterable[str]) -> list[str]:
+        return [os.fspath(self._earlier.beside(file)) for file in files]
 
     def place(self, path: str) -> Place:
         """Return how a shard is to be written: with the rights of those it replaces."""
-        return self._place(self._files[self.paths.index(path)], self._made)
+        file = self._files[self.paths.index(path)]
+        return self._place(self._earlier.beside(file), self._made)
 
-    def _place(self, name: str, made: Made | None) -> Place:
-        place = beside(self._target, name)
+    def _place(self, place: str | Remote, made: Made | None) -> Place:
         remote = place if isinstance(place, Remote) else None
         return Place(os.fspath(place), is_derived=True, like=self._like, remote=remote, made=made)
 
@@ -141,32 +131,31 @@ class ShardSet:
                 self.abort()
             raise
         live, kept = self._files, {*self._files}
-        if isinstance(self._target, str) and self._files is not self._names:
+        if isinstance(self._earlier.target, str) and self._files is not self._names:
             # A file system without hard links keeps the other names: the set is whole either way.
             with contextlib.suppress(OSError):
-                for file, name in zip(self._files, self._names, strict=True):
-                    _link_over(*(os.fspath(beside(self._target, one)) for one in (file, name)))
+                for path, name in zip(self.paths, self._paths(self._names), strict=True):
+                    _link_over(path, name)
                 self._write_index(index_for(self._names))
                 kept = set()
             if self._has_index(index_for(self._names)):
                 live = self._names
             kept.update(live)
-        old = {**dict.fromkeys(self._files, ()), **self._old}
+        old = dict.fromkeys([*self._files, *self._earlier.shards])
         try:
-            remove_shards(self._target, {file: old[file] for file in old if file not in kept})
+            self._earlier.remove_shards(file for file in old if file not in kept)
             self._remove_whole()
         except SourceError as error:
             error.hint = "the new set is in place; this one of the old stays, and can be removed"
             raise
-        return [os.fspath(beside(self._target, file)) for file in live]
+        return self._paths(live)
 
     def abort(self) -> None:
         """Remove the shards that were written; what was there before is untouched."""
         self._made.take_back()
 
     def _write_index(self, data: bytes) -> None:
-        name = base_of(index_of(self._target))
-        sink = self._place(name, None).sink(self.durable)
+        sink = self._place(self._earlier.index, None).sink(self.durable)
         try:
             if isinstance(sink, FileSink):
                 for rights in self._sources:
@@ -183,21 +172,22 @@ class ShardSet:
     def _has_index(self, data: bytes) -> bool:
         """Return whether an index is in place; True where that cannot be told."""
         try:
-            return index_data(self._target) == data
+            return data_of(self._earlier.index) == data
         except ZTensorError:
             return True
 
     def _remove_whole(self) -> None:
+        target = self._earlier.target
         if not self._replaces_file:
             return
-        if isinstance(self._target, Remote):
-            remove_object(self._target, None)
-        elif os.path.lexists(self._target):
+        if isinstance(target, Remote):
+            remove_object(target, None)
+        elif os.path.lexists(target):
             try:
-                remove_file(self._target, stamp_of(self._target))
+                remove_file(target, stamp_of(target))
             except OSError as error:
                 doing = "cannot remove the file that the shards replace"
-                raise SourceError.from_os(error, doing, self._target) from error
+                raise SourceError.from_os(error, doing, target) from error
 
 
 def _link_over(path: str, name: str) -> None:
@@ -253,61 +243,58 @@ def save_files(
     kind = written_as(path, format)
     write: Callable[..., dict[str, str]] = save_all
     if kind != "zt":
-        from ztensor.io.writing.exporting import save_as  # few programs need other formats
-
         write = functools.partial(save_as, kind)
     save = functools.partial(write, metadata=metadata, compression=compression, **options)
     if not hasattr(tensors, "items"):
         raise no_mapping(tensors, "arrays")
-    if max_shard_size is None:
-        if path and (remote := remote_of(target)) is not None:
-            length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
-            target = Place(path, remote=remote, expected=length + length // 16)
-        elif path:
-            target = Place(path)
-        return save(tensors, target, progress=progress, durable=durable)
-    limit = parse_size(max_shard_size)
-    if not path:
-        raise ArgumentTypeError(
-            "shards need a path to be named after; drop max_shard_size to write one file",
-            found=describe(target, 40),
-        )
+    if max_shard_size is not None:
+        if not path:
+            raise ArgumentTypeError(
+                "shards need a path to be named after; drop max_shard_size to write one file",
+                found=describe(target, 40),
+            )
+        limit = parse_size(max_shard_size)
+        return _save_within(save, tensors, target, limit, progress, durable)
+    if path and (remote := remote_of(target)) is not None:
+        length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
+        target = Place(path, remote=remote, expected=length + length // 16)
+    elif path:
+        target = Place(path)
+    return save(tensors, target, progress=progress, durable=durable)
+
+
+def _save_within(
+    save: Callable[..., dict[str, str]],
+    tensors: Mapping[str, Any],
+    target: Any,
+    limit: int,
+    progress: Progress | None,
+    durable: Durable,
+) -> dict[str, str]:
+    """Save a dict as one file, or as several of at most `limit` bytes and an index."""
     Nowhere(target)  # raises where no file can be
     sizes = {name: int(getattr(tensors[name], "nbytes", 0)) for name in sorted(tensors, key=str)}
     groups = plan_shards(
         ((name, size, _memory(tensors, name)) for name, size in sizes.items()), limit
     )
-    if len(groups) > 1:
-        return _save_shards(
-            save, tensors, target, [names for names, _ in groups], progress, durable
-        )
-    whole, durable = place_of_whole(target, durable)
-    shared = save(tensors, whole, progress=progress, durable=durable)
-    remove_set(target)
-    return shared
-
-
-def _save_shards(
-    save: Callable[..., dict[str, str]],
-    tensors: Mapping[str, Any],
-    target: Any,
-    groups: Sequence[Sequence[str]],
-    progress: Progress | None,
-    durable: Durable,
-) -> dict[str, str]:
-    """Save a dict as several files and an index; see `save_files`."""
+    if len(groups) == 1:
+        earlier = Earlier(target)
+        whole, durable = earlier.place_of_whole(durable)
+        shared = save(tensors, whole, progress=progress, durable=durable)
+        earlier.remove()
+        return shared
     shards = ShardSet(target, len(groups), durable=durable)
-    sizes = [sum(int(getattr(tensors[name], "nbytes", 0)) for name in names) for names in groups]
-    shared: dict[str, str] = {}
+    shared, done, total = {}, 0, sum(sizes.values())
     try:
-        for number, (names, place) in enumerate(zip(groups, shards.paths, strict=True)):
+        for (names, _), path in zip(groups, shards.paths, strict=True):
             part = {name: tensors[name] for name in names}
-            report = shifted(progress, sum(sizes[:number]), sum(sizes))
-            shared |= save(part, shards.place(place), progress=report, durable=shards.durable)
+            report = shifted(progress, done, total)
+            shared |= save(part, shards.place(path), progress=report, durable=shards.durable)
+            done += sum(sizes[name] for name in names)
     except BaseException:
         shards.abort()
         raise
-    shards.commit(groups, sum(sizes))
+    shards.commit([names for names, _ in groups], total)
     return shared
 
 
@@ -317,9 +304,6 @@ def _memory(tensors: Mapping[str, Any], name: str) -> object:
     # Another mapping may make its arrays when asked: the address of one that is gone says nothing.
     if not isinstance(tensors, dict):
         return None
-    if isinstance(value, np.ndarray):
-        if value.size:
-            return value.__array_interface__["data"][0], value.dtype, value.shape, value.strides
-    elif callable(getattr(value, "data_ptr", None)) and value.nbytes:
-        return value.data_ptr(), value.dtype, tuple(value.shape), value.stride()
+    if isinstance(value, np.ndarray) and value.size:
+        return value.__array_interface__["data"][0], value.dtype, value.shape, value.strides
     return None

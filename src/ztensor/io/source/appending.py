@@ -10,7 +10,6 @@ none.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import functools
 import os
@@ -102,39 +101,29 @@ class LockedFile(FileSource):
                 file=self.name,
             )
 
-    def put(
-        self,
-        data: bytes | memoryview,
-        offset: int,
-        *,
-        tears: bool = True,
-        back_to: int | None = None,
-    ) -> None:
+    def put(self, data: bytes | memoryview, offset: int, *, back_to: int | None = None) -> None:
         """Write bytes at an offset behind the old end; where that fails, cut the file back.
 
         Args:
             data: the bytes.
             offset: where.
-            tears: a part of them would be a torn end, if it were the last that is done.
             back_to: the length to cut it to; that of the old file by default.
 
         Raises:
             SourceError: the system refused.
         """
-        view = memoryview(data)
-        while view.nbytes and not self._is_trial:
-            descriptor = self.in_use()
-            try:
-                count = _pwrite(descriptor.number, view, offset)
-            except OSError as error:
-                doing = "cannot write; the file still holds its old state"
-                if not self.take_back(self.size if back_to is None else back_to) and tears:
-                    doing += " before a torn end, which `ztensor repair` cuts off"
-                raise SourceError.from_os(error, doing, self.name) from error
-            finally:
-                del descriptor
-            view = view[count:]
-            offset += count
+        if self._is_trial:
+            return
+        descriptor = self.in_use()
+        try:
+            _write_at(descriptor.number, memoryview(data), offset)
+        except OSError as error:
+            doing = "cannot write; the file still holds its old state"
+            if not self.take_back(self.size if back_to is None else back_to):
+                doing += "; what was written behind it could not be cut off"
+            raise SourceError.from_os(error, doing, self.name) from error
+        finally:
+            del descriptor
 
     def take_back(self, length: int) -> bool:
         """Cut the file to a length it had, and return whether that worked.
@@ -225,10 +214,6 @@ class Commit(Gatherer):
         piece = max(_PIECE_BYTES, _GUARDS_PER_PIECE * len(guard))
         self.small_bytes = self.most_bytes = piece
 
-    @abc.abstractmethod
-    def commit(self, manifest: bytes = b"") -> None:
-        """Make the new state that of the file, flush, and close the file."""
-
     def abort(self) -> None:
         """Drop what is gathered, and let go of the file, which holds its old state."""
         self._forget()
@@ -313,8 +298,8 @@ class CommitOver(Commit):
         if needed > self._room:
             self._make_room(needed, min(needed - self._file.size, _AHEAD_BYTES))
         gathered = b"".join(pieces)
-        self._file.put(gathered, start, tears=False)
-        self._file.put(data, start + len(gathered), tears=False)
+        self._file.put(gathered, start)
+        self._file.put(data, start + len(gathered))
 
     def _make_room(self, needed: int, ahead: int) -> None:
         """Make the file long enough for `needed` bytes, and up to `ahead` longer where it may be.
@@ -349,9 +334,9 @@ class CommitOver(Commit):
             end = self._room
         elif self._room < end:
             self._make_room(end, 0)
-        self._file.put(rest, start, tears=False)
+        self._file.put(rest, start)
         if end < self._room:
-            self._file.put(self._guard, end - size, tears=False)
+            self._file.put(self._guard, end - size)
         self._file.flush(_OLD)
         if end < self._room:
             self._file.shorten(end)
@@ -391,8 +376,12 @@ def _open_to_write(path: str, flags: int, *, lock: bool, timeout: float) -> Desc
     raise SourceError("other writers keep replacing the file; try again later", file=path)
 
 
-def _pwrite(number: int, data: memoryview, offset: int) -> int:
-    if hasattr(os, "pwrite"):
-        return os.pwrite(number, data, offset)
-    os.lseek(number, offset, os.SEEK_SET)
-    return os.write(number, data)
+def _write_at(number: int, data: memoryview, offset: int) -> None:
+    while data.nbytes:
+        if hasattr(os, "pwrite"):
+            count = os.pwrite(number, data, offset)
+        else:
+            os.lseek(number, offset, os.SEEK_SET)
+            count = os.write(number, data)
+        data = data[count:]
+        offset += count

@@ -79,10 +79,6 @@ class Store(abc.ABC):
             SourceError: it cannot be read.
         """
 
-    def unsigned(self, url: str) -> str:
-        """Return a URL without what differs between two that name one object."""
-        return url
-
     # --- Folders ----------------------------------------------------------------------------
 
     def names_folder(self, url: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ztensor.errors import (
 from ztensor.io.frameworks import adapter_of
 from ztensor.io.tensor import Tensor
 from ztensor.io.writing.blob import Blob, BlobOptions, FrameBlob, write_component
-from ztensor.io.writing.planning import require_written_bools
+from ztensor.io.writing.planning import Draft, require_written_bools
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import blocks
@@ -28,12 +28,21 @@ if TYPE_CHECKING:
 
     from ztensor.accepted import TensorLike
     from ztensor.io.source.base import Sink
-    from ztensor.io.writing.writer import Writer
     from ztensor.spec.layout.base import Array
     from ztensor.threads.pool import Pool
 
 # What comes in pieces is held up to here, as only its end tells whether compressing it saves.
 _MOST_HELD_BYTES = 4 << 20
+
+
+class _Owner(Protocol):
+    """The writer of the file that the object goes to."""
+
+    draft: Draft
+
+    @property
+    def state(self) -> str: ...
+    def abort(self) -> None: ...
 
 
 class ObjectSink:
@@ -47,7 +56,7 @@ class ObjectSink:
 
     def __init__(
         self,
-        writer: Writer,
+        writer: _Owner,
         name: str,
         plan: TensorObject,
         dtype: np.dtype[Any],

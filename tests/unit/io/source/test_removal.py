@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -15,10 +17,6 @@ from ztensor.io.source.removal import (
     remove_folder,
     stamp_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture(params=["descriptors", "paths"])

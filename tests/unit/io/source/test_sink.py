@@ -5,12 +5,14 @@ import io
 import os
 import stat
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.descriptors import open_files
+from ztensor.accepted import Durable
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -20,14 +22,9 @@ from ztensor.errors import (
     SourceNotRegularError,
     SourcePermissionError,
 )
+from ztensor.io.source.base import Sink
 from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import StreamSink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ztensor.accepted import Durable
-    from ztensor.io.source.base import Sink
 
 ON_POSIX = os.name == "posix"
 AS_ROOT = ON_POSIX and os.geteuid() == 0
@@ -67,22 +64,6 @@ def test_what_is_written_is_the_file(tmp_path: Path, convert: Callable[[bytes], 
     assert os.listdir(tmp_path) == ["m.zt"]
 
 
-@pytest.mark.usefixtures("temporary")
-@pytest.mark.parametrize("old", [None, b"old"])
-def test_an_abort_leaves_what_was_there(tmp_path: Path, old: bytes | None) -> None:
-    target = tmp_path / "m.zt"
-    if old is not None:
-        target.write_bytes(old)
-    sink = FileSink(str(target))
-    sink.write(bytes(100_000))
-    sink.abort()
-    sink.abort()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == (
-        {} if old is None else {"m.zt": old}
-    )
-
-
-@pytest.mark.usefixtures("temporary")
 @pytest.mark.usefixtures("temporary")
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_the_end_of_a_sink_leaves_no_file_open(tmp_path: Path, end: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +14,6 @@ from ztensor.errors import (
     UsageError,
 )
 from ztensor.io.source.targets import Nowhere, require_free, require_own_link
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_what_is_there_is_refused_with_the_way_of_who_asks(tmp_path: Path) -> None:
