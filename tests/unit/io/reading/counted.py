@@ -50,7 +50,6 @@ class Far(MemorySource):
                 filled(number)
 
     def view(self) -> memoryview | None:
-        """Show nothing."""
         return None
 
 
