@@ -102,7 +102,7 @@ def convert_as(
         require_other(inputs, target)
         part = casts.over(part_of(reader, matching(reader, include, exclude)))
         if max_shard_size is None:
-            place = Place(target, remote=remote, is_new=not overwrite)
+            place = Place(target, remote=remote, is_new=not overwrite and remote is not None)
             return _told(casts, write_file(part, place, kind, inputs, how))
         limit = parse_size(max_shard_size)
         require_divided(kind)

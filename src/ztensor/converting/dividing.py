@@ -24,6 +24,7 @@ from ztensor.ext import (
     FileObjects,
     FileSink,
     Manifest,
+    Place,
     Range,
     TensorObject,
     digest_of,
@@ -151,7 +152,7 @@ def _write_shard(
 def _sink(path: str, durable: Durable, made: Made, *, dry_run: bool) -> FileSink | Nowhere:
     if dry_run:
         return Nowhere(path, makes_folder=True)
-    return FileSink(path, durable=durable, is_new=True, made=made)
+    return FileSink(Place(path, is_new=True, made=made), durable=durable)
 
 
 def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:

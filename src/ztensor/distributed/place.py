@@ -20,7 +20,6 @@ from ztensor.errors import (
 from ztensor.ext import (
     SCHEMES,
     Durable,
-    FileSink,
     Sink,
     Source,
     Store,
@@ -28,6 +27,7 @@ from ztensor.ext import (
     path_text,
     source_of,
 )
+from ztensor.ext import Place as FilePlace
 from ztensor.io.source.beneath import Beneath, cache_of, parts_of
 from ztensor.io.source.paths import absolute_path, is_url, make_folder
 from ztensor.io.source.table import open_url
@@ -212,9 +212,8 @@ class Place:
             SourceError: it cannot be written, or there is one and `is_new` is set.
         """
         target = self.target(name)
-        if isinstance(target, Remote):
-            return Store.of(target.url).sink(target, is_new=is_new)
-        return FileSink(target, durable=durable, is_new=is_new)
+        remote = target if isinstance(target, Remote) else None
+        return FilePlace(os.fspath(target), is_new=is_new, remote=remote).sink(durable)
 
     def open(self, name: str, size: int | None = None) -> Source:
         """Open a file in it for reading.

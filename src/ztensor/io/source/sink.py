@@ -47,6 +47,43 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.E
 _WINDOWS_SECONDS = 1.0
 
 
+class Place(NamedTuple):
+    """Where to write, and what is known of the file that is made there.
+
+    Attributes:
+        path: the target; or a URL of a store.
+        is_derived: the name was made from the caller's name, such as that of a shard. A link there
+            is replaced, not followed.
+        is_new: nothing is replaced; `commit` fails where the name was taken meanwhile.
+        like: the rights the file gets where it replaces none, as those of an older file of
+            another name; by default those of a new file.
+        made: gets a note of the file once it is in place.
+        remote: the URL with what opens its store; None for a file.
+        expected: how long it will be in a store, where that is known.
+    """
+
+    path: str
+    is_derived: bool = False
+    is_new: bool = False
+    like: Rights | None = None
+    made: removal.Made | None = None
+    remote: Remote | None = None
+    expected: int | None = None
+
+    def sink(self, durable: Durable) -> Sink:
+        """Return what writes there.
+
+        Raises:
+            SourceError: no file can be made there.
+        """
+        if self.remote is None:
+            return FileSink(self, durable=durable)
+        note = None if self.made is None else self.made.note_object
+        return Store.of(self.remote.url).sink(
+            self.remote, is_new=self.is_new, expected=self.expected, note=note
+        )
+
+
 class FileSink(OpenFile, Gatherer):
     """A file that appears, or replaces the old one, only as a whole.
 
@@ -57,58 +94,41 @@ class FileSink(OpenFile, Gatherer):
     stays and its target is replaced.
 
     Args:
-        path: the target.
+        place: the target.
         durable: True flushes file and folder to disk before `commit` returns; "auto" does so when
             an existing file is replaced, so that a power cut loses nothing that was safe; False
             leaves flushing to the system.
-        is_derived: the name was made from the caller's name, such as that of a shard. A link there
-            is replaced, not followed.
-        is_new: nothing is replaced; `commit` fails where the name was taken meanwhile.
-        like: the rights the file gets where it replaces none, as those of an older file of
-            another name; by default those of a new file.
-        made: gets a note of the file once it is in place.
 
     Raises:
         SourceError: the folder is missing or forbidden, or the target is not a regular file.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        durable: Durable = "auto",
-        is_derived: bool = False,
-        is_new: bool = False,
-        like: Rights | None = None,
-        made: removal.Made | None = None,
-    ) -> None:
+    def __init__(self, place: str | Place, *, durable: Durable = "auto") -> None:
         super().__init__()
-        path = path_text(path)
+        self._place = place if isinstance(place, Place) else Place(place)
+        path = path_text(self._place.path)
         require_choice("durable", durable, (True, False, "auto"))
         self.name = path
         self._durable = durable
         self._lock = RLock()  # a signal handler may abort while an abort is under way
         self._stamp: removal.Stamp | None = None  # which file it is, also once it is closed
         self._temporary: str | None = None
-        self._is_new = is_new
-        self._like = like
-        self._made = made
         self._sources: set[Rights] = set()
         self._mode: int | None = None
         self._is_reserving = True
         self._folder = os.path.dirname(path)
         note_write(self)
         try:
-            if is_derived or is_new:
+            if self._place.is_derived or self._place.is_new:
                 folder, name = os.path.split(path)
                 self._target = os.path.join(os.path.realpath(folder), name)
-                if is_new and os.path.lexists(self._target):
+                if self._place.is_new and os.path.lexists(self._target):
                     raise FileExistsError(errno.EEXIST, "the name is taken", path)
             else:
                 require_own_link(path)
                 self._target = os.path.realpath(path)
             self._folder = os.path.dirname(self._target)
-            require_place(self._target, path, is_followed=not is_derived)
+            require_place(self._target, path, is_followed=not self._place.is_derived)
             self._old = self._rights_of_target()
             self._open_temporary()
         except SourceError:
@@ -142,7 +162,7 @@ class FileSink(OpenFile, Gatherer):
         flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
         # Taken from `os` at each call, as tests take it away to reach what other systems do.
         nameless = getattr(os, "O_TMPFILE", 0)
-        is_plain = self._old is None and self._like is None
+        is_plain = self._old is None and self._place.like is None
         if nameless and os.path.isdir("/proc/self/fd"):
             with contextlib.suppress(OSError):  # not every file system has it
                 mode = _NEW_MODE if is_plain else _PRIVATE_MODE
@@ -190,7 +210,7 @@ class FileSink(OpenFile, Gatherer):
     def _settle_rights(self, number: int) -> None:
         """Give the temporary its rights; until here nobody but its owner can open it by a name."""
         # Those of the target as they are now: someone may have taken some away while we wrote.
-        old = self._rights_of_target() or self._old or self._like
+        old = self._rights_of_target() or self._old or self._place.like
         if old is not None:
             hand_over(number, old)
         else:
@@ -198,7 +218,7 @@ class FileSink(OpenFile, Gatherer):
 
     def _rights_of_target(self) -> Rights | None:
         with contextlib.suppress(FileNotFoundError):
-            if not self._is_new and stat.S_ISREG(os.lstat(self._target).st_mode):
+            if not self._place.is_new and stat.S_ISREG(os.lstat(self._target).st_mode):
                 return rights_of(self._target)
         return None
 
@@ -285,13 +305,13 @@ class FileSink(OpenFile, Gatherer):
         self._settle_rights(number)
         if flush:
             os.fsync(number)
-        if self._is_new:
+        if self._place.is_new:
             self._take_free_name(number)
         else:
             self._rename(self._temporary or self._link_temporary(number))
         self._temporary = None
-        if self._made is not None and self._stamp is not None:
-            self._made.note(self._target, self._stamp)
+        if self._place.made is not None and self._stamp is not None:
+            self._place.made.note(self._target, self._stamp)
 
     def _take_free_name(self, number: int) -> None:
         """Give the temporary the target's name where nothing has it."""
@@ -391,50 +411,6 @@ def _write(number: int, data: memoryview, start: int) -> None:
         count = os.write(number, data[: WRITE_BYTES - start % WRITE_BYTES])
         data = data[count:]
         start += count
-
-
-class Place(NamedTuple):
-    """Where a sink is to write, for code that makes it later.
-
-    Attributes:
-        path: as for `FileSink`, like the next two; or a URL of a store.
-        is_derived: likewise.
-        like: likewise, like `made`.
-        remote: the URL with what opens its store; None for a file.
-        is_new: nothing is replaced in a store.
-        expected: how long it will be in a store, where that is known.
-    """
-
-    path: str
-    is_derived: bool = False
-    like: Rights | None = None
-    remote: Remote | None = None
-    is_new: bool = False
-    expected: int | None = None
-    made: removal.Made | None = None
-
-    @property
-    def note(self) -> Callable[[Remote], None] | None:
-        """Return what a store's sink calls once the object is whole."""
-        return None if self.made is None else self.made.note_object
-
-    def sink(self, durable: Durable) -> Sink:
-        """Return the sink.
-
-        Raises:
-            SourceError: no file can be made there.
-        """
-        if self.remote is not None:
-            return Store.of(self.remote.url).sink(
-                self.remote, is_new=self.is_new, expected=self.expected, note=self.note
-            )
-        return FileSink(
-            self.path,
-            durable=durable,
-            is_derived=self.is_derived,
-            like=self.like,
-            made=self.made,
-        )
 
 
 def sink_of(target: Any, *, durable: Durable) -> Sink:

@@ -8,8 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor import Remote
-from ztensor.distributed.cleaning import clean_open, remove_parts
-from ztensor.distributed.place import Place
+from ztensor.distributed.cleaning import clear_checkpoint
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
 from ztensor.ext import Pool, Store, path_text, remove_object
 from ztensor.io.contents import may_be_of_ours
@@ -292,7 +291,7 @@ class Folder:
                 with OpenFolder(name, within=run) as folder:
                     if not is_idle or ROOT in folder.names():
                         return
-                    clean_open(folder, ())
+                    clear_checkpoint(folder)
                 run.remove_folder(name)
         except FileNotFoundError:
             return
@@ -343,7 +342,7 @@ def _remove_folder(run: OpenFolder, entry: Entry) -> bool:
     with OpenFolder(entry.name, within=run) as folder:
         if not folder.remove(ROOT, is_own):
             return ROOT not in folder.names()
-        clean_open(folder, (), named)
+        clear_checkpoint(folder, named)
     run.remove_folder(entry.name)
     return True
 
@@ -411,8 +410,7 @@ class Prefix:
                 return False
         except SourceNotFoundError:
             return True
-        inside = Place(path)
-        remove_parts(inside, inside.parts())
+        clear_checkpoint(path)
         return True
 
 
