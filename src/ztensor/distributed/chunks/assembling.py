@@ -44,7 +44,8 @@ from ztensor.ext import (
     result_dtype,
     typed_array,
 )
-from ztensor.io.reading.component import Fetching, StoredComponent
+from ztensor.io.reading.component import StoredComponent
+from ztensor.io.reading.opened import Fetching
 from ztensor.io.reading.runs import Parts
 from ztensor.io.reading.stored_array import fill
 from ztensor.io.source.base import AtOnce
@@ -271,7 +272,7 @@ class Assembler:
 
     def stored(self, chunk: Chunk) -> StoredComponent:
         """Return the way to a chunk's bytes: all that reads them goes through it."""
-        return self.fetching.of(self.component(chunk))
+        return self.fetching.stored(self.component(chunk))
 
     @contextlib.contextmanager
     def located(self, chunk: Chunk) -> Iterator[None]:

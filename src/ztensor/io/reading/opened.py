@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,14 +16,15 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.io.reading.component import Fetching, StoredComponent
+from ztensor.io.reading.component import StoredComponent
 from ztensor.io.source.base import Range, Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.table import opened_by
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
+from ztensor.locks import cached_property
 from ztensor.spec.container import SCHEMAS
 from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, Frame, locate
-from ztensor.spec.digest import ALGORITHMS, Sum
+from ztensor.spec.digest import ALGORITHMS, Digest, Sum
 from ztensor.spec.digest import digest_of as digest_of_bytes
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.layout import LAYOUTS
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ztensor.io.losses import Unrepresented
+    from ztensor.io.reading.runs import Kept
     from ztensor.io.source.ahead import AheadSource
     from ztensor.io.source.rights import Rights
 
@@ -42,7 +45,67 @@ if TYPE_CHECKING:
 END_BYTES = 32 << 10
 
 
-class OpenedFile:
+class Fetching:
+    """What the components of one source share: its bytes, the encodings, what was checked before.
+
+    Args:
+        source: the file's bytes, which brings what it is asked for; closed with this.
+        encodings: how components are stored, by the word for it.
+        limits: the caps in force.
+        verify: None checks digests where bytes are copied, True also before a view is first handed
+            out, False never.
+        ahead: brings whole components, and those behind them, where requests are dear.
+
+    Attributes:
+        source: as given, like encodings, limits and verify.
+        bringing: what whole components are read from.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        encodings: Mapping[str, Encoding],
+        limits: Limits,
+        *,
+        verify: bool | None,
+        ahead: AheadSource | None = None,
+    ) -> None:
+        self.source, self.encodings = source, encodings
+        self.limits, self.verify = limits, verify
+        self.bringing: Source = ahead or source
+        self.checked: set[tuple[int, int, Digest]] = set()  # places with digests that matched
+        self._ahead = ahead
+
+    def stored(self, component: Component) -> StoredComponent:
+        """Return the way to a component's bytes: all that reads them goes through it."""
+        return StoredComponent(self, component)
+
+    def is_common(self, encoding: str) -> bool:
+        """Return whether an encoding is one of `ENCODINGS`, not one of the file's format.
+
+        Its components at one place have the same bytes, whichever objects they are of.
+        """
+        found = self.encodings.get(encoding)
+        return found is not None and found is ENCODINGS.own(encoding)
+
+    @cached_property
+    def runs(self) -> Kept:
+        """What slices found out about compressed components."""
+        from ztensor.io.reading.runs import Kept
+
+        return Kept()
+
+    def walked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which all components are read, in their order."""
+        return contextlib.nullcontext() if self._ahead is None else self._ahead.walked()
+
+    def close(self) -> None:
+        """Forget what was kept, and close the source."""
+        vars(self).pop("runs", None)
+        self.bringing.close()
+
+
+class OpenedFile(Fetching):
     """What one open file is; `FileObjects` adds the objects in it.
 
     Args:
@@ -61,8 +124,7 @@ class OpenedFile:
         reopen: takes a path or bytes and opens the same again, in another process.
 
     Attributes:
-        source: as given, like manifest, frame, format, sums, faults, encodings, limits, verify.
-        fetching: what the components share: how they are brought, encodings, what was checked.
+        manifest: as given, like frame, format, sums and faults.
         is_closed: whether the file was given back.
     """
 
@@ -85,16 +147,12 @@ class OpenedFile:
         limits: Limits = DEFAULT_LIMITS,
         reopen: Callable[[Any], OpenedFile] | None = None,
     ) -> None:
-        self.source = source
+        super().__init__(source, encodings, limits, verify=verify, ahead=ahead)
         self.manifest = manifest
         self.frame = frame
         self.format = format
         self.sums = sums
         self.faults = faults
-        self.encodings = encodings
-        self.limits = limits
-        self.verify = verify
-        self.fetching = Fetching(source, encodings, limits, verify=verify, ahead=ahead)
         self.is_closed = False
         self._account, self._rights = account, rights
         self._reopen = reopen
@@ -147,10 +205,6 @@ class OpenedFile:
         is_ours = self.format == "zt"
         return foreign_bytes("the object", self.name, name, role, is_ours=is_ours)
 
-    def stored(self, component: Component) -> StoredComponent:
-        """Return the way to a component's bytes: all that reads them goes through it."""
-        return self.fetching.of(component)
-
     def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
         """Ask the system to read bytes into its page cache, or say that they need not stay there.
 
@@ -174,7 +228,7 @@ class OpenedFile:
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
-        self.fetching.close()
+        super().close()
 
     def require_open(self) -> None:
         """Raise where the file was given back; see `Objects`."""
