@@ -44,8 +44,7 @@ from ztensor.ext import (
     result_dtype,
     typed_array,
 )
-from ztensor.io.reading.component import StoredComponent
-from ztensor.io.reading.opened import Fetching
+from ztensor.io.reading.component import Fetching, StoredComponent
 from ztensor.io.reading.runs import Parts
 from ztensor.io.reading.stored_array import fill
 from ztensor.io.source.base import AtOnce

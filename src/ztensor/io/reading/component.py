@@ -7,17 +7,19 @@ bytes, can they decode to the size they must, do they decode to exactly that.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.errors import DigestMismatchError, EncodingError, Reason, UnsupportedError, describe
-from ztensor.io.source.base import PART_BYTES, Range
-from ztensor.locks import Lock
+from ztensor.io.source.base import PART_BYTES, Range, Source
+from ztensor.limits import Limits
+from ztensor.locks import Lock, cached_property
 from ztensor.spec.digest import Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
@@ -26,8 +28,8 @@ from ztensor.spec.layout.elements import is_native
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.opened import Fetching
-    from ztensor.io.reading.runs import Parts
+    from ztensor.io.reading.runs import Kept, Parts
+    from ztensor.io.source.ahead import AheadSource
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
 # those aligned that are multiples of 8, so no flag would tell.
@@ -35,6 +37,66 @@ COMPLEX_ALIGNMENT = 16
 # Fewer decoded bytes are decoded by one thread: starting another takes 0.2 ms.
 _LEAST_SHARED_BYTES = 2 << 20
 _JOB_BYTES = 1 << 20  # decoded by a thread at a time
+
+
+class Fetching:
+    """What the components of one source share: its bytes, the encodings, what was checked before.
+
+    Args:
+        source: the file's bytes, which brings what it is asked for; closed with this.
+        encodings: how components are stored, by the word for it.
+        limits: the caps in force.
+        verify: None checks digests where bytes are copied, True also before a view is first handed
+            out, False never.
+        ahead: brings whole components, and those behind them, where requests are dear.
+
+    Attributes:
+        source: as given, like encodings, limits and verify.
+        bringing: what whole components are read from.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        encodings: Mapping[str, Encoding],
+        limits: Limits,
+        *,
+        verify: bool | None,
+        ahead: AheadSource | None = None,
+    ) -> None:
+        self.source, self.encodings = source, encodings
+        self.limits, self.verify = limits, verify
+        self.bringing: Source = ahead or source
+        self.checked: set[tuple[int, int, Digest]] = set()  # places with digests that matched
+        self._ahead = ahead
+
+    def stored(self, component: Component) -> StoredComponent:
+        """Return the way to a component's bytes: all that reads them goes through it."""
+        return StoredComponent(self, component)
+
+    def is_common(self, encoding: str) -> bool:
+        """Return whether an encoding is one of `ENCODINGS`, not one of the file's format.
+
+        Its components at one place have the same bytes, whichever objects they are of.
+        """
+        found = self.encodings.get(encoding)
+        return found is not None and found is ENCODINGS.own(encoding)
+
+    @cached_property
+    def runs(self) -> Kept:
+        """What slices found out about compressed components."""
+        from ztensor.io.reading.runs import Kept
+
+        return Kept()
+
+    def walked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which all components are read, in their order."""
+        return contextlib.nullcontext() if self._ahead is None else self._ahead.walked()
+
+    def close(self) -> None:
+        """Forget what was kept, and close the source."""
+        vars(self).pop("runs", None)
+        self.bringing.close()
 
 
 class Check:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,19 +15,18 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.io.reading.component import StoredComponent
+from ztensor.io.reading.component import Fetching
 from ztensor.io.source.base import Range, Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.table import opened_by
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.locks import cached_property
 from ztensor.spec.container import SCHEMAS
 from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, Frame, locate
-from ztensor.spec.digest import ALGORITHMS, Digest, Sum
+from ztensor.spec.digest import ALGORITHMS, Sum
 from ztensor.spec.digest import digest_of as digest_of_bytes
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.manifest import Component, Manifest
+from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.model.objects import Bools, Ints, TableObjects
 from ztensor.spec.wire.cbor import with_dicts
 
@@ -36,73 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from ztensor.io.losses import Unrepresented
-    from ztensor.io.reading.runs import Kept
     from ztensor.io.source.ahead import AheadSource
     from ztensor.io.source.rights import Rights
 
 # So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
 # network the source itself brings more than it is asked for.
 END_BYTES = 32 << 10
-
-
-class Fetching:
-    """What the components of one source share: its bytes, the encodings, what was checked before.
-
-    Args:
-        source: the file's bytes, which brings what it is asked for; closed with this.
-        encodings: how components are stored, by the word for it.
-        limits: the caps in force.
-        verify: None checks digests where bytes are copied, True also before a view is first handed
-            out, False never.
-        ahead: brings whole components, and those behind them, where requests are dear.
-
-    Attributes:
-        source: as given, like encodings, limits and verify.
-        bringing: what whole components are read from.
-    """
-
-    def __init__(
-        self,
-        source: Source,
-        encodings: Mapping[str, Encoding],
-        limits: Limits,
-        *,
-        verify: bool | None,
-        ahead: AheadSource | None = None,
-    ) -> None:
-        self.source, self.encodings = source, encodings
-        self.limits, self.verify = limits, verify
-        self.bringing: Source = ahead or source
-        self.checked: set[tuple[int, int, Digest]] = set()  # places with digests that matched
-        self._ahead = ahead
-
-    def stored(self, component: Component) -> StoredComponent:
-        """Return the way to a component's bytes: all that reads them goes through it."""
-        return StoredComponent(self, component)
-
-    def is_common(self, encoding: str) -> bool:
-        """Return whether an encoding is one of `ENCODINGS`, not one of the file's format.
-
-        Its components at one place have the same bytes, whichever objects they are of.
-        """
-        found = self.encodings.get(encoding)
-        return found is not None and found is ENCODINGS.own(encoding)
-
-    @cached_property
-    def runs(self) -> Kept:
-        """What slices found out about compressed components."""
-        from ztensor.io.reading.runs import Kept
-
-        return Kept()
-
-    def walked(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which all components are read, in their order."""
-        return contextlib.nullcontext() if self._ahead is None else self._ahead.walked()
-
-    def close(self) -> None:
-        """Forget what was kept, and close the source."""
-        vars(self).pop("runs", None)
-        self.bringing.close()
 
 
 class OpenedFile(Fetching):
