@@ -25,30 +25,34 @@ if TYPE_CHECKING:
     from ztensor.accepted import Durable
     from ztensor.arguments import require_choice
     from ztensor.buffers import empty_array, new_bytes
-    from ztensor.errors import Problem, Reason
     from ztensor.guard import foreign_bytes
     from ztensor.interactive import Shown
     from ztensor.io.contents import open_file
-    from ztensor.io.formats import FORMATS, Format, FormatModule, Look, Projection, written_formats
+    from ztensor.io.formats import FORMATS, Format, Look, Projection, written_formats
     from ztensor.io.frameworks import FRAMEWORKS, Framework, adapter_of
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.reading.slices import slice_of
-    from ztensor.io.source.base import Range, Sink, Source, read_bytes
+    from ztensor.io.source import locking
+    from ztensor.io.source.base import AtOnce, Range, Sink, Source, read_bytes
+    from ztensor.io.source.beneath import Beneath
+    from ztensor.io.source.joined import JoinedSource
     from ztensor.io.source.paths import path_text
-    from ztensor.io.source.removal import remove_object
+    from ztensor.io.source.removal import OpenFolder, remove
+    from ztensor.io.source.rights import Rights
     from ztensor.io.source.sink import FileSink, Place
     from ztensor.io.source.stores import SCHEMES, Store, is_remote
     from ztensor.io.source.table import source_of
     from ztensor.limits import Budget
-    from ztensor.locks import Lock
+    from ztensor.locks import Lock, cached_property
+    from ztensor.registry import Registry, lazy
     from ztensor.showing import counted, short_repr
-    from ztensor.spec.digest import ALGORITHMS, digest_of
+    from ztensor.spec.digest import ALGORITHMS, digest_of, parse_digest
     from ztensor.spec.encoding import ENCODINGS
     from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_equal_length
     from ztensor.spec.layout import LAYOUTS
-    from ztensor.spec.layout.base import Array, Layout, Quantized, View, check_components
+    from ztensor.spec.layout.base import Array, Layout, Quantized, View
     from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, typed_array
     from ztensor.spec.model.account import Tally, Unrepresented
     from ztensor.spec.model.dtype import (
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
     )
     from ztensor.spec.model.manifest import Component, Manifest, TensorObject
     from ztensor.threads import run_jobs
+    from ztensor.threads.background import fail_at_exit, note_write
     from ztensor.threads.pool import Pool
     from ztensor.threads.sharing import thread_count
 
@@ -68,30 +73,34 @@ _HOMES = {
     "ztensor.accepted": "Durable",
     "ztensor.arguments": "require_choice",
     "ztensor.buffers": "empty_array new_bytes",
-    "ztensor.errors": "Problem Reason",
     "ztensor.guard": "foreign_bytes",
     "ztensor.interactive": "Shown",
     "ztensor.io.contents": "open_file",
-    "ztensor.io.formats": "FORMATS Format FormatModule Look Projection written_formats",
+    "ztensor.io.formats": "FORMATS Format Look Projection written_formats",
     "ztensor.io.frameworks": "FRAMEWORKS Framework adapter_of",
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.objects": "Objects",
     "ztensor.io.reading.reader": "ObjectReader",
     "ztensor.io.reading.slices": "slice_of",
-    "ztensor.io.source.base": "Range Sink Source read_bytes",
+    "ztensor.io.source": "locking",
+    "ztensor.io.source.base": "AtOnce Range Sink Source read_bytes",
+    "ztensor.io.source.beneath": "Beneath",
+    "ztensor.io.source.joined": "JoinedSource",
     "ztensor.io.source.paths": "path_text",
-    "ztensor.io.source.removal": "remove_object",
+    "ztensor.io.source.removal": "OpenFolder remove",
+    "ztensor.io.source.rights": "Rights",
     "ztensor.io.source.sink": "FileSink Place",
     "ztensor.io.source.stores": "SCHEMES Store is_remote",
     "ztensor.io.source.table": "source_of",
     "ztensor.limits": "Budget",
-    "ztensor.locks": "Lock",
+    "ztensor.locks": "Lock cached_property",
+    "ztensor.registry": "Registry lazy",
     "ztensor.showing": "counted short_repr",
-    "ztensor.spec.digest": "ALGORITHMS digest_of",
+    "ztensor.spec.digest": "ALGORITHMS digest_of parse_digest",
     "ztensor.spec.encoding": "ENCODINGS",
     "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
     "ztensor.spec.layout": "LAYOUTS",
-    "ztensor.spec.layout.base": "Array Layout Quantized View check_components",
+    "ztensor.spec.layout.base": "Array Layout Quantized View",
     "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell typed_array",
     "ztensor.spec.model.account": "Tally Unrepresented",
     "ztensor.spec.model.dtype": (
@@ -99,22 +108,23 @@ _HOMES = {
     ),
     "ztensor.spec.model.manifest": "Component Manifest TensorObject",
     "ztensor.threads": "run_jobs",
+    "ztensor.threads.background": "fail_at_exit note_write",
     "ztensor.threads.pool": "Pool",
     "ztensor.threads.sharing": "thread_count",
 }
 
 __all__ = [
-    "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
-    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "Array", "Blocks", "Budget", "Component",
-    "Durable", "Encoding", "FileObjects", "FileSink", "Format", "FormatModule", "Framework",
-    "Layout", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects", "Place",
-    "Pool", "Problem", "Projection", "Quantized", "Range", "Reason", "Runs", "Shown", "Sink",
-    "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "adapter_of",
-    "check_components", "counted", "digest_of", "element_count", "empty_array", "foreign_bytes",
-    "is_remote", "new_bytes", "numpy_dtype", "open_file", "path_text", "read_bytes",
-    "register_logical_type", "remove_object", "require_choice", "require_equal_length",
-    "result_dtype", "run_jobs", "short_repr", "slice_of", "source_of", "spell", "thread_count",
-    "typed_array", "written_formats",
+    "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS", "LOGICAL_TYPES",
+    "SCHEMES", "STORAGE_TYPES", "Array", "AtOnce", "Beneath", "Blocks", "Budget", "Component",
+    "Durable", "Encoding", "FileObjects", "FileSink", "Format", "Framework", "JoinedSource",
+    "Layout", "Lock", "LogicalType", "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder",
+    "Place", "Pool", "Projection", "Quantized", "Range", "Registry", "Rights", "Runs", "Shown",
+    "Sink", "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View",
+    "adapter_of", "cached_property", "counted", "digest_of", "element_count", "empty_array",
+    "fail_at_exit", "foreign_bytes", "is_remote", "lazy", "locking", "new_bytes", "note_write",
+    "numpy_dtype", "open_file", "parse_digest", "path_text", "read_bytes", "register_logical_type",
+    "remove", "require_choice", "require_equal_length", "result_dtype", "run_jobs", "short_repr",
+    "slice_of", "source_of", "spell", "thread_count", "typed_array", "written_formats",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there

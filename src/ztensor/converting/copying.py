@@ -12,12 +12,10 @@ from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
-from ztensor.ext import FORMATS, FileObjects, FileSink, Place
+from ztensor.ext import FORMATS, FileObjects, FileSink, Place, Sink
 from ztensor.formats.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shifted
-from ztensor.io.source.targets import Nowhere
-from ztensor.remote.upload import RemoteSink
 from ztensor.spec.container import emitter_of
 from ztensor.spec.model.rules import Form
 
@@ -97,10 +95,10 @@ def _sink_at(
     nbytes: int,
     look: Callable[[Any], None],
     written: Callable[[int], None],
-) -> FileSink | RemoteSink | Nowhere:
+) -> Sink:
     """Return what writes one file, of about so many bytes; see `Target`."""
     if how.dry_run:
-        return Nowhere(place.remote or place.path, makes_folder=how.makes_folder)
+        return place.dry(makes_folder=how.makes_folder)
     if place.remote is None:
         return Target(place, durable=how.durable, look=look, written=written)
     return RemoteTarget(
@@ -137,7 +135,7 @@ def _chosen(
 
 def _copy(
     chosen: Mapping[str, FileObjects],
-    sink: FileSink | RemoteSink | Nowhere,
+    sink: Sink,
     attributes: Mapping[str, object],
     extra: Mapping[str, object] | None,
     how: How,

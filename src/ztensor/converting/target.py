@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UsageError
-from ztensor.ext import Durable, FileSink, Place, remove_object
+from ztensor.ext import Durable, FileSink, Place, remove
 from ztensor.remote.upload import RemoteSink, is_there
 from ztensor.spec.container import LATEST
 
@@ -42,7 +42,7 @@ class Target(FileSink):
             durable=durable,
             is_derived=place.is_derived,
             like=place.like,
-            made=place.made,
+            undo=place.undo,
         )
         self._look = look
         self._written = written
@@ -94,7 +94,7 @@ class RemoteTarget(RemoteSink):
         look: Callable[[Remote], None],
         written: Callable[[int], None],
         reads_back: bool,
-        note: Callable[[Remote], None] | None = None,
+        note: Callable[[Remote], object] | None = None,
     ) -> None:
         if reads_back and is_there(remote):
             error = UsageError(
@@ -130,7 +130,7 @@ class RemoteTarget(RemoteSink):
         try:
             self._look_at(self._target)
         except BaseException:
-            remove_object(self._target, None)
+            remove(self._target)
             raise
 
 

@@ -27,8 +27,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Durable, FileSink, counted
-from ztensor.io.source.targets import require_free
+from ztensor.ext import Durable, FileSink, Store, counted
 from ztensor.remote.upload import RemoteSink
 
 if TYPE_CHECKING:
@@ -99,7 +98,8 @@ def _commit(
         raise _as_usage(error, place) from error
     place.require_no_link()
     target = place.target(ROOT)
-    require_free(target, overwrite=overwrite)
+    if not overwrite and place.has_root():
+        raise Store.taken(place.shown(ROOT))
     _require_there(place, table)
     before = _files_before(place)
     sink: FileSink | RemoteSink

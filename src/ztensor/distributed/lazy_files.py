@@ -163,10 +163,10 @@ class LazyFile(Source):
         Raises:
             SourceError: it is not there.
         """
-        from ztensor.io.source.rights import rights_of
+        from ztensor.io.source.rights import Rights
 
         try:
-            return rights_of(self.path or "")
+            return Rights.of(self.path or "")
         except OSError as error:
             raise SourceError.from_os(error, "cannot look at the file", self.name) from error
 

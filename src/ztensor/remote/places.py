@@ -6,15 +6,13 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ztensor.ext import Store
-from ztensor.io.source.stores import scheme_of
-from ztensor.io.source.urls import is_option_store
 from ztensor.remote.failures import asked
 from ztensor.remote.hub import Tree, headers, parse_hub_url, tree_url
 from ztensor.remote.identity import unsigned
 from ztensor.remote.prefixes import one_level
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.upload import RemoteSink, is_there, place_to_write
-from ztensor.remote.urls import names_folder, place_of
+from ztensor.remote.urls import is_store, names_folder, place_of, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +42,7 @@ class Places(Store):
     def listed(self, folder: Remote) -> Tree | None:
         """Return what lies directly in a folder; an HTTP server does not say."""
         scheme = scheme_of(folder.url)
-        if not is_option_store(folder.storage):
+        if is_store(folder.storage):
             return None if type(folder.storage).__name__ == "HTTPStore" else _of_store(folder)
         if scheme == "hf":
             return _of_hub(folder)

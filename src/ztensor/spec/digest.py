@@ -96,16 +96,6 @@ def _extension(package: str, name: str) -> Any:
     return module
 
 
-def zip_crc32(before: bytes | memoryview, whole: int) -> str:
-    """Return the digest of what follows `before` in a member of a zip archive.
-
-    Args:
-        before: what the member begins with.
-        whole: the CRC-32 of all of it, as the archive has it.
-    """
-    return f"{_ZIP_CRC32}:{zlib.crc32(before):08x}{whole:08x}"
-
-
 def _sha256() -> Hasher:
     import hashlib  # which loads OpenSSL: as long as most of what opening a file imports
 
@@ -175,7 +165,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "xxh3": Algorithm("xxh3", 16, lambda: _xxhash().xxh3_64(), is_written=False),
 }
 
-# No word of a zTensor file: what readers of zip archives have, of 16 digits (`zip_crc32`).
+# No word of a zTensor file: what readers of zip archives have. Of its 16 digits eight are the
+# CRC-32 of what comes before, with which that of these bytes begins.
 _ZIP_CRC32 = "zip-crc32"
 
 
@@ -261,19 +252,6 @@ def parse_digest(text: str, *, strict: bool = False) -> Digest:
         found=describe(text),
         section="2.1 section 3.4" if strict else SECTION,
     )
-
-
-def xxh3_128(pieces: Iterable[bytes | memoryview]) -> bytes:
-    """Return the XXH3-128 of bytes that come in blocks: 16 bytes, equal for equal bytes.
-
-    Raises:
-        MissingDependencyError: the library is not installed.
-    """
-    hasher = _xxhash().xxh3_128()
-    for piece in pieces:
-        hasher.update(piece)
-    digest: bytes = hasher.digest()
-    return digest
 
 
 def check_digest(text: str, *, strict: bool = False) -> list[Problem]:

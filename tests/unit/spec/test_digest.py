@@ -13,6 +13,7 @@ from ztensor.errors import (
     MissingDependencyError,
     Reason,
 )
+from ztensor.formats.zip import zip_crc32
 from ztensor.spec.digest import (
     ALGORITHMS,
     Digest,
@@ -21,7 +22,6 @@ from ztensor.spec.digest import (
     parse_digest,
     require_match,
     require_writable,
-    zip_crc32,
 )
 
 NINE = b"123456789"

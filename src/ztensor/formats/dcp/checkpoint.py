@@ -42,8 +42,8 @@ from ztensor.formats.dcp.table import Entry, Form, Place, Table
 from ztensor.formats.dcp.values import LaterAttributes
 from ztensor.formats.pt.encodings import Gathered
 from ztensor.formats.pt.values import ElementType
+from ztensor.formats.zip import zip_crc32
 from ztensor.limits import Limits
-from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:

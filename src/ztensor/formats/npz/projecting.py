@@ -28,9 +28,8 @@ from ztensor.ext import (
 from ztensor.formats.base import RAW
 from ztensor.formats.npz import sparse
 from ztensor.formats.npz.members import SUFFIX, Whole, header_of, is_array
-from ztensor.formats.zip import DEFLATED, Entry, extents, read_entries, unread_bytes
+from ztensor.formats.zip import DEFLATED, Entry, extents, read_entries, unread_bytes, zip_crc32
 from ztensor.limits import Budget
-from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:

@@ -56,9 +56,9 @@ from ztensor.formats.zip import (
     require_sum,
     sum_of,
     unread_bytes,
+    zip_crc32,
 )
 from ztensor.limits import Budget
-from ztensor.spec.digest import zip_crc32
 from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:

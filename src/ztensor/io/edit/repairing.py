@@ -21,8 +21,8 @@ from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.sink import FileSink
-from ztensor.io.source.targets import Nowhere, require_changed_in_place, require_free
+from ztensor.io.source.sink import FileSink, Place
+from ztensor.io.source.targets import Nowhere, require_changed_in_place
 from ztensor.limits import Limits
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def repair(
             raise ArgumentValueError(
                 "repair writes to another file; in_place=True mends this one", file=name
             )
-        require_free(target, overwrite=overwrite)
+        Place(target).require_free(overwrite=overwrite)
         sink: FileSink | Nowhere
         sink = Nowhere(target) if dry_run else FileSink(target, durable=durable)
         if isinstance(sink, FileSink):

@@ -73,7 +73,7 @@ class OpenedFile:
         format: str = "zt",  # the 1.2 API's word
         encodings: Mapping[str, Encoding] = ENCODINGS,
         account: Callable[[], Sequence[Unrepresented]] = tuple,
-        sums: Sequence[Sum] = (),
+        sums: Sequence[tuple[int, int, Callable[[], None]]] = (),
         faults: Callable[[], Mapping[str, ZTensorError]] = dict,
         verify: bool | None = None,
         limits: Limits = DEFAULT_LIMITS,
@@ -83,7 +83,7 @@ class OpenedFile:
         self.manifest = manifest
         self.frame = frame
         self.format = format
-        self.sums = sums
+        self.sums = [Sum(*one) for one in sums]
         self.faults = faults
         self.encodings = encodings
         self.limits = limits

@@ -26,7 +26,7 @@ from ztensor.io.shards.earlier import (
 )
 from ztensor.io.shards.naming import parse_size, plan_shards, shard_paths, shifted
 from ztensor.io.source.paths import is_path, path_text
-from ztensor.io.source.removal import Made, remove_file, remove_object, stamp_of
+from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.stores import remote_of
@@ -76,7 +76,7 @@ class ShardSet:
         self._target = target = target_of(given)
         self._sources = tuple(sources)
         self._replaces_file = replaces_file
-        self._made = Made()
+        self._made = contextlib.ExitStack()
         self._like: Rights | None = None
         index = index_data(target)
         self._old = shards_in(target, index)
@@ -98,12 +98,12 @@ class ShardSet:
 
     def place(self, path: str) -> Place:
         """Return how a shard is to be written: with the rights of those it replaces."""
-        return self._place(self._files[self.paths.index(path)], self._made)
+        return self._place(self._files[self.paths.index(path)], self._made.callback)
 
-    def _place(self, name: str, made: Made | None) -> Place:
+    def _place(self, name: str, undo: Callable[..., object] | None) -> Place:
         place = beside(self._target, name)
         remote = place if isinstance(place, Remote) else None
-        return Place(os.fspath(place), is_derived=True, like=self._like, remote=remote, made=made)
+        return Place(os.fspath(place), is_derived=True, like=self._like, remote=remote, undo=undo)
 
     def commit(
         self,
@@ -161,7 +161,7 @@ class ShardSet:
 
     def abort(self) -> None:
         """Remove the shards that were written; what was there before is untouched."""
-        self._made.take_back()
+        self._made.close()
 
     def _write_index(self, data: bytes) -> None:
         name = base_of(index_of(self._target))
@@ -189,14 +189,7 @@ class ShardSet:
     def _remove_whole(self) -> None:
         if not self._replaces_file:
             return
-        if isinstance(self._target, Remote):
-            remove_object(self._target, None)
-        elif os.path.lexists(self._target):
-            try:
-                remove_file(self._target, stamp_of(self._target))
-            except OSError as error:
-                doing = "cannot remove the file that the shards replace"
-                raise SourceError.from_os(error, doing, self._target) from error
+        remove(self._target)
 
 
 def _link_over(path: str, name: str) -> None:
@@ -206,7 +199,7 @@ def _link_over(path: str, name: str) -> None:
     try:
         os.replace(temporary, name)
     except BaseException:
-        remove_file(temporary, stamp_of(path))
+        remove(temporary, os.lstat(path))
         raise
 
 

@@ -19,10 +19,10 @@ from ztensor.io.source.base import Sink, read_bytes
 from ztensor.io.source.local import Descriptor, OpenFile
 from ztensor.io.source.paths import flush_folder, path_text
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
-from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
-from ztensor.io.source.stores import remote_of, store_of
+from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow
+from ztensor.io.source.stores import Store, remote_of, store_of
 from ztensor.io.source.stream import WRITE_BYTES, Gatherer, StreamSink
-from ztensor.io.source.targets import no_folder, require_own_link, require_place, shown
+from ztensor.io.source.targets import Nowhere, no_folder, require_own_link, require_place, shown
 from ztensor.locks import RLock
 from ztensor.threads.background import note_write
 
@@ -66,7 +66,8 @@ class FileSink(OpenFile, Gatherer):
         is_new: nothing is replaced; `commit` fails where the name was taken meanwhile.
         like: the rights the file gets where it replaces none, as those of an older file of
             another name; by default those of a new file.
-        made: gets a note of the file once it is in place.
+        undo: called once the file is in place, with a function that takes it back and its
+            arguments: such as the `callback` of an `ExitStack`.
 
     Raises:
         SourceError: the folder is missing or forbidden, or the target is not a regular file.
@@ -80,7 +81,7 @@ class FileSink(OpenFile, Gatherer):
         is_derived: bool = False,
         is_new: bool = False,
         like: Rights | None = None,
-        made: removal.Made | None = None,
+        undo: Callable[..., object] | None = None,
     ) -> None:
         super().__init__()
         path = path_text(path)
@@ -88,11 +89,11 @@ class FileSink(OpenFile, Gatherer):
         self.name = path
         self._durable = durable
         self._lock = RLock()  # a signal handler may abort while an abort is under way
-        self._stamp: removal.Stamp | None = None  # which file it is, also once it is closed
+        self._stamp: os.stat_result | None = None  # which file it is, also once it is closed
         self._temporary: str | None = None
         self._is_new = is_new
         self._like = like
-        self._made = made
+        self._undo = undo
         self._sources: set[Rights] = set()
         self._mode: int | None = None
         self._is_reserving = True
@@ -147,7 +148,7 @@ class FileSink(OpenFile, Gatherer):
             with contextlib.suppress(OSError):  # not every file system has it
                 mode = _NEW_MODE if is_plain else _PRIVATE_MODE
                 self._take(os.open(self._folder, flags | nameless, mode))
-                self._ask(locking.try_acquire)  # held while it has a name: see `locking.sweep`
+                self._ask(locking.try_acquire)  # held while it has a name: see `OpenFolder.sweep`
                 return
         flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         if is_plain and hasattr(os, "fchmod"):
@@ -161,9 +162,9 @@ class FileSink(OpenFile, Gatherer):
         try:
             return os.fstat(descriptor).st_mode & PERMISSIONS
         finally:
-            stamp = removal.stamp_of(descriptor)
+            stamp = os.fstat(descriptor)
             os.close(descriptor)
-            removal.remove_file(name, stamp)
+            removal.remove(name, stamp)
             self._temporary = None
 
     def _open_exclusive(self, flags: int) -> None:
@@ -181,7 +182,7 @@ class FileSink(OpenFile, Gatherer):
         raise FileExistsError(f"no temporary name stays free in {self._folder!r}")
 
     def _take(self, number: int) -> None:
-        self._descriptor, self._stamp = Descriptor(number), removal.stamp_of(number)
+        self._descriptor, self._stamp = Descriptor(number), os.fstat(number)
 
     def narrow(self, source: Rights) -> None:
         """Grant group and others, where the file is new, no more than a file it is made of does."""
@@ -199,7 +200,7 @@ class FileSink(OpenFile, Gatherer):
     def _rights_of_target(self) -> Rights | None:
         with contextlib.suppress(FileNotFoundError):
             if not self._is_new and stat.S_ISREG(os.lstat(self._target).st_mode):
-                return rights_of(self._target)
+                return Rights.of(self._target)
         return None
 
     def start_with(
@@ -285,8 +286,8 @@ class FileSink(OpenFile, Gatherer):
             else:
                 self._rename(self._temporary or self._link_temporary(descriptor.number))
             self._temporary = None
-            if self._made is not None and self._stamp is not None:
-                self._made.note(self._target, self._stamp)
+            if self._undo is not None and self._stamp is not None:
+                self._undo(removal.take_back, self._target, self._stamp)
         except SourceError:
             self.abort()
             raise
@@ -305,7 +306,8 @@ class FileSink(OpenFile, Gatherer):
             ) from error
         if flush:
             self.flush_folder("the new file is in place, but its folder could not be flushed")
-        locking.sweep(self._folder, re.escape(shown(self._target)))  # what killed saves left
+        with contextlib.suppress(OSError), removal.OpenFolder(self._folder) as folder:
+            folder.sweep(re.escape(shown(self._target)))  # what killed saves left
 
     def _take_free_name(self, number: int) -> None:
         """Give the temporary the target's name where nothing has it."""
@@ -319,7 +321,7 @@ class FileSink(OpenFile, Gatherer):
                 self._link_nameless(number, self._target)
             else:
                 os.link(temporary, self._target)
-                removal.remove_file(temporary, removal.stamp_of(number))
+                removal.remove(temporary, os.fstat(number))
         except OSError as error:
             if error.errno not in _NO_LINKS or temporary is None:
                 raise
@@ -392,7 +394,7 @@ class FileSink(OpenFile, Gatherer):
             name, self._temporary = self._temporary, None
             if name is not None and self._stamp is not None:
                 with contextlib.suppress(OSError):
-                    removal.remove_file(name, self._stamp)
+                    removal.remove(name, self._stamp)
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
@@ -410,7 +412,7 @@ class Place(NamedTuple):
     Attributes:
         path: as for `FileSink`, like the next two; or a URL of a store.
         is_derived: likewise.
-        like: likewise, like `made`.
+        like: likewise, like `undo`.
         remote: the URL with what opens its store; None for a file.
         is_new: nothing is replaced in a store.
         expected: how long it will be in a store, where that is known.
@@ -422,12 +424,58 @@ class Place(NamedTuple):
     remote: Remote | None = None
     is_new: bool = False
     expected: int | None = None
-    made: removal.Made | None = None
+    undo: Callable[..., object] | None = None
+
+    @classmethod
+    def of(cls, given: Any, **how: Any) -> Place:
+        """Return the place of what a caller passed: a path, a URL or a `Remote`.
+
+        Args:
+            given: the target.
+            how: the other attributes.
+
+        Raises:
+            ArgumentTypeError: it is no path.
+            ArgumentValueError: no file can have that path.
+        """
+        return cls(path_text(given), remote=remote_of(given), **how)
+
+    def require_free(self, *, overwrite: bool = False, allowed_by: str | None = None) -> None:
+        """Refuse to write over what is there, unless that is allowed.
+
+        Args:
+            overwrite: whether it is allowed.
+            allowed_by: the option that allows it, where the command asks.
+
+        Raises:
+            UsageError: there is something.
+            SourceError: a store could not be asked.
+        """
+        if overwrite:
+            return
+        remote = self.remote
+        if os.path.lexists(self.path) if remote is None else store_of(remote.url).is_there(remote):
+            error = Store.taken(self.path)
+            if allowed_by is not None:
+                error.in_python = None
+                error.hint = f"{allowed_by} replaces it"
+            raise error
 
     @property
-    def note(self) -> Callable[[Remote], None] | None:
+    def note(self) -> Callable[[Remote], object] | None:
         """Return what a store's sink calls once the object is whole."""
-        return None if self.made is None else self.made.note_object
+        return None if self.undo is None else functools.partial(self.undo, removal.take_back)
+
+    def dry(self, *, makes_folder: bool = False) -> Sink:
+        """Return a sink that counts bytes and keeps none, as a dry run does.
+
+        Args:
+            makes_folder: whether the folder would be made where it is missing.
+
+        Raises:
+            SourceError: no file can be made there.
+        """
+        return Nowhere(self.remote or self.path, makes_folder=makes_folder)
 
     def sink(self, durable: Durable) -> Sink:
         """Return the sink.
@@ -444,7 +492,7 @@ class Place(NamedTuple):
             durable=durable,
             is_derived=self.is_derived,
             like=self.like,
-            made=self.made,
+            undo=self.undo,
         )
 
 
@@ -456,7 +504,7 @@ def sink_of(target: Any, *, durable: Durable) -> Sink:
         SourceError: it cannot be created.
     """
     if isinstance(target, (str, bytes, os.PathLike)):
-        target = Place(path_text(target), remote=remote_of(target))
+        target = Place.of(target)
     if isinstance(target, Place):
         return target.sink(durable)
     if isinstance(target, Sink):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ztensor.io.source.rights import Rights, hand_over, narrow, rights_of
+from ztensor.io.source.rights import Rights, hand_over, narrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def granted(file: int) -> int:
 
 
 def of(file: int, mode: int, acl: bytes | None = None) -> Rights:
-    ours = rights_of(file)
+    ours = Rights.of(file)
     return Rights(ours.owner, ours.group, mode, acl)
 
 
