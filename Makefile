@@ -147,7 +147,7 @@ bench-paths: $(VENV)/bench.stamp ## time our own hot paths, under two minutes, j
 		--benchmark-sort=name --benchmark-group-by=func $(PYTEST_ARGS)
 
 release-check: $(VENV)/pip.stamp ## build both distributions, install each in an empty environment, try it
-	$(PYTHON) tests/release.py
+	$(PYTHON) tests/release.py $(if $(TORCH),'$(TORCH)') $(if $(JAX),'$(JAX)')
 
 cli-page: $(VENV)/dev.stamp ## write docs/cli.md anew, from the help of the command
 	$(BIN)/python docs/make_cli.py

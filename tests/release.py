@@ -1,15 +1,20 @@
 """Build the distributions and try each as a stranger would: what `make release-check` runs.
 
 Both are built from a clean copy of what git knows, the wheel from the source distribution. Each is
-installed in an empty environment with nothing but what it asks for. Then the command answers, the
-README's quick start runs, and what a package index would show is checked: metadata, and the README
-as a page. A second build must give the same bytes.
+installed in an empty environment with nothing but what it asks for, and the wheel once more with
+all extras; pip finds no conflict. Then the command answers, the README's quick start runs, and what
+a package index would show is checked: metadata, and the README as a page. A second build must give
+the same bytes.
 
-    python tests/release.py [folder]      the folder keeps the distributions
+    python tests/release.py [--keep FOLDER] [REQUIREMENT ...]
+
+The folder keeps the distributions. The requirements, such as `torch==2.13.0`, choose among the
+releases that the extras allow.
 """
 
 from __future__ import annotations
 
+import argparse
 import email
 import email.policy
 import hashlib
@@ -63,10 +68,11 @@ def run(*command: str | Path, cwd: Path = ROOT, given: str | None = None) -> str
 
 
 def environment(folder: Path, *packages: str | Path) -> Path:
-    """Make an environment with packages in it and return its interpreter."""
+    """Make an environment with packages in it, without conflicts, and return its interpreter."""
     venv.create(folder, with_pip=True)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     run(python, "-m", "pip", "install", "--quiet", *packages)
+    run(python, "-m", "pip", "check")
     return python
 
 
@@ -138,7 +144,7 @@ def check_installed(python: Path, folder: Path) -> None:
     run(command, "verify", "model.zt", "large.zt", cwd=folder)
 
 
-def main(kept: Path | None) -> None:
+def main(kept: Path | None, chosen: list[str]) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         source = work / "source"
@@ -157,10 +163,17 @@ def main(kept: Path | None) -> None:
             python = environment(work / f"with-{kind}", distribution)
             check_installed(python, work / f"tried-{kind}")
             print(f"{distribution.name}: installed alone, command and quick start: ok", flush=True)
+        python = environment(work / "with-extras", *chosen, f"{wheel}[all]")
+        check_installed(python, work / "tried-extras")
+        print(f"{wheel.name}: installed with all extras, the same: ok", flush=True)
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--keep", type=Path, metavar="FOLDER")
+    parser.add_argument("chosen", nargs="*", metavar="REQUIREMENT")
+    options = parser.parse_args()
     try:
-        main(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else None)
+        main(options.keep and options.keep.resolve(), options.chosen)
     except ReleaseError as error:
         sys.exit(f"release check failed: {error}")

@@ -191,7 +191,7 @@ def _state(file: FileObjects, name: str) -> tuple[object, ...]:
     """Return what the file was, as every machine that has it sees it: no inode, no device."""
     components = sorted(file.object(name).components.items())
     places = tuple((role, one.offset, one.length, one.digest) for role, one in components)
-    known = [one.identity() for one in file.source.sources if one.path is not None]
+    known = [one.identity() for _, one in file.source.parts if one.path is not None]
     files = [one for one in known if one is not None]
     times = tuple(one[2:] for one in files) if files else file.identity()
     return places, times

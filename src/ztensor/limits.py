@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,6 +62,15 @@ def caps_of(limits: Limits | None) -> Limits:
 _WIDENED = 6  # bytes of memory for one of UTF-8: a character takes two, then all take four
 _TEXT_BYTES = 80  # that a text takes beside its characters
 _BYTES_PER_STEP = 64  # of the floor: a million steps, about a second of Python
+
+# Bytes of memory at most for each character that begins or parts values of JSON, as CPython's own
+# reader makes them where objects are made of pairs: an array, an object, the value behind a comma,
+# a pair with its place in the object and in the reader's table of keys, half of a text.
+_JSON_COSTS = {b"[": 96, b"{": 300, b",": 44, b":": 296, b'"': 32}
+# A text with all between its quotes. It need not end, so that none is looked for twice.
+_JSON_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
+_SHORT = 64  # a text that holds too little of others' JSON to be looked into
+_WIDE = 4  # bytes of every character of a text that has one beyond ASCII
 
 
 class Budget:
@@ -125,6 +135,27 @@ class Budget:
         self.bytes_left -= sys.getsizeof(text)
         return text
 
+    def charge_json(self, data: bytes | bytearray) -> None:
+        """Charge what `json.loads` makes of `data`, whatever it holds.
+
+        The characters are counted in the whole, and if that is too much without those inside texts:
+        what writers put into metadata is often JSON itself.
+
+        Raises:
+            LimitError: the file would take more than it may (LIMIT_COST).
+        """
+        width = 1 if data.isascii() and b"\\u" not in data else _WIDE
+        if b"\\" in data:
+            width *= 2  # a text with an escape is put together, and is in memory twice as it grows
+        cost = len(data) * width + _structure(data, 0, len(data))
+        if cost > self.bytes_left:
+            self.charge_steps(len(data))
+            for match in re.finditer(_JSON_TEXT, data, re.DOTALL):
+                start, stop = match.span()
+                if stop - start > _SHORT:
+                    cost -= _structure(data, start + 1, stop - 1)
+        self.charge_bytes(cost)
+
     @contextlib.contextmanager
     def lent(self, nbytes: int) -> Iterator[None]:
         """Take memory from the budget within a context.
@@ -172,3 +203,7 @@ class Budget:
             "allows more"
         )
         return error
+
+
+def _structure(data: bytes | bytearray, start: int, stop: int) -> int:
+    return sum(data.count(mark, start, stop) * cost for mark, cost in _JSON_COSTS.items())

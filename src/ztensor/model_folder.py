@@ -25,7 +25,6 @@ from ztensor.errors import (
 from ztensor.ext import Beneath, is_remote, path_text, read_bytes, source_of
 from ztensor.io.source.folders import folder_of, there
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -215,7 +214,7 @@ def require_plain(reader: Reader, *, pickled: bool) -> None:
 def _parsed(data: bytes, name: str) -> dict[str, Any]:
     try:
         budget = Budget(DEFAULT_LIMITS, len(data))
-        json_charge(data, budget)
+        budget.charge_json(data)
         values = json.loads(budget.text(data.removeprefix(codecs.BOM_UTF8)))
     except LimitError as error:
         error.locate(file=name)

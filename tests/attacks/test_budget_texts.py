@@ -16,7 +16,6 @@ from ztensor.errors import LimitError, Reason, describe
 from ztensor.io.shards import index
 from ztensor.io.shards.index import read_index
 from ztensor.limits import Budget, Limits
-from ztensor.spec.wire.json import charge
 
 TIGHT = Limits(cost_floor=64 << 10)
 NO_LIMIT = Limits(cost_floor=1 << 40)
@@ -30,7 +29,7 @@ def test_what_json_becomes_is_charged(value: str) -> None:
         "{%s}" % numbered(20_000, '"%%x":%s' % value.replace("%", "%%")),
     ):
         budget = Budget(NO_LIMIT, 0)
-        charge(text.encode(), budget)
+        budget.charge_json(text.encode())
         charged = (1 << 40) - budget.bytes_left
         tracemalloc.start()
         try:
@@ -45,7 +44,7 @@ def test_json_within_texts_is_not_what_the_text_becomes() -> None:
     """What trainers put into metadata is a megabyte of JSON as one text."""
     inner = json.dumps(json.dumps({f"tag {i}": [i] for i in range(2000)})).encode()
     budget = Budget(Limits(cost_floor=0), len(inner))
-    charge(inner, budget)
+    budget.charge_json(inner)
     assert budget.bytes_left >= 0
 
 
@@ -55,7 +54,7 @@ def test_quotes_without_an_end_are_looked_through_once(text: str) -> None:
     data = text.encode() + b"[" * 1000
     budget = Budget(Limits(cost_floor=0, cost_factor=2), len(data))
     with contextlib.suppress(LimitError):
-        charge(data, budget)
+        budget.charge_json(data)
     assert budget.bytes_left < 2 * len(data)
 
 

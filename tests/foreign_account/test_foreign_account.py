@@ -16,7 +16,7 @@ import ztensor
 from tests.foreign_account.cases import CASES, Case, safetensors_everything
 from ztensor.cli.main import main
 from ztensor.errors import NotRepresentableError
-from ztensor.spec.model.account import MOST_ENTRIES, REST, Tally, Unrepresented
+from ztensor.io.losses import MOST_ENTRIES, REST, Tally, Unrepresented
 
 if TYPE_CHECKING:
     from pathlib import Path

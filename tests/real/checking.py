@@ -11,8 +11,8 @@ import numpy as np
 import ztensor
 from tests.real.libraries import theirs
 from ztensor.io.formats import written_formats
+from ztensor.io.losses import MOST_ENTRIES
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
-from ztensor.spec.model.account import MOST_ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -19,7 +19,7 @@ from ztensor.cli import options as shared
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
-from ztensor.spec.model.account import UNREAD
+from ztensor.io.losses import UNREAD
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -274,6 +274,20 @@ def require_free(path: str, *, force: bool) -> None:
     from ztensor.ext import Place
 
     Place.of(path).require_free(overwrite=force, allowed_by="--force")
+
+
+def require_suffix(path: str, *suffixes: str) -> None:
+    """Refuse a name that says that the file is of another kind than what is written.
+
+    Raises:
+        ArgumentValueError: so it is.
+    """
+    if not path.lower().endswith(suffixes):
+        raise ArgumentValueError(
+            "what is written has another suffix",
+            expected=" or ".join(suffixes),
+            found=describe(path),
+        )
 
 
 def require_target(path: str, *, force: bool) -> None:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ztensor import CheckpointManager
-    from ztensor.training import Checkpoint
 
 OPTIONS = (
     Option("action", choices=("ls", "verify", "prune"), help="What to do."),
@@ -144,7 +143,7 @@ def _best(text: str) -> tuple[str, int, str]:
     return metric, int(count), mode
 
 
-def _list(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
+def _list(terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Checkpoint]) -> None:
     terminal.table(
         _COLUMNS,
         [
@@ -160,13 +159,13 @@ def _list(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
     terminal.line(f"{folder}: {count_text(len(steps), 'step')}")
 
 
-def _state(one: Checkpoint) -> str:
+def _state(one: ztensor.training.Checkpoint) -> str:
     if one.problem is None:
         return "pinned" if one.is_pinned else ""
     return f"{'DAMAGED' if one.is_damaged else 'unknown'}: {one.problem.message}"
 
 
-def _tell(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
+def _tell(terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Checkpoint]) -> None:
     for one in steps:
         if one.problem is None:
             word = "ok" if one.is_checked else "unchecked"
@@ -184,7 +183,7 @@ def _tell(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
     terminal.line(f"{folder}: {count_text(len(steps), 'step')}: {facts}")
 
 
-def _finish(terminal: Terminal, folder: str, steps: Sequence[Checkpoint]) -> None:
+def _finish(terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Checkpoint]) -> None:
     ok = all(one.problem is None for one in steps)
     if not ok:
         terminal.fail(ExitCode.FAILED)

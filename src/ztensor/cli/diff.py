@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ztensor import TensorMetadata
-    from ztensor.insight import DiffReport, TensorDiff
 
 _TOLERANCE: dict[str, Any] = {"metavar": "X", "type": number(0, kind=float), "default": 0.0}
 OPTIONS = (
@@ -140,7 +139,7 @@ def diff(terminal: Terminal, options: Namespace) -> None:
     )
 
 
-def _show(terminal: Terminal, report: DiffReport, *, everything: bool) -> None:
+def _show(terminal: Terminal, report: ztensor.insight.DiffReport, *, everything: bool) -> None:
     if not terminal.wants_text:
         return
     shown = [
@@ -161,7 +160,7 @@ def _show(terminal: Terminal, report: DiffReport, *, everything: bool) -> None:
     terminal.line(_summary(report))
 
 
-def _summary(report: DiffReport) -> str:
+def _summary(report: ztensor.insight.DiffReport) -> str:
     differing = report.differing
     only = [sum(f"only in {side}" in found.differences for found in differing) for side in "ab"]
     within = sum(found.is_within and not found.differences for found in report.tensors)
@@ -177,7 +176,7 @@ def _summary(report: DiffReport) -> str:
     return f"{text}; {count_text(len(report.values), 'value')} differ" if report.values else text
 
 
-def _row(found: TensorDiff) -> list[str]:
+def _row(found: ztensor.insight.TensorDiff) -> list[str]:
     words = [_difference(found, word) for word in found.differences]
     if not words:
         words = ["within tolerance" if found.is_within else "equal"]
@@ -208,7 +207,7 @@ def _share(changed: int, count: int) -> str:
     return ">99.99%" if text == "100.00%" and changed < count else text
 
 
-def _difference(found: TensorDiff, word: str) -> str:
+def _difference(found: ztensor.insight.TensorDiff, word: str) -> str:
     before, after = found.before, found.after
     if before is None or after is None:
         return word
@@ -251,7 +250,7 @@ def _json_of(value: Any) -> Any:
     return as_json(value)
 
 
-def _as_json(found: TensorDiff) -> dict[str, Any]:
+def _as_json(found: ztensor.insight.TensorDiff) -> dict[str, Any]:
     values = found.values
     return {
         "name": found.name,

@@ -9,7 +9,7 @@ import ztensor
 from ztensor.cli.options import new_file
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column
-from ztensor.errors import UsageError
+from ztensor.errors import UsageError, describe
 from ztensor.io.formats import format_by_suffix
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor.cli.terminal import Terminal
-    from ztensor.converting import FolderReport
 
 # Options of `convert` that mean nothing where a folder is converted.
 _OF_FILES = (
@@ -73,8 +72,7 @@ def convert_whole(
             progress=progress,
             **new_file(options),
         )
-    _show(terminal, report)
-    return {
+    facts = {
         "folder": folder,
         "output": report.path,
         "dry_run": report.dry_run,
@@ -95,25 +93,32 @@ def convert_whole(
             for file, loss in report.lost
         ],
     }
+    _show(terminal, facts)
+    return facts
 
 
-def _show(terminal: Terminal, report: FolderReport) -> None:
-    rows = [
-        (_WORDS[step.action], step.source, step.target or step.sentence)
-        if not (step.target and step.sentence)
-        else (_WORDS[step.action], step.source, f"{step.target} ({step.sentence})")
-        for step in report.steps
-    ]
+def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
+    rows = []
+    for step in facts["steps"]:
+        target, sentence = step["new_file"], step["sentence"]
+        told = f"{target} ({sentence})" if target and sentence else target or sentence or ""
+        rows.append((_WORDS[step["action"]], step["file"], told))
     terminal.table((Column("what"), Column("file"), Column("new file")), rows)
-    if report.lost:
-        losses = [(file, str(loss)) for file, loss in report.lost]
-        terminal.table((Column("lost of"), Column("what")), losses)
-    if report.dry_run:
-        terminal.line(f"{report.path}: not written; it would have the weights as {report.format}")
-    else:
-        sizes = f"{size_text(report.source_nbytes)} -> {size_text(report.nbytes)}"
-        lost = f"{count_text(len(report.lost), 'thing')} lost" if report.lost else "nothing is lost"
-        terminal.line(
-            f"{report.path}: written, weights as {report.format}, of "
-            f"{count_text(report.objects, 'object')}, {sizes}; {lost}, read back and compared"
-        )
+    path, kind, losses = facts["output"], facts["format"], facts["lost"]
+    if losses:
+        lost_of = [
+            (loss["file"], f"{describe(loss['object'])}: {loss['sentence']}")
+            if loss["object"] is not None
+            else (loss["file"], loss["sentence"])
+            for loss in losses
+        ]
+        terminal.table((Column("lost of"), Column("what")), lost_of)
+    if facts["dry_run"]:
+        terminal.line(f"{path}: not written; it would have the weights as {kind}")
+        return
+    sizes = " -> ".join(map(size_text, facts["nbytes"].values()))
+    lost = f"{count_text(len(losses), 'thing')} lost" if losses else "nothing is lost"
+    objects = count_text(facts["object_count"], "object")
+    terminal.line(
+        f"{path}: written, weights as {kind}, of {objects}, {sizes}; {lost}, read back and compared"
+    )

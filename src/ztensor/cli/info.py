@@ -8,6 +8,7 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.cli.options import FILE
 from ztensor.cli.spelling import as_json, count_text, json_text, parameters_text, size_text
 from ztensor.cli.terminal import Column, Terminal
@@ -123,7 +124,7 @@ def summarize(reader: Reader) -> dict[str, Any]:
         "digested_count": len(digested),
         "digested_nbytes": sum(component.length for component in digested),
         "unrepresented": [dataclasses.asdict(one) for one in reader.unrepresented],
-        **_framing(parts[0] if files is None else None),
+        **_framing(reader, parts[0] if files is None else None),
         **_told(reader),
     }
 
@@ -150,15 +151,13 @@ def _told(reader: Reader) -> dict[str, Any]:
     return {"attributes": as_json(attributes), "tree": None}
 
 
-def _framing(file: FileObjects | None) -> dict[str, Any]:
+def _framing(reader: Reader, file: FileObjects | None) -> dict[str, Any]:
     """Return what only one zTensor file has: where its manifest is, and what no object needs."""
-    from ztensor.insight.analysis.canonical import problems_of
-
     if file is None or file.frame is None:
         keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit canonical"
         return dict.fromkeys(keys.split())
     frame, commit = file.frame, file.manifest.commit  # what only reading needs to know
-    canonical = problems_of(file) if frame.container.value == "2" else None
+    canonical = ztensor.insight.canonical_problems(reader) if frame.container.value == "2" else None
     padding, dead, shared = room_of(file)
     return {
         "container": frame.container.value,

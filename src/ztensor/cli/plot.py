@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ztensor
-from ztensor.cli.changing import require_apart, require_free
+from ztensor.cli.bars import blocks_for, text_axis, text_bars
+from ztensor.cli.changing import require_apart, require_free, require_suffix
 from ztensor.cli.choosing import chosen
 from ztensor.cli.options import CHOICE, DRY_RUN, FILE, FORCE, GLOBS, Option, number
 from ztensor.cli.spelling import count_text, shape_text
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ztensor import Reader
-    from ztensor.insight import TensorStats
+
+    _Found = Mapping[str, ztensor.insight.TensorStats]
 
 OPTIONS = (
     FILE,
@@ -86,11 +87,9 @@ def plot(terminal: Terminal, options: Namespace) -> None:
       $ ztensor plot triangle.npz --log-counts -o triangle.svg
         a picture of all, with visible tails
     """
-    from ztensor.insight.analysis.plotting import require_picture
-
     file, output = options.file, options.output
     if output is not None:
-        require_picture(output)
+        require_suffix(output, ".svg", ".png")
         require_free(output, force=options.force)
     with open_file(file) as reader:
         if output is not None:
@@ -115,23 +114,22 @@ def plot(terminal: Terminal, options: Namespace) -> None:
 
 def _histograms(
     terminal: Terminal, reader: Reader, names: list[str], height: int, options: Namespace
-) -> Mapping[str, TensorStats]:
-    from ztensor.insight.analysis.statistics import BINS
-
-    width = terminal.width if height > 1 else _SMALL_WIDTH
-    is_exact = options.output is not None or terminal.wants_json
+) -> _Found:
+    how: dict[str, Any] = {}
+    if options.output is None and not terminal.wants_json:
+        how["bins"] = terminal.width if height > 1 else _SMALL_WIDTH
     with terminal.progress(os.path.basename(options.file)) as progress:
         return ztensor.stats(
             reader,
             names,
-            bins=BINS if is_exact else width,
             scale="log" if options.log else "linear",
             quantiles=(),
             progress=progress,
+            **how,
         )
 
 
-def _draw(terminal: Terminal, found: Mapping[str, TensorStats], options: Namespace) -> None:
+def _draw(terminal: Terminal, found: _Found, options: Namespace) -> None:
     """Write the histograms as a picture."""
     from ztensor.insight.analysis.plotting import picture_of
 
@@ -145,22 +143,12 @@ def _draw(terminal: Terminal, found: Mapping[str, TensorStats], options: Namespa
         terminal.line(f"{options.output}: {histograms} drawn")
 
 
-def _blocks(height: int) -> str:
-    """Return the letters to draw with: such as standard output can show."""
-    from ztensor.insight.analysis.plotting import ASCII_BLOCKS, ASCII_RAMP, BLOCKS
-
-    try:
-        BLOCKS.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeError, LookupError):
-        return ASCII_BLOCKS if height > 1 else ASCII_RAMP
-    return BLOCKS
-
-
 def _show_large(
-    terminal: Terminal, found: Mapping[str, TensorStats], height: int, options: Namespace
+    terminal: Terminal,
+    found: _Found,
+    height: int,
+    options: Namespace,
 ) -> None:
-    from ztensor.insight.analysis.plotting import text_axis, text_bars
-
     for place, one in enumerate(found.values()):
         if place:
             terminal.line()
@@ -169,7 +157,7 @@ def _show_large(
         if one.histogram is None:
             terminal.line(_why(one))
             continue
-        counts, blocks = one.histogram.counts, _blocks(height)
+        counts, blocks = one.histogram.counts, blocks_for(height)
         for line in text_bars(counts, height, blocks=blocks, log_counts=options.log_counts):
             terminal.line(line)
         edges = one.histogram.edges
@@ -181,10 +169,11 @@ def _show_large(
 
 
 def _show_small(
-    terminal: Terminal, found: Mapping[str, TensorStats], height: int, options: Namespace
+    terminal: Terminal,
+    found: _Found,
+    height: int,
+    options: Namespace,
 ) -> None:
-    from ztensor.insight.analysis.plotting import text_bars
-
     columns = (Column("name"), Column("min", numeric=True), Column("histogram"), Column("max"))
     rows: list[Sequence[str]] = []
     for one in found.values():
@@ -192,22 +181,22 @@ def _show_small(
             rows.append((one.name, "-", _why(one), "-"))
             continue
         counts, edges = one.histogram.counts, one.histogram.edges
-        bars = text_bars(counts, height, blocks=_blocks(height), log_counts=options.log_counts)
+        bars = text_bars(counts, height, blocks=blocks_for(height), log_counts=options.log_counts)
         after = ", ".join([f"{edges[-1]:.4g}", *_alarms(one)])
         rows.append((one.name, f"{edges[0]:.4g}", bars[0], after))
     terminal.table(columns, rows)
 
 
-def _why(one: TensorStats) -> str:
+def _why(one: ztensor.insight.TensorStats) -> str:
     alarms = ", ".join(_alarms(one))
     return one.note or (f"no finite values: {alarms}" if alarms else "nothing to draw")
 
 
-def _alarms(one: TensorStats) -> list[str]:
+def _alarms(one: ztensor.insight.TensorStats) -> list[str]:
     return [f"{n:,} {word}" for n, word in ((one.nans, "NaN"), (one.infs, "inf")) if n]
 
 
-def _as_json(one: TensorStats) -> dict[str, object]:
+def _as_json(one: ztensor.insight.TensorStats) -> dict[str, object]:
     histogram = one.histogram
     return {
         "name": one.name,

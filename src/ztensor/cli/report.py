@@ -6,21 +6,19 @@ import contextlib
 import os
 from typing import TYPE_CHECKING
 
-import ztensor
-from ztensor.cli.changing import require_apart, require_free
+from ztensor.cli.changing import require_apart, require_free, require_suffix
 from ztensor.cli.choosing import chosen_or_all
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.options import CHOICE, DRY_RUN, FORCE, MODEL, OTHER_MODEL, THREADS, Option
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import open_file
-from ztensor.errors import ArgumentValueError, describe
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Mapping, Sequence
 
-    from ztensor.insight import Finding, Insight
-    from ztensor.insight.analysis.conditions import Met
+    import ztensor
 
 OPTIONS = (
     MODEL,
@@ -127,67 +125,55 @@ def report(terminal: Terminal, options: Namespace) -> None:
       $ ztensor report model.zt --fail-on 'damaged,layer,crest>1e4'
         as a check; no condition is met here
     """
-    from ztensor.insight.analysis.conditions import met_conditions, require_conditions
-    from ztensor.insight.page.report import html_of, save_page
+    from ztensor.insight.page.report import reported
 
-    output, conditions = options.output, options.fail_on
+    output = options.output
     if output is not None:
-        _require_page(output)
+        require_suffix(output, ".html", ".htm")
         require_free(output, force=options.force)
-    if conditions is not None and options.sample is not None:
-        raise ArgumentValueError("a sample cannot tell whether a condition is met")
-    if conditions is not None:
-        require_conditions(conditions, has_other=options.other is not None)
-    insight = _examined(terminal, options)
-    met = [] if conditions is None else met_conditions(conditions, insight)
-    _show(terminal, insight)
-    if output is not None and options.dry_run:
-        nbytes = len(html_of(insight).encode())
-        terminal.line(f"{output}: not written; it would take {size_text(nbytes)}")
-    elif output is not None:
-        terminal.line(f"{output}: {size_text(save_page(insight, output))} written")
-    if met:
-        terminal.fail(ExitCode.FAILED)
-        _show_met(terminal, met)
-    if terminal.wants_json:
-        found = [
-            {"condition": one.condition, "tensor": one.tensor, "text": one.text} for one in met
-        ]
-        facts = {"output": output, "dry_run": options.dry_run, "met": found}
-        terminal.result(insight.as_json() | facts)
-
-
-def _examined(terminal: Terminal, options: Namespace) -> Insight:
-    """Read the models, and return what was seen."""
     with contextlib.ExitStack() as stack:
         files = [options.file, *([options.other] if options.other is not None else [])]
         readers = [stack.enter_context(open_file(file)) for file in files]
-        if options.output is not None:
+        if output is not None:
             for reader in readers:
-                require_apart(options.output, reader)
+                require_apart(output, reader)
         names = chosen_or_all(readers, options)
         progress = stack.enter_context(terminal.progress(os.path.basename(options.file)))
-        return ztensor.examine(
+        found = reported(
             readers[0],
             readers[1] if len(readers) > 1 else None,
             names,
+            conditions=options.fail_on,
             sample=options.sample,
             threads=options.threads,
             progress=progress,
         )
+    _show(terminal, found.insight, found.findings())
+    if output is not None and options.dry_run:
+        terminal.line(f"{output}: not written; it would take {size_text(len(found.page()))}")
+    elif output is not None:
+        found.save(output)
+        terminal.line(f"{output}: {size_text(len(found.page()))} written")
+    met = [
+        {"condition": one.condition, "tensor": one.tensor, "text": one.text} for one in found.met
+    ]
+    if met:
+        terminal.fail(ExitCode.FAILED)
+        _show_met(terminal, met)
+    if terminal.wants_json:
+        facts = {"output": output, "dry_run": options.dry_run, "met": met}
+        terminal.result(found.insight.as_json() | facts)
 
 
-def _require_page(path: str) -> None:
-    if not path.lower().endswith((".html", ".htm")):
-        raise ArgumentValueError(
-            "a page has another suffix", expected=".html", found=describe(path)
-        )
-
-
-def _show(terminal: Terminal, insight: Insight) -> None:
-    findings = _with_places(insight)
+def _show(
+    terminal: Terminal,
+    insight: ztensor.insight.Insight,
+    findings: Sequence[tuple[ztensor.insight.Finding, frozenset[int]]],
+) -> None:
     for one, where in findings[:_SHOWN]:
-        terminal.line(f"{one.level:5} '{one.tensor}': {one.text} [{one.rule}{where}]")
+        terminal.line(
+            f"{one.level:5} '{one.tensor}': {one.text} [{one.rule}{_WHERE.get(where, '')}]"
+        )
     beyond = len(findings) - _SHOWN
     if beyond > 0:
         terminal.line(f"and {beyond:,} more")
@@ -204,32 +190,10 @@ def _show(terminal: Terminal, insight: Insight) -> None:
     terminal.line(f"{tensors}: {', '.join(counts)}")
 
 
-def _with_places(insight: Insight) -> list[tuple[Finding, str]]:
-    """Return the findings, of two models each once, and which of the models they are of."""
-    from ztensor.insight.analysis.findings import not_looked_at
-
-    if len(insight.models) == 1:
-        return [(one, "") for one in insight.findings]
-    of_pairs = not_looked_at(is_sampled=False, has_other=False)
-    equal = {
-        insight.models[0].objects[pair.a].name
-        for pair in insight.pairs
-        if pair.kind == "equal" and pair.a is not None
-    }
-    once: dict[tuple[str, str, str], tuple[Finding, set[int]]] = {}
-    for one in insight.findings:
-        _, models = once.setdefault((one.rule, one.tensor, one.text), (one, set()))
-        is_both = one.tensor in equal and one.rule != "layer"
-        models |= {0, 1} if is_both else {one.model}
-    return [
-        (one, "" if one.rule in of_pairs else _WHERE[frozenset(models)])
-        for one, models in once.values()
-    ]
-
-
-def _show_met(terminal: Terminal, met: list[Met]) -> None:
-    once = list(dict.fromkeys(met))  # of two models both may meet it
-    for one in once[:_SHOWN]:
-        terminal.problem(f"met {one.condition}: '{one.tensor}': {one.text}")
+def _show_met(terminal: Terminal, met: Sequence[Mapping[str, str]]) -> None:
+    # Of two models both may meet a condition.
+    once = list(dict.fromkeys(f"met {m['condition']}: '{m['tensor']}': {m['text']}" for m in met))
+    for text in once[:_SHOWN]:
+        terminal.problem(text)
     if len(once) > _SHOWN:
         terminal.problem(f"and {len(once) - _SHOWN:,} more")

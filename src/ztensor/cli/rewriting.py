@@ -15,15 +15,12 @@ from ztensor.cli.terminal import Column
 from ztensor.cli.verb import STDIN, error_as_json, in_order, open_file
 from ztensor.errors import SourceError, UsageError, ZTensorError, describe
 from ztensor.ext import remove
-from ztensor.insight.text import visible
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
     from ztensor.cli.terminal import Terminal
-    from ztensor.converting import ConversionReport
-    from ztensor.converting.casting import Change
 
 
 # Options of `convert` that mean nothing where a file is rewritten in its place.
@@ -85,7 +82,9 @@ def convert_several(
             _require_deletable(file, options)
     how = {**how, **converting(options), "to": how["to"] or "zt", "overwrite": options.force}
 
-    def told(file: str, report: ConversionReport | ZTensorError) -> dict[str, Any]:
+    def told(
+        file: str, report: ztensor.converting.ConversionReport | ZTensorError
+    ) -> dict[str, Any]:
         if isinstance(report, ZTensorError):
             terminal.error(report)
             return {"file": file, "error": error_as_json(report)}
@@ -126,7 +125,7 @@ def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> d
 
 
 def _end(
-    terminal: Terminal, file: str, report: ConversionReport, options: Namespace
+    terminal: Terminal, file: str, report: ztensor.converting.ConversionReport, options: Namespace
 ) -> dict[str, Any]:
     is_deleted = options.delete_input and not options.dry_run
     deleted = delete(report.inputs) if is_deleted else []
@@ -146,7 +145,7 @@ def _require_deletable(file: str, options: Namespace) -> None:
 def tell(
     terminal: Terminal,
     file: str,
-    report: ConversionReport,
+    report: ztensor.converting.ConversionReport,
     *,
     dry_run: bool,
     deleted: Sequence[str] = (),
@@ -177,46 +176,47 @@ def tell(
         ],
         "deleted": list(deleted),
     }
-    _show(terminal, report, facts)
+    _show(terminal, facts)
     return facts
 
 
-def _show(terminal: Terminal, report: ConversionReport, facts: Mapping[str, Any]) -> None:
-    if report.lost:
-        rows = [(loss.object_name or "(the file)", loss.sentence) for loss in report.lost]
+def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
+    losses, changed, path = facts["lost"], facts["changed"], facts["output"]
+    if losses:
+        rows = [(loss["object"] or "(the file)", loss["sentence"]) for loss in losses]
         terminal.table((Column("lost of"), Column("what")), rows)
-    kind = f"{report.format} {report.version}".rstrip()
-    sizes = f"{size_text(report.source_nbytes)} -> {size_text(report.nbytes)}"
-    if len(report.files) > 1:
-        kind += f" in {count_text(len(report.files) - 1, 'shard')}"
-    lost = "values changed as asked, nothing else is lost" if report.changed else "nothing is lost"
-    if report.lost:
-        are = "is" if len(report.lost) == 1 else "are"
-        lost = f"{count_text(len(report.lost), 'thing')} {are} lost"
-    if report.is_checked:
+    kind = " ".join(filter(None, (facts["format"], facts["version"])))
+    sizes = " -> ".join(map(size_text, facts["nbytes"].values()))
+    if len(facts["files"]) > 1:
+        kind += f" in {count_text(len(facts['files']) - 1, 'shard')}"
+    lost = "values changed as asked, nothing else is lost" if changed else "nothing is lost"
+    if losses:
+        are = "is" if len(losses) == 1 else "are"
+        lost = f"{count_text(len(losses), 'thing')} {are} lost"
+    if facts["checked"]:
         lost += ", read back and compared"
     done = "not written; it would be" if facts["dry_run"] else "written,"
-    objects = count_text(report.objects, "object")
-    terminal.line(f"{report.path}: {done} {kind}, of {objects}, {sizes}; {lost}")
-    if report.unchecked:
+    objects = count_text(facts["object_count"], "object")
+    terminal.line(f"{path}: {done} {kind}, of {objects}, {sizes}; {lost}")
+    if facts["unchecked"]:
         terminal.line(
-            f"came without a digest: {named_text(report.unchecked)}; nothing tells whether the "
+            f"came without a digest: {named_text(facts['unchecked'])}; nothing tells whether the "
             "bytes are what was once saved"
         )
-    if report.changed:
-        terminal.line(_changed_text(report.changed))
-    for path in facts["deleted"]:
-        terminal.line(f"{path}: deleted")
+    if changed:
+        terminal.line(_changed_text(changed))
+    for deleted in facts["deleted"]:
+        terminal.line(f"{deleted}: deleted")
 
 
-def _changed_text(changed: Sequence[Change]) -> str:
+def _changed_text(changed: Sequence[Mapping[str, Any]]) -> str:
     """Return how many objects have other elements, and how far these are off at most."""
-    kinds = ", ".join(dict.fromkeys(one.was for one in changed))
-    text = f"{count_text(len(changed), 'object')} made {changed[0].now}, from {visible(kinds)}"
-    worst = max(changed, key=lambda one: one.largest_error)
-    if not worst.largest_error:
+    kinds = ", ".join(dict.fromkeys(one["from"] for one in changed))
+    text = f"{count_text(len(changed), 'object')} made {changed[0]['to']}, from {kinds}"
+    worst = max(changed, key=lambda one: one["largest_error"])
+    if not worst["largest_error"]:
         return f"{text}; no value differs"
-    return f"{text}; largest error {worst.largest_error:.3g}, in {describe(worst.object_name)}"
+    return f"{text}; largest error {worst['largest_error']:.3g}, in {describe(worst['object'])}"
 
 
 def shards_of(path: str) -> list[str]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ztensor import ext
 from ztensor.cli.info import show_attributes
 from ztensor.cli.options import FILE, Option
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text, value_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, open_file
-from ztensor.errors import UnsupportedError, UsageError, ZTensorError
+from ztensor.errors import UsageError, ZTensorError
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from ztensor import Reader
-    from ztensor.cli.terminal import Progress
-    from ztensor.ext import Array
 
 OPTIONS = (
     FILE,
@@ -102,9 +98,12 @@ def show(terminal: Terminal, options: Namespace) -> None:
         facts.update(describe(reader, name))
         _show_description(terminal, facts)
         if options.values:
+            from ztensor.insight.analysis.summary import summarize
+
             try:
                 with terminal.progress(name) as progress:
-                    facts["values"] = summarize(reader.reader_of(name), name, progress)
+                    values = summarize(reader.reader_of(name), name, _FIRST, progress)
+                facts["values"] = as_json(values)
                 _show_values(terminal, facts["values"])
             except ZTensorError as error:
                 terminal.error(error)
@@ -160,83 +159,6 @@ def describe(reader: Reader, name: str) -> dict[str, Any]:
         "attributes": as_json(found.attributes),
         "values": None,
     }
-
-
-def summarize(reader: Reader, name: str, progress: Any = None) -> dict[str, Any] | None:
-    """Return what the values of an object are like; None where they cannot be computed.
-
-    Elements are decoded and looked at in blocks. Of a sparse object the stored values count, of a
-    quantized one the values it stands for.
-
-    Args:
-        reader: an open file.
-        name: the object.
-        progress: called with the bytes of elements seen so far and of all.
-
-    Raises:
-        ObjectNotFoundError: no object of that name.
-        FormatError: the stored bytes cannot be decoded.
-        UnsupportedError: an encoding is unknown here.
-        LimitError: a safety cap is exceeded.
-    """
-    from ztensor.insight.analysis.streaming import (
-        component_blocks,
-        dequantized_blocks,
-        is_quantized,
-    )
-
-    file = reader.objects.part(name)
-    found = file.object(name)
-    layout = ext.LAYOUTS.get(found.format)
-    if layout is None:
-        return None
-    if is_quantized(found.format):
-        blocks, nbytes = dequantized_blocks(file, name), ext.element_count(found.shape) * 4
-        try:
-            facts = _summary(blocks, nbytes, progress)
-        except UnsupportedError:  # some blocks of GGUF are only kept
-            return None
-        return {"of": "dequantized values", **facts}
-    component = found.components[layout.main_role]
-    if component.type is not None and component.logical is None:
-        return None
-    nbytes = component.known_decoded_length or component.length
-    facts = _summary(component_blocks(file, name, layout.main_role), nbytes, progress)
-    return {"of": "elements" if found.format == "dense" else "stored values", **facts}
-
-
-def _summary(blocks: Iterable[Array], nbytes: int, progress: Progress | None) -> dict[str, Any]:
-    """Return the first elements and sums of all; None where one has no meaning for the type."""
-    import numpy as np
-
-    from ztensor.insight.analysis.sums import Sums
-
-    sums, kind, seen = Sums(), "", 0
-    first: list[Any] = []
-    for block in blocks:
-        is_plain = block.dtype.kind in "biuc"  # bfloat16 and such are nothing Python knows
-        kind = block.dtype.kind if is_plain else "f"
-        head = block[: _FIRST - len(first)]
-        first += (head if is_plain else head.astype(np.float64)).tolist()
-        with np.errstate(all="ignore"):  # overflow and NaN are what is looked for
-            sums.take(block)
-        seen += block.nbytes
-        if progress is not None:
-            progress(min(seen, nbytes), nbytes)
-    ordered = {} if kind in "bc" else sums.moments.as_fields()
-    if ordered and math.isfinite(sums.total):  # exactly 0 where elements cancel out
-        ordered["mean"] = sums.total / sums.moments.count
-    is_float, is_bool = kind in ("f", "c"), kind == "b"
-    facts = {
-        "count": sums.count,
-        "first": first,
-        **{word: ordered.get(word) for word in ("min", "max", "mean")},
-        "nan_count": sums.nans if is_float else None,
-        "inf_count": sums.infs if is_float else None,
-        "true_count": sums.count - sums.zeros if is_bool else None,
-    }
-    plain: dict[str, Any] = as_json(facts)
-    return plain
 
 
 def _show_description(terminal: Terminal, facts: Mapping[str, Any]) -> None:

@@ -8,15 +8,14 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ztensor.ext import counted
-from ztensor.insight.text import shape_text as shape_text
-from ztensor.insight.text import size_text as size_text
-from ztensor.insight.text import visible
+from ztensor.insight import text as shared
 from ztensor.spec.wire.cbor import Pairs, Simple, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 count_text = counted
+shape_text, size_text, visible = shared.shape_text, shared.size_text, shared.visible
 
 
 def cut(text: str, limit: int) -> str:

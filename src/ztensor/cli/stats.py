@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ztensor.insight import StatsReport, TensorStats
 
 OPTIONS = (
     FILE,
@@ -88,20 +87,18 @@ def stats(terminal: Terminal, options: Namespace) -> None:
       $ ztensor stats broken.npz --check
         which objects are not finite; exits with 1
     """
-    from ztensor.insight.analysis.statistics import QUANTILES
-
-    shares = QUANTILES if options.quantiles is None else _shares(options.quantiles)
-    shown = () if options.quantiles is None else shares
+    shown = () if options.quantiles is None else _shares(options.quantiles)
+    how: dict[str, Any] = {} if options.quantiles is None else {"quantiles": shown}
     options.include = [*options.globs, *options.include]
     file = options.file
     files = matched([file])
     if files == [file]:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             names = chosen([reader], options)
-            found = ztensor.stats(reader, names, quantiles=shares, progress=progress)
+            found = ztensor.stats(reader, names, progress=progress, **how)
         terminal.result(_told(terminal, file, found, shown, check=options.check))
         return
-    how = {**patterns(options), "quantiles": shares}
+    how |= patterns(options)
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
         results = []
         for one, report in ztensor.fleet.stats_files(files, **workers, **how, progress=progress):
@@ -113,7 +110,7 @@ def stats(terminal: Terminal, options: Namespace) -> None:
 def _told(
     terminal: Terminal,
     file: str,
-    found: StatsReport | ZTensorError,
+    found: ztensor.insight.StatsReport | ZTensorError,
     shares: Sequence[float],
     *,
     check: bool,
@@ -146,7 +143,9 @@ def _shares(text: str) -> tuple[float, ...]:
         ) from None
 
 
-def _show(terminal: Terminal, several: Sequence[TensorStats], shares: Sequence[float]) -> None:
+def _show(
+    terminal: Terminal, several: Sequence[ztensor.insight.TensorStats], shares: Sequence[float]
+) -> None:
     columns = [Column("name"), Column("type", optional=True), Column("count", numeric=True)]
     middle = [f"{share * 100:g}%" for share in shares] or ["mean", "std"]
     first, last = (["min"], ["max"]) if shares else (["min", "max"], [])
@@ -172,7 +171,7 @@ def _show(terminal: Terminal, several: Sequence[TensorStats], shares: Sequence[f
             terminal.line(f"'{one.name}' was left out: {one.note}")
 
 
-def _kind(one: TensorStats) -> str:
+def _kind(one: ztensor.insight.TensorStats) -> str:
     return "dequantized" if one.of == "dequantized values" else one.dtype or "-"
 
 
@@ -190,7 +189,7 @@ def number_in(terminal: Terminal, value: float | None) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
-def _as_json(one: TensorStats) -> dict[str, Any]:
+def _as_json(one: ztensor.insight.TensorStats) -> dict[str, Any]:
     fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
     del fields["channels"], fields["sampled"]  # neither was asked for
     fields |= {"rms": one.rms, "crest": one.crest}

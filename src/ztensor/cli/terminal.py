@@ -16,10 +16,9 @@ import unicodedata
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.cli.exits import ExitCode, code_of
-from ztensor.cli.spelling import cut
+from ztensor.cli.spelling import cut, visible
 from ztensor.errors import ZTensorError, secrets_of, without_secrets
 from ztensor.ext import counted
-from ztensor.insight.text import visible
 from ztensor.remote.requested import requests_made
 
 if TYPE_CHECKING:

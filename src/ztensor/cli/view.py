@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 from ztensor.cli.options import OTHER_MODEL, Option
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import STDIN, open_file
-from ztensor.errors import ArgumentValueError, MissingDependencyError
+from ztensor.errors import ArgumentValueError
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator
-
-    from ztensor.insight.serving.server import ViewServer
 
 OPTIONS = (
     Option(
@@ -73,12 +71,8 @@ def view(terminal: Terminal, options: Namespace) -> None:
     file, other = options.file, options.other
     if STDIN in (file, other):
         raise ArgumentValueError("a model to look at is a file, not standard input")
-    from ztensor.insight.serving.server import ViewServer, lacks_libraries
+    from ztensor.insight.serving.server import ViewServer
 
-    if lacks_libraries():
-        raise MissingDependencyError(
-            "the page needs a server: pip install 'pyztensor[view]'; `ztensor report` needs nothing"
-        )
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(open_file(file))
         second = None if other is None else stack.enter_context(open_file(other))
@@ -88,7 +82,7 @@ def view(terminal: Terminal, options: Namespace) -> None:
         terminal.result({"url": server.url})
         sys.stdout.flush()
         if options.browser:
-            stack.enter_context(_browser(server))
+            stack.enter_context(_browser(server.url))
         if options.seconds is not None:
             timer = threading.Timer(max(options.seconds, 0), server.stop)
             stack.callback(timer.cancel)
@@ -98,7 +92,7 @@ def view(terminal: Terminal, options: Namespace) -> None:
 
 
 @contextlib.contextmanager
-def _browser(server: ViewServer) -> Iterator[None]:
+def _browser(url: str) -> Iterator[None]:
     """Open the page. The token is in no list of processes: a file only we can read leads there."""
     import tempfile
     import webbrowser
@@ -107,7 +101,7 @@ def _browser(server: ViewServer) -> Iterator[None]:
         path = os.path.join(folder, "model.html")
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={server.url}">')
+            file.write(f'<!doctype html><meta http-equiv="refresh" content="0;url={url}">')
         opening = threading.Thread(
             target=webbrowser.open, args=(f"file://{path}",), name="ztensor-browser", daemon=True
         )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor import Reader
+from ztensor import Reader, insight
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
 from ztensor.ext import counted
-from ztensor.insight import tensor_hashes
 from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def require_equal(
     names = [name for name in reader if name not in affected]
     ours = attributes is not None
     half = None if progress is None else _halves(progress)
-    before = tensor_hashes(
+    before = insight.tensor_hashes(
         reader, names, attributes=ours, threads=threads, progress=half and half(0)
     )
     try:
@@ -57,7 +56,7 @@ def require_equal(
             after = (
                 {}
                 if missing
-                else tensor_hashes(
+                else insight.tensor_hashes(
                     result, names, attributes=ours, threads=threads, progress=half and half(1)
                 )
             )

@@ -14,6 +14,7 @@ from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_file
 from ztensor.converting.report import Loss
 from ztensor.converting.target import How
+from ztensor.converting.whole_folder import WholeFolder, require_place
 from ztensor.errors import (
     FormatError,
     LimitError,
@@ -36,7 +37,6 @@ from ztensor.ext import (
 )
 from ztensor.io.shards.naming import SHARD, is_index
 from ztensor.model_folder import require_plain
-from ztensor.remote.whole_folder import WholeFolder, require_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

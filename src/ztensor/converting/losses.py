@@ -9,7 +9,7 @@ from ztensor.converting.report import Loss
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.ext import Unrepresented, counted
-from ztensor.spec.model.account import UNREAD
+from ztensor.io.losses import UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized

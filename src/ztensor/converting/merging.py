@@ -84,7 +84,7 @@ def merge(
         if attributes is None:
             every = [reader.attributes for reader in readers]
             attributes = merged_attributes(every, [reader.name for reader in readers]) or None
-        target: Any = place.dry() if dry_run else place
+        target: Any = place.dry() if dry_run else output
         with Writer(target, attributes=attributes, durable=durable, **options) as writer:
             ordered = sorted(chosen.items()) if options.get("canonical") else chosen.items()
             _copy(writer, [(name, *where) for name, where in ordered], progress)

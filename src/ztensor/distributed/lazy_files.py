@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.ext import Lock, Source
 from ztensor.io.source.joined import JoinedSource
-from ztensor.io.source.rights import Rights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,13 +86,11 @@ class LazyFile(Source):
             raise ClosedError("the file was closed or given up", file=self.name)
         return self._asked(lambda: pool.opened(self, self._open_checked))
 
-    def confirm(self) -> None:
-        """See that the file is there and as long as it has to be.
-
-        Raises:
-            SourceError: it is not.
-        """
-        self._asked(self.opened().exact().confirm)
+    def require_unchanged(self, *, ask: bool = False) -> None:
+        """See that the file is there and as long as it has to be, where that is not known yet."""
+        source = self.opened() if ask else None
+        if source is not None and source.identity() is None:  # no answer has said so
+            self._asked(functools.partial(source.require_unchanged, ask=True))
 
     def _asked(self, ask: Callable[[], _T]) -> _T:
         """Return what a call gives that may find that the file is gone.
@@ -138,13 +135,14 @@ class LazyFile(Source):
         """
         self._read(lambda source: source.read_into(offset, destination))
 
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory, as the file does it best.
-
-        Raises:
-            SourceError: as `read_into`.
-        """
-        self._read(lambda source: source.read_many(parts))
+    def read_many(
+        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
+    ) -> None:
+        """Fill several pieces of memory, as the file does it best; see `Source`."""
+        self._read(lambda source: source.read_many(pieces))
+        if filled is not None:
+            for number in range(len(pieces)):
+                filled(number)
 
     def _read(self, read: Callable[[Source], None]) -> None:
         while True:
@@ -156,19 +154,6 @@ class LazyFile(Source):
                     raise
                 continue
             return
-
-    def rights(self) -> Rights:
-        """Return whose the file is, and who may do what with it.
-
-        Raises:
-            SourceError: it is not there.
-        """
-        from ztensor.io.source.rights import Rights
-
-        try:
-            return Rights.of(self.path or "")
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
 
     def identity(self) -> tuple[object, ...]:
         """Return what tells the file from one that takes its place; nothing where it is not."""

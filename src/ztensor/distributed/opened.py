@@ -30,7 +30,6 @@ from ztensor.errors import (
 from ztensor.ext import FileObjects, Manifest, Shown, TensorObject, counted, is_remote, path_text
 from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.rights import Rights
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.remote.failures import changed
@@ -91,7 +90,7 @@ class DividedObjects(FileObjects):
             )
             for one in table.files
         ]
-        source = join_behind(file.source, files)
+        source = join_behind(file.fetching.source, files)
         self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
         tensors = self.assembler.objects(self._whole)
         arrays = value_arrays(file)
@@ -158,10 +157,10 @@ class DividedObjects(FileObjects):
 
     def explained(self, error: SourceError) -> SourceError:
         """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
-        source = self.file.source.exact()
+        source = self.file.source
         try:
             if isinstance(source, RemoteSource):
-                source.require_current()
+                source.require_unchanged(ask=True)
             elif isinstance(source, FileSource) and source.is_stale():
                 return changed(self.file.name)  # it is there: where nothing is, nothing is stale
         except SourceError as other:
@@ -220,13 +219,6 @@ class DividedObjects(FileObjects):
     def nbytes(self) -> int:
         """Return the bytes of all files."""
         return self.file.nbytes + sum(one.size for one in self.root.files)
-
-    def rights(self) -> set[Rights]:
-        """Return the rights of all files."""
-        try:
-            return {Rights.of(path) for path in self.paths}
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot look at the files", self.name) from error
 
     def identity(self) -> object:
         """Return what tells these bytes from others: no file is ever written to again."""

@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 from ztensor.errors import ZTensorError
-from ztensor.ext import FileObjects, Pool, Range, thread_count
+from ztensor.ext import FileObjects, Pool, thread_count
 from ztensor.io.reading.portable import portable_chunks
 from ztensor.spec.layout import known_length
 from ztensor.spec.model.rules import Form
@@ -172,7 +172,7 @@ class Ahead:
         tensor_object = file.object(name)
         component, nbytes = tensor_object.components[role], known_length(tensor_object, role)
         encoding = file.encodings.get(component.encoding)
-        stored = Range(file.source, component.offset, component.length)
+        stored = file.stored(component).stored()
         stream.is_whole = encoding is None or not encoding.is_streamed(stored)
         if nbytes is None:
             nbytes = _MOST_BYTES + 1

@@ -41,7 +41,6 @@ from ztensor.ext import (
 from ztensor.formats.base import RAW
 from ztensor.formats.parts import Pouring, ahead_of, parts_of
 from ztensor.limits import Budget
-from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -188,7 +187,7 @@ def _parsed(data: bytes | bytearray, budget: Budget, left: Tally) -> tuple[objec
         budget.charge_bytes(end - at)
         part = b"".join((b"{", memoryview(data)[at:end], b"}" if between else b""))
         text = budget.text(part)
-        json_charge(part, budget)
+        budget.charge_json(part)
         try:
             members = _DECODER.decode(text)
         except json.JSONDecodeError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ztensor.ext import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class Within(Source):
@@ -25,6 +25,7 @@ class Within(Source):
         self.name = source.name
         self.size = size
         self.prefers_long_reads = source.prefers_long_reads
+        self.is_held = source.is_held
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset`.
@@ -34,28 +35,17 @@ class Within(Source):
         """
         self._source.read_into(self._offset + offset, destination)
 
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory.
-
-        Raises:
-            SourceError: as `read_into`.
-        """
-        self._source.read_many([(self._offset + offset, part) for offset, part in parts])
+    def read_many(
+        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
+    ) -> None:
+        """Fill several pieces of memory; see `Source`."""
+        self._source.read_many([(self._offset + start, piece) for start, piece in pieces], filled)
 
     def view(self) -> memoryview | None:
         """Return them as a view, where the source gives one."""
         whole = self._source.view()
         return None if whole is None else whole[self._offset : self._offset + self.size]
 
-    def held(self) -> memoryview | None:
-        """Return them as a view, where the source is in memory."""
-        whole = self._source.held()
-        return None if whole is None else whole[self._offset : self._offset + self.size]
-
-    def require_unchanged(self) -> None:
-        """Raise where the source is no longer what was opened.
-
-        Raises:
-            SourceError: so it is.
-        """
-        self._source.require_unchanged()
+    def require_unchanged(self, *, ask: bool = False) -> None:
+        """Raise where the source is no longer what was opened; see `Source`."""
+        self._source.require_unchanged(ask=ask)

@@ -3,8 +3,8 @@
 Read `source/` (bytes at an offset; bytes to a file), `reading/` (an opened source to arrays),
 `writing/` (arrays to a sink), `edit/` (a finished file to its next state) and `shards/` (models in
 several files). `contents.py` says what a path holds, `formats.py` finds what reads other formats,
-`opening.py` makes a reader of it. `tensor/`, `metadata.py`, `protocols.py` and `frameworks.py` have
-what users hold.
+`losses.py` counts what those do not give, `opening.py` makes a reader of it. `tensor/`,
+`metadata.py`, `protocols.py` and `frameworks.py` have what users hold.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
 _TRIES = 20  # to read what is being written; 0.1 s in all
 _RETRY_SECONDS = 0.005
 # What a `Projection` says of how its objects are read.
-_OF_PROJECTIONS = ("format", "encodings", "account", "sums", "faults")
+_OF_PROJECTIONS = ("format", "encodings", "account", "sums", "faults", "rights")
 
 
 def open_file(
@@ -65,9 +65,10 @@ def open_file(
     caps = caps_of(limits)
     for left in reversed(range(_TRIES)):
         source = _source_of(path, mapped=mmap)
+        ahead = _ahead(source)
         how: dict[str, Any] = {}
         try:
-            frame, manifest, how = _contents(source, caps)
+            frame, manifest, how = _contents(ahead or source, caps)
             # The last write of a commit may have come between opening the file and reading what it
             # says: what was opened is its new state, but looks like one changed since.
             if not left or not (isinstance(source, FileSource) and source.is_touched()):
@@ -90,11 +91,17 @@ def open_file(
         source.close()
         time.sleep(_RETRY_SECONDS)
     reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
-    source = how.pop("source", source)
-    if manifest.shards or source.prefers_long_reads:
-        source = _joined(source, manifest, caps)
+    joined = how.pop("source", source)
+    if manifest.shards:
+        from ztensor.io.reading.shards import join_shards  # few files have any
+
+        joined = join_shards(joined, manifest.shards, caps)
+    if joined is not source:
+        source, ahead = joined, _ahead(joined)
+    if ahead is not None:
+        _expect(ahead, manifest)
     return FileObjects(
-        source, manifest, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
+        source, manifest, ahead=ahead, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
     )
 
 
@@ -111,35 +118,30 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
         from ztensor.io.source.folders import FolderSource
 
         return FolderSource(folder)
-    return _ahead(source) if source.prefers_long_reads else source
+    return source
 
 
-def _ahead(source: Source) -> AheadSource:
-    """Return a source that brings what is read next, where each request is dear.
+def _ahead(source: Source) -> AheadSource | None:
+    """Return a source that brings what is read next, where each request is dear; else None.
 
     What a format keeps and reads later goes through it, too.
     """
+    if not source.prefers_long_reads:
+        return None
     from ztensor.io.source.ahead import AheadSource
 
-    return source if isinstance(source, AheadSource) else AheadSource(source)
+    return AheadSource(source)
 
 
-def _joined(source: Source, manifest: Manifest, limits: Limits) -> Source:
-    """Return what all components of a file lie in, and say where, for sources that read ahead."""
-    if manifest.shards:
-        from ztensor.io.reading.shards import join_shards  # few files have any
+def _expect(ahead: AheadSource, manifest: Manifest) -> None:
+    """Say where all components of a file lie."""
+    from ztensor.io.source.ahead import extents_of
 
-        source = join_shards(source.exact(), manifest.shards, limits)
-    if source.prefers_long_reads:
-        from ztensor.io.source.ahead import extents_of
-
-        source = ahead = _ahead(source)
-        objects = manifest.objects
-        if isinstance(objects, LaterObjects):
-            ahead.expect(lambda: extents_of(*objects.extents()), is_patient=True)
-        else:
-            ahead.expect(lambda: extents_of(*component_extents(manifest)))
-    return source
+    objects = manifest.objects
+    if isinstance(objects, LaterObjects):
+        ahead.expect(lambda: extents_of(*objects.extents()), is_patient=True)
+    else:
+        ahead.expect(lambda: extents_of(*component_extents(manifest)))
 
 
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:

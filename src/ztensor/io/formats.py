@@ -9,23 +9,24 @@ import dataclasses
 import importlib
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor.errors import ArgumentValueError, NotZTensorError, ZTensorError, describe
 from ztensor.guard import foreign_bytes
+from ztensor.io.losses import UNREAD, Tally, Unrepresented
 from ztensor.io.source.base import Sink, Source, read_bytes
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.folders import FolderSource
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
 from ztensor.registry import Registry
-from ztensor.spec.model.account import UNREAD, Tally, Unrepresented
 from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.source.folders import RemoteFiles
+    from ztensor.io.source.rights import Rights
     from ztensor.io.source.urls import Remote
     from ztensor.spec.encoding import Encoding
     from ztensor.spec.model.manifest import Manifest
@@ -75,6 +76,7 @@ class Projection:
             byte it covers, how many, and what reads them and raises `DigestMismatchError` where
             they do not match.
         faults: gives what is wrong with attributes, by their names, for `verify`.
+        rights: gives the rights of other files that components lie in; None for what has none.
         source: what the components lie in, where that is more than the file itself.
         format: the format's name in the registry, which fills it in.
     """
@@ -85,6 +87,7 @@ class Projection:
     sums: Sequence[tuple[int, int, Callable[[], None]]] = ()
     source: Source | None = None
     faults: Callable[[], Mapping[str, ZTensorError]] = dict
+    rights: Callable[[], Iterable[Rights | None]] = tuple
     format: str = ""
 
 

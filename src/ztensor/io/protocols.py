@@ -1,4 +1,4 @@
-"""What other libraries take arrays by: DLPack and the buffer protocol.
+"""What other libraries take arrays by: DLPack, the buffer protocol and `__array__`.
 
 NumPy exports neither bfloat16 nor fp8 by DLPack. Here it exports their bits as unsigned integers,
 and the type in that export is then written over: the memory, and when it is freed, stay NumPy's
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import BufferExportError, describe
+from ztensor.errors import ArgumentTypeError, BufferExportError, describe
 
 if TYPE_CHECKING:
     from ztensor.spec.layout.base import Array
@@ -197,3 +197,19 @@ def require_buffer_type(dtype: np.dtype[Any]) -> None:
             f"memoryview(array.view('uint{8 * dtype.itemsize}')), or use DLPack",
             found=dtype.name,
         )
+
+
+def as_type(array: Array, dtype: Any, *, copy: bool) -> Array:
+    """Return an array as `__array__` has to: of a type if one is given, new memory where asked.
+
+    Raises:
+        ArgumentTypeError: it is no element type, or the array's values have none in it.
+    """
+    try:
+        if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
+            return array.astype(array.dtype if dtype is None else dtype)
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            f"{array.dtype.name} cannot be given as that", found=describe(dtype)
+        ) from error
+    return array

@@ -234,11 +234,6 @@ class RemoteSource(Source):
         except SourceError:  # a URL may be signed for GET alone
             return None
 
-    def confirm(self) -> None:
-        """Ask whether the object is there and as long as was said, where that is not known yet."""
-        if self._version is UNKNOWN:
-            self._require_version(self._look() or self._open())
-
     def _require_version(self, found: Version) -> None:
         """Hold an answer to the version that was opened; the first one tells which that is."""
         with self._lock:
@@ -310,14 +305,15 @@ class RemoteSource(Source):
         else:
             self.read_many([(offset, destination)])
 
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+    def read_many(
+        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
+    ) -> None:
         """Fill several pieces of memory: neighbours by one request, long ones by several."""
-        self._fill(self._waiting(parts))
-
-    def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
-        """Fill several pieces of memory, and yield the number of each that is full."""
-        # Each part has an array of its own, which its pieces keep: by that they are told apart.
-        views = [(offset, np.asarray(memory).data) for offset, memory in parts]
+        if filled is None:
+            self._fill(self._waiting(pieces))
+            return
+        # Each has an array of its own, which its parts keep: by that they are told apart.
+        views = [(offset, np.asarray(memory).data) for offset, memory in pieces]
         numbers = {id(view.obj): number for number, (_, view) in enumerate(views)}
         waiting = self._waiting(views)
         left = dict.fromkeys(numbers, 0)
@@ -325,12 +321,12 @@ class RemoteSource(Source):
             left[id(memory.obj)] += memory.nbytes
         for key, nbytes in left.items():
             if not nbytes:
-                yield numbers[key]
+                filled(numbers[key])
         for _, memory in self._arriving(waiting):
             key = id(memory.obj)
             left[key] -= memory.nbytes
             if not left[key]:
-                yield numbers[key]
+                filled(numbers[key])
 
     def _waiting(self, parts: Sequence[tuple[int, memoryview]]) -> list[tuple[int, memoryview]]:
         """Fill what was kept, and return the rest."""
@@ -457,16 +453,14 @@ class RemoteSource(Source):
                 self._blocks.popitem(last=False)
         return buffer[:_BLOCK_BYTES]
 
-    def require_current(self) -> None:
-        """Ask whether the object is still the one that was opened: one request."""
-        found = self._head()
-        if not found.is_same(self._version):
-            raise self._changed(self._version, found)
-
-    def held(self) -> memoryview | None:
-        """Return the whole where opening brought it all; else None."""
-        start, tail = self._fixed[-1] if self._fixed else (-1, None)
-        return tail if start == 0 else None
+    def require_unchanged(self, *, ask: bool = False) -> None:
+        """Ask, if wanted, whether the object is still the one that was opened: one request."""
+        if ask and self._version is UNKNOWN:
+            self._require_version(self._look() or self._open())
+        elif ask:
+            found = self._head()
+            if not found.is_same(self._version):
+                raise self._changed(self._version, found)
 
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the object from one that takes its place; None where nothing does."""

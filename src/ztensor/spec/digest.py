@@ -165,8 +165,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "xxh3": Algorithm("xxh3", 16, lambda: _xxhash().xxh3_64(), is_written=False),
 }
 
-# No word of a zTensor file: what readers of zip archives have. Of its 16 digits eight are the
-# CRC-32 of what comes before, with which that of these bytes begins.
+# No word of a zTensor file, but of readers of zip archives: the CRC-32 of what a member has before
+# a component, and that of the whole member, eight digits each.
 _ZIP_CRC32 = "zip-crc32"
 
 

@@ -228,7 +228,7 @@ class Tensor:
     def prefetch(self) -> None:
         """Ask the system to read the part's pages soon; a hint, which may do nothing."""
         component = self._component
-        self._file.source.advise(component.offset, component.length, is_needed=True)
+        self._file.advise(component.offset, component.length, is_needed=True)
 
     def evict(self) -> None:
         """Let the system drop the part's pages from its cache; a hint, too.
@@ -239,7 +239,7 @@ class Tensor:
         if not self.caps.evict:
             raise self._refused("the part's pages are not its own")
         component = self._component
-        self._file.source.advise(component.offset, component.length, is_needed=False)
+        self._file.advise(component.offset, component.length, is_needed=False)
 
     def __dlpack__(
         self,

@@ -86,7 +86,7 @@ def test_a_file_that_another_thread_closed_is_opened_again(
     opened[0].close()
     with pytest.raises(ClosedError):
         opened[0].status()
-    joined.sources[1].close()
+    joined.parts[1][1].close()
     with pytest.raises(ClosedError):
         read_bytes(joined, PAGE, 1)
 

@@ -21,8 +21,8 @@ from ztensor.formats.dcp.vocabulary import VOCABULARY, Record
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.formats.pt.pickled import Call, Items, Vocabulary
 from ztensor.formats.pt.values import counts
+from ztensor.io.losses import Tally
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.spec.model.account import Tally
 
 
 class Size(tuple[int, ...]):

@@ -392,10 +392,14 @@ def test_an_empty_field_of_data_is_no_data() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="files there have no such rights")
-def test_a_copy_gives_nobody_more_than_external_data_did(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "shape"), [(make.FLOAT, [2, 3]), (make.INT4, [48])])
+def test_a_copy_gives_nobody_more_than_external_data_did(
+    kind: int, shape: list[int], tmp_path: Path
+) -> None:
     (tmp_path / "w.bin").write_bytes(make.F32)
     (tmp_path / "w.bin").chmod(0o600)
-    (tmp_path / "m.onnx").write_bytes(beside("w.bin"))
+    where = make.external(location="w.bin")
+    (tmp_path / "m.onnx").write_bytes(make.model(make.tensor("a", kind, shape, where)))
     (tmp_path / "m.onnx").chmod(0o644)
     ztensor.convert(tmp_path / "m.onnx", tmp_path / "out.zt")
     assert (tmp_path / "out.zt").stat().st_mode & 0o777 == 0o600

@@ -32,9 +32,10 @@ def test_a_part_of_bytes_in_memory() -> None:
     part = Within(MemorySource(DATA, name="whole"), 10, 7)
     assert (part.name, part.path, part.size) == ("whole", None, 7)
     require_part(part, DATA[10:17])
-    for whole in (part.view(), part.held()):
-        assert whole is not None
-        assert bytes(whole) == DATA[10:17]
+    whole = part.view()
+    assert part.is_held
+    assert whole is not None
+    assert bytes(whole) == DATA[10:17]
     part.close()
     require_part(part, DATA[10:17])
 
@@ -48,7 +49,7 @@ def test_a_part_of_a_file(tmp_path: Path, mapped: bool) -> None:
     view = part.view()
     assert (view is not None) is mapped
     assert view is None or bytes(view) == DATA[10:17]
-    assert part.held() is None
+    assert not part.is_held
     assert part.prefers_long_reads is source.prefers_long_reads
     part.require_unchanged()
     del view

@@ -14,7 +14,7 @@ import ztensor
 from ztensor import Tensor
 from ztensor import numpy as znumpy
 from ztensor.errors import BufferExportError, UsageError
-from ztensor.io.protocols import CPU, to_dlpack
+from ztensor.io.protocols import CPU, as_type, to_dlpack
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -295,3 +295,14 @@ def test_the_array_interface_is_that_of_the_component() -> None:
 )
 def test_no_array_interface_where_none_would_be_true(tensor: Tensor) -> None:
     assert not hasattr(tensor, "__array_interface__")
+
+
+@pytest.mark.parametrize(
+    ("asked", "copy"), [(None, False), (None, True), ("f8", False), ("f8", True)]
+)
+def test_an_array_is_given_in_the_type_that_is_asked_for(asked: Any, copy: bool) -> None:
+    array = np.arange(3, dtype=np.int16)
+    found = as_type(array, asked, copy=copy)
+    assert found.dtype == (asked or np.int16)
+    assert found.tolist() == [0, 1, 2]
+    assert (found is array) is (asked is None and not copy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -183,9 +184,12 @@ def _arrived(source: RemoteSource, places: Sequence[tuple[int, int]]) -> list[by
     memory = [bytearray(length) for _, length in places]
     parts = [(at, memoryview(one)) for (at, _), one in zip(places, memory, strict=True)]
     found: dict[int, bytes] = {}
-    for number in source.read_arriving(parts):
+
+    def filled(number: int) -> None:
         assert number not in found
         found[number] = bytes(memory[number])
+
+    source.read_many(parts, filled)
     return [found[number] for number in range(len(places))]
 
 
@@ -211,12 +215,13 @@ def test_pieces_of_one_array_are_said_one_by_one() -> None:
     source, _ = opened()
     whole = np.zeros(12 * MIB, np.uint8)
     seen = []
-    for number in source.read_arriving(
-        [(0, whole[: 9 * MIB].data), (9 * MIB, whole[9 * MIB :].data)]
-    ):
+
+    def filled(number: int) -> None:
         part = slice(0, 9 * MIB) if number == 0 else slice(9 * MIB, 12 * MIB)
         assert whole[part].tobytes() == DATA[part]
         seen.append(number)
+
+    source.read_many([(0, whole[: 9 * MIB].data), (9 * MIB, whole[9 * MIB :].data)], filled)
     assert sorted(seen) == [0, 1]
 
 
@@ -295,7 +300,8 @@ def test_a_mark_of_the_version_that_only_one_answer_has_tells_two_versions(
         assert read(source, MIB, KIB) == DATA[MIB : MIB + KIB]
         now = later
         is_same = first == later or (first[0] == later[0] and first[0] in ('"1"', '"2"'))
-        for ask in (source.require_current, lambda: read(source, 2 * MIB, KIB)):
+        asking = functools.partial(source.require_unchanged, ask=True)
+        for ask in (asking, lambda: read(source, 2 * MIB, KIB)):
             if is_same:
                 ask()
                 continue
@@ -327,7 +333,6 @@ def test_without_suffix_ranges_the_ends_are_asked_for_by_the_size(
     with RangeServer(tmp_path, suffix=False) as server:
         source = RemoteSource(Remote(f"{server.url}/m"))
         assert read(source, 0, size) == DATA[:size]
-        assert (source.held() is None) == (size > 324 * KIB)
 
 
 @pytest.mark.parametrize(

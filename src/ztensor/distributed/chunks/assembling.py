@@ -188,7 +188,7 @@ class Assembler:
         if expected > most:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():
                 found, _ = self.source.place(self._starts[file])
-                found.confirm()
+                found.require_unchanged(ask=True)
 
     # --- Boxes ------------------------------------------------------------------------------
 

@@ -34,7 +34,6 @@ from ztensor.formats.pt.values import ElementType
 from ztensor.io.source.folders import FolderSource
 from ztensor.limits import Budget, Limits
 from ztensor.remote.source import RemoteSource
-from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -204,7 +203,7 @@ def _parsed(text: object, budget: Budget) -> Mapping[str, Any]:
             with budget.lent(4 * len(text)):
                 data = text.encode()
             budget.charge_bytes(len(data))
-            json_charge(data, budget)
+            budget.charge_json(data)
             found = json.loads(text)
             if isinstance(found, dict):
                 return found

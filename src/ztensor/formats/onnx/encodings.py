@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from ztensor.ext import (
     Beneath,
     Encoding,
     Lock,
-    Rights,
     Runs,
     Source,
     Stored,
@@ -106,7 +105,7 @@ class External(Encoding):
                 )
             yield source
 
-    def rights(self) -> Rights | None:
+    def rights(self) -> Any:
         """Return the rights of the file; None behind a URL."""
         file = self._beside.on_disk(self._parts)
         if file is None:

@@ -161,6 +161,7 @@ class _Model:
                 "onnx:unread", "this kind of ONNX data is not read here; read it with onnx"
             ),
         }
+        self._away: list[External] = []
         self._props: dict[str, str] = {}
         self._opsets: dict[str, int] = {}
         self._attributes: dict[str, object] = {}
@@ -221,7 +222,10 @@ class _Model:
         if self._props:
             self._attributes["metadata_props"] = self._props
         manifest = Manifest(version, self._objects, self._attributes or None)
-        return Projection(manifest, self._encodings, self._left)
+        away = self._away
+        return Projection(
+            manifest, self._encodings, self._left, rights=lambda: [one.rights() for one in away]
+        )
 
     def _add_opset(self, field: Field) -> None:
         require_wire(field, BYTES, "opset_import")
@@ -510,6 +514,7 @@ class _Model:
         self._budget.charge_bytes(ENCODING_COST + 4 * len(tensor.external.get("location", "")))
         word = f"onnx:external{len(self._encodings)}"
         away = External(word, self._beside, parts, offset, length)
+        self._away.append(away)
         self._encodings[word] = away
         if kind.bits:
             self._encodings[word] = Elements(

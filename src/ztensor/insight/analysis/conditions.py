@@ -46,27 +46,13 @@ class Met:
     text: str
 
 
-def met_conditions(text: str, insight: Insight) -> list[Met]:
-    """Return which of several conditions a model meets, and where.
+def require_conditions(text: str, *, has_other: bool) -> list[Callable[[Insight], Iterator[Met]]]:
+    """Return what tries each of several conditions.
 
     Args:
         text: conditions with commas between them: rules, which count where nothing excuses what
             they found; `error` or `warn` for whatever is of that level or worse; comparisons of a
             number of a tensor, such as `crest>500`.
-        insight: what was seen.
-
-    Raises:
-        ArgumentValueError: a condition is unknown, or needs what was not looked at.
-    """
-    tests = require_conditions(text, has_other=len(insight.models) > 1)
-    return [met for test in tests for met in test(insight)]
-
-
-def require_conditions(text: str, *, has_other: bool) -> list[Callable[[Insight], Iterator[Met]]]:
-    """Return what tries each of several conditions.
-
-    Args:
-        text: as `met_conditions` takes it.
         has_other: whether there is a second model.
 
     Raises:

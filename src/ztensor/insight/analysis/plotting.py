@@ -1,4 +1,4 @@
-"""Histograms of objects as pictures: SVG written here, PNG drawn by Pillow, bars of text.
+"""Histograms of objects as pictures: SVG written here, PNG drawn by Pillow.
 
 A picture is a list of areas, lines and texts; each kind of file draws the same list. Colours are
 of middle brightness, so that an SVG, which has no background, reads on white and on black.
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
     Anchor = Literal["start", "middle", "end"]
     from ztensor.typing import Readable
-
-BLOCKS = " ▁▂▃▄▅▆▇█"
-ASCII_BLOCKS = " .:#"
-ASCII_RAMP = " .:-=+*#%@"
 
 _COLUMNS = 3
 _WIDTH, _HEIGHT = 328, 150  # of a panel with the space to the next
@@ -356,43 +352,3 @@ def _draw(draw: Any, shape: _Text | _Area | _Line) -> None:
             draw.line([end * _SCALE for end in ends], _FAINT, _SCALE)
         case _Area():
             draw.polygon([(x * _SCALE, y * _SCALE) for x, y in shape.points], _BAR)
-
-
-# --- Text -----------------------------------------------------------------------------------
-
-
-def text_bars(
-    counts: Sequence[int], height: int, *, blocks: str = BLOCKS, log_counts: bool = False
-) -> list[str]:
-    """Return a histogram as lines of text, one letter for each bin; the last line is the lowest.
-
-    A bin that is not empty shows at least the smallest block.
-
-    Args:
-        counts: values in each bin.
-        height: how many lines.
-        blocks: from a space to a full block, rising: `BLOCKS`, or for terminals that have no such
-            letters `ASCII_BLOCKS`, or `ASCII_RAMP` for a single line.
-        log_counts: heights grow with the logarithm of counts.
-    """
-    steps = len(blocks) - 1
-    levels = [
-        max(round(part * height * steps), count > 0)
-        for part, count in zip(_heights(counts, log_counts=log_counts), counts, strict=True)
-    ]
-    return [
-        "".join(blocks[min(max(level - row * steps, 0), steps)] for level in levels).rstrip()
-        for row in reversed(range(height))
-    ]
-
-
-def text_axis(low: float, high: float, width: int, *, has_zero: bool = True) -> str:
-    """Return the line below bars of text: the numbers at both ends, and 0 where it has room."""
-    left, right = f"{low:.4g}", f"{high:.4g}"
-    if low == high:
-        return left
-    line = left + right.rjust(max(width - len(left), len(right) + 1))
-    zero = round(-low / (high - low) * (width - 1)) if has_zero and low < 0 < high else 0
-    if len(left) + 2 < zero < width - len(right) - 2:
-        line = f"{line[:zero]}0{line[zero + 1 :]}"
-    return line

@@ -6,7 +6,6 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ztensor import open as open_reader
-from ztensor.converting import ConversionReport
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
 from ztensor.errors import ArgumentValueError, ZTensorError, describe
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from typing import Unpack
 
+    from ztensor import converting
     from ztensor.io import VerifyReport
     from ztensor.typing import Path, Progress, Storage
 
@@ -80,7 +80,7 @@ def _hash(
         return FileHash(combined(ids, reader.attributes if attributes else None), ids)
 
 
-def _convert(pair: tuple[Any, Any], **options: Any) -> ConversionReport:
+def _convert(pair: tuple[Any, Any], **options: Any) -> converting.ConversionReport:
     # A dry run finds no folder: it is made for all files, where they are written.
     with open_reader(pair[0], mmap=False) as reader:
         return convert_as(reader, pair[1], threads=1, makes_folder=True, **options)
@@ -220,7 +220,7 @@ def convert_files(
     storage: Storage | None = None,
     progress: Progress | None = None,
     **options: object,
-) -> Iterator[tuple[_Source, ConversionReport | ZTensorError]]:
+) -> Iterator[tuple[_Source, converting.ConversionReport | ZTensorError]]:
     """Write what each of many files holds as a file of another format; see `ztensor.convert`.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.converting import ConversionReport
 from ztensor.errors import describe
 from ztensor.ext import counted
 from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
@@ -17,6 +16,7 @@ from ztensor.insight.text import shape_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from ztensor import converting
     from ztensor.io import VerifyReport
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -183,7 +183,7 @@ def _findings(insight: Insight) -> Iterator[Sequence[str]]:
         yield one.level, f"{one.rule}{which}", Said(one.tensor), Said(one.text)
 
 
-def of_conversion(report: ConversionReport) -> Sheet:
+def of_conversion(report: converting.ConversionReport) -> Sheet:
     """Return the sheet of a conversion: what was written, and what was lost."""
     facts: list[tuple[str, str]] = [
         ("format", f"{report.format} {report.version}".rstrip()),

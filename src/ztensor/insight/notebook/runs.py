@@ -15,18 +15,17 @@ from ztensor.insight.text import size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor import CheckpointManager
-    from ztensor.training import Checkpoint, Restored
+    from ztensor import CheckpointManager, training
 
 _COLUMNS = ("step", "size", "written", "metrics", "state")
 
 
-def of_checkpoint(one: Checkpoint) -> Sheet:
+def of_checkpoint(one: training.Checkpoint) -> Sheet:
     """Return the sheet of a step."""
     return Sheet("ztensor.training.Checkpoint", without_secrets(one.path), list(_facts(one)))
 
 
-def _facts(one: Checkpoint) -> Iterator[tuple[str, str]]:
+def _facts(one: training.Checkpoint) -> Iterator[tuple[str, str]]:
     yield "step", f"{one.step:,}"
     yield "size", size_text(one.nbytes)
     yield "written", _when(one.modified)
@@ -39,7 +38,7 @@ def _metrics(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
     return [(f"metric {describe(name, 60)}", f"{value:.6g}") for name, value in some]
 
 
-def _state(one: Checkpoint) -> str:
+def _state(one: training.Checkpoint) -> str:
     if one.problem is not None:
         return f"{'damaged' if one.is_damaged else 'cannot be read'}: {one.problem}"
     pinned = ", pinned" if one.is_pinned else ""
@@ -73,7 +72,7 @@ def of_manager(manager: CheckpointManager) -> Sheet:
     )
 
 
-def _row(one: Checkpoint) -> Sequence[str]:
+def _row(one: training.Checkpoint) -> Sequence[str]:
     metrics = ", ".join(f"{name}={value:.6g}" for name, value in list(one.metrics.items())[:10])
     return (
         Number(f"{one.step:,}"),
@@ -84,7 +83,7 @@ def _row(one: Checkpoint) -> Sequence[str]:
     )
 
 
-def of_restored(one: Restored) -> Sheet:
+def of_restored(one: training.Restored) -> Sheet:
     """Return the sheet of a step that was read back: what the state is, without its values."""
     facts = [("step", f"{one.step:,}")]
     facts += _metrics(one.metrics)

@@ -13,8 +13,7 @@ from ztensor.insight.text import shape_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor import Tensor
-    from ztensor.training import LazyTree, Record
+    from ztensor import Tensor, training
 
 _CHARACTERS = 100  # of a plain value
 
@@ -41,7 +40,7 @@ def of_tensor(tensor: Tensor) -> Sheet:
     return Sheet("ztensor.Tensor", "", facts, [table])
 
 
-def of_tree(tree: LazyTree) -> Sheet:
+def of_tree(tree: training.LazyTree) -> Sheet:
     """Return the sheet of a saved tree; no leaf is read."""
 
     def rows() -> Iterator[Sequence[str]]:
@@ -66,7 +65,7 @@ def of_tree(tree: LazyTree) -> Sheet:
     )
 
 
-def of_record(record: Record) -> Sheet:
+def of_record(record: training.Record) -> Sheet:
     """Return the sheet of a value of a class that was not given."""
     rows = ((Said(str(name)), Said(value_text(record[name]))) for name in record)
     facts = [("class", Said(record.class_name)), ("sort", Said(record.sort))]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import functools
 import html
 import importlib.resources
 from typing import TYPE_CHECKING, Any
 
+from ztensor.errors import ArgumentValueError
 from ztensor.ext import ALGORITHMS, FileSink, counted, digest_of, path_text
+from ztensor.insight.analysis.conditions import Met, require_conditions
 from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine
+from ztensor.insight.analysis.findings import Finding, not_looked_at
 from ztensor.insight.page.packing import main_of, packed
 
 if TYPE_CHECKING:
@@ -131,25 +135,89 @@ def sentence_of(insight: Insight) -> str:
     return "; ".join(facts)
 
 
-def save_page(insight: Insight, path: str | os.PathLike[str]) -> int:
-    """Write the page of what was seen, as a whole or not at all, and return its bytes.
+@dataclasses.dataclass(frozen=True)
+class Reported:
+    """A model that was looked at, or two, and what is told of it.
+
+    Attributes:
+        insight: what was seen.
+        met: which of the conditions that were asked for are met, and where.
+    """
+
+    insight: Insight
+    met: tuple[Met, ...] = ()
+
+    def page(self) -> bytes:
+        """Return the page, which is the same for the same models."""
+        return html_of(self.insight).encode()
+
+    def save(self, path: str | os.PathLike[str]) -> int:
+        """Write the page, as a whole or not at all, and return its bytes.
+
+        Raises:
+            SourceError: it cannot be written.
+        """
+        sink = FileSink(path_text(path), durable=False)
+        try:
+            sink.write(self.page())
+            sink.commit()
+        except BaseException:
+            sink.abort()
+            raise
+        return sink.position
+
+    def findings(self) -> list[tuple[Finding, frozenset[int]]]:
+        """Return the findings, and of two models, each once, of which of them; none of a pair."""
+        models, pairs = self.insight.models, self.insight.pairs
+        if len(models) == 1:
+            return [(one, frozenset()) for one in self.insight.findings]
+        of_pairs = not_looked_at(is_sampled=False, has_other=False)
+        equal = {
+            models[0].objects[pair.a].name
+            for pair in pairs
+            if pair.kind == "equal" and pair.a is not None
+        }
+        once: dict[tuple[str, str, str], tuple[Finding, set[int]]] = {}
+        for one in self.insight.findings:
+            _, where = once.setdefault((one.rule, one.tensor, one.text), (one, set()))
+            is_both = one.tensor in equal and one.rule != "layer"
+            if one.rule not in of_pairs:
+                where |= {0, 1} if is_both else {one.model}
+        return [(one, frozenset(where)) for one, where in once.values()]
+
+
+def reported(
+    source: Readable,
+    other: Readable | None = None,
+    names: str | Iterable[str] | None = None,
+    *,
+    conditions: str | None = None,
+    sample: float | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Reported:
+    """Look at a model, or at two beside each other; see `report`.
 
     Args:
-        insight: what `examine` returned.
-        path: of the file.
+        source: as for `report`, like all but the next.
+        other: likewise.
+        names: likewise.
+        conditions: what must not be met, with commas; see `require_conditions`.
+        sample: likewise.
+        threads: likewise.
+        progress: likewise.
 
     Raises:
-        SourceError: it cannot be written.
+        ArgumentValueError: a condition is unknown, or needs what is not looked at.
+        ZTensorError: what `report` raises.
     """
-    data = html_of(insight).encode()
-    sink = FileSink(path_text(path), durable=False)
-    try:
-        sink.write(data)
-        sink.commit()
-    except BaseException:
-        sink.abort()
-        raise
-    return len(data)
+    if conditions is not None and sample is not None:
+        raise ArgumentValueError("a sample cannot tell whether a condition is met")
+    tests = (
+        [] if conditions is None else require_conditions(conditions, has_other=other is not None)
+    )
+    insight = examine(source, other, names, sample=sample, threads=threads, progress=progress)
+    return Reported(insight, tuple(met for test in tests for met in test(insight)))
 
 
 def report(
@@ -186,6 +254,6 @@ def report(
         LimitError: a safety cap is exceeded.
         SourceError: bytes could not be read, or the page cannot be written.
     """
-    insight = examine(source, other, names, sample=sample, threads=threads, progress=progress)
-    save_page(insight, output)
-    return insight
+    found = reported(source, other, names, sample=sample, threads=threads, progress=progress)
+    found.save(output)
+    return found.insight

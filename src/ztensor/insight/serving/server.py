@@ -12,6 +12,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+from ztensor.errors import MissingDependencyError
 from ztensor.ext import Lock
 from ztensor.insight.serving.watching import OpenedFiles
 
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
 IDLE = 30.0  # seconds after the last page was left
 
 
-def lacks_libraries() -> bool:
-    """Return whether a library that serves is not installed; none is loaded for that."""
-    return any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn"))
-
-
 class ViewServer:
     """Serves the page of one model or two, until nobody looks at it.
 
@@ -34,6 +30,9 @@ class ViewServer:
         first: an open model; the caller closes it.
         second: another one, to compare it with.
         idle: seconds from when the last page was left to the end; None for none.
+
+    Raises:
+        MissingDependencyError: a library that serves is not installed; none is loaded here.
     """
 
     idle = IDLE
@@ -41,6 +40,11 @@ class ViewServer:
     def __init__(
         self, first: ObjectReader, second: ObjectReader | None = None, idle: float | None = IDLE
     ) -> None:
+        if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
+            raise MissingDependencyError(
+                "the page needs a server: pip install 'pyztensor[view]'; `ztensor report` needs "
+                "nothing"
+            )
         self._readers = [first] if second is None else [first, second]
         self._files = OpenedFiles(self._readers)
         self._viewed: Viewed | None = None

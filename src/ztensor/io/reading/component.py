@@ -7,6 +7,7 @@ bytes, can they decode to the size they must, do they decode to exactly that.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.errors import DigestMismatchError, EncodingError, Reason, UnsupportedError, describe
-from ztensor.io.source.base import PART_BYTES, Range, Source, fill_arriving
+from ztensor.io.source.base import PART_BYTES, Range, Source
 from ztensor.limits import Limits
 from ztensor.locks import Lock, cached_property
 from ztensor.spec.digest import Digest, parse_digest, require_match
@@ -28,6 +29,7 @@ from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from ztensor.io.reading.runs import Kept, Parts
+    from ztensor.io.source.ahead import AheadSource
     from ztensor.spec.layout.base import Indices
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
@@ -42,22 +44,28 @@ class Fetching:
     """What the components of one source share: its bytes, the encodings, what was checked before.
 
     Args:
-        source: the file's bytes.
+        exact: the file's bytes, which brings what it is asked for; closed with this.
         encodings: how components are stored, by the word for it.
         limits: the caps in force.
         verify: None checks digests where bytes are copied, True also before a view is first handed
             out, False never.
+        ahead: brings whole components, and those behind them, where requests are dear.
+
+    Attributes:
+        source: what whole components are read from.
     """
 
     def __init__(
         self,
-        source: Source,
+        exact: Source,
         encodings: Mapping[str, Encoding],
         limits: Limits,
         *,
         verify: bool | None,
+        ahead: AheadSource | None = None,
     ) -> None:
-        self.source, self.encodings = source, encodings
+        self.exact, self.ahead, self.encodings = exact, ahead, encodings
+        self.source: Source = ahead or exact
         self.limits, self.verify = limits, verify
         self.checked: set[tuple[int, int, Digest]] = set()  # places with digests that matched
 
@@ -76,9 +84,18 @@ class Fetching:
 
         return Kept()
 
+    def with_encodings(self, encodings: Mapping[str, Encoding]) -> Fetching:
+        """Return the same over other encodings."""
+        return Fetching(self.exact, encodings, self.limits, verify=self.verify, ahead=self.ahead)
+
+    def walked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which all components are read, in their order."""
+        return contextlib.nullcontext() if self.ahead is None else self.ahead.walked()
+
     def close(self) -> None:
-        """Forget what was kept."""
+        """Forget what was kept, and close the source."""
         vars(self).pop("runs", None)
+        self.source.close()
 
     def of(self, component: Component) -> StoredComponent:
         """Return the way to one component's bytes."""
@@ -322,22 +339,21 @@ class StoredComponent:
             SourceError: they could not be read.
         """
         if self.component.length > PART_BYTES:
-            fill_arriving(self._shared.source, self.parts(destination))
+            self._shared.source.read_many(*self.parts(destination))
         else:  # neighbours may be brought with it
             self.fill_pieces([(0, destination)])
 
-    def parts(self, memory: memoryview) -> list[tuple[int, memoryview, Callable[[], None]]]:
-        """Return the pieces of memory to fill: where in the file, which, what to call once filled.
+    def parts(
+        self, memory: memoryview
+    ) -> tuple[list[tuple[int, memoryview]], Callable[[int], None]]:
+        """Return the pieces of memory to fill, as `Source.read_many` takes them, and what to call.
 
         Each is hashed in its turn, whichever is filled first; the last call checks the digest.
         """
         offset, starts = self.component.offset, range(0, self.component.length or 1, PART_BYTES)
         pieces = [memory[start : start + PART_BYTES] for start in starts]
-        ready = InOrder(self.new_check(), pieces).ready
-        return [
-            (offset + start, piece, functools.partial(ready, number))
-            for number, (start, piece) in enumerate(zip(starts, pieces, strict=True))
-        ]
+        places = [(offset + start, piece) for start, piece in zip(starts, pieces, strict=True)]
+        return places, InOrder(self.new_check(), pieces).ready
 
     def fill_pieces(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
         """Fill pieces of memory, in order: where each begins in the stored bytes, and its memory.
@@ -512,13 +528,16 @@ class StoredComponent:
                 runs = kept.table(place, lambda: runs_of_field(listed, length, needed))
             # Without a table runs are looked for from the first to the last: all is read.
             if runs is not None or encoding.has_table:
-                stored = Range(shared.source.exact(), component.offset, length)
+                stored = Range(shared.exact, component.offset, length)
         if runs is None:
             find = encoding.find_runs
             runs = kept.table(place, lambda: find(stored, needed, limits))
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
-        return RunReader(encoding, stored, runs, limits, kept.decoded, place)
+        is_gathered = stored.source is shared.exact and stored.source.prefers_long_reads
+        return RunReader(
+            encoding, stored, runs, limits, kept.decoded, place, is_gathered=is_gathered
+        )
 
 
 def digest_of(component: Component) -> Digest | None:

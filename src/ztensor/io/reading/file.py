@@ -20,7 +20,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.io.reading.component import Fetching
 from ztensor.io.reading.opened import OpenedFile
 from ztensor.io.reading.places import Places
 from ztensor.spec.encoding import Encoding
@@ -133,7 +132,7 @@ class FileObjects(OpenedFile):
         part._places = None
         if encodings is not None:
             part.encodings = encodings
-            part.fetching = Fetching(self.source, encodings, self.limits, verify=self.verify)
+            part.fetching = self.fetching.with_encodings(encodings)
         return part
 
     def with_attributes(self, attributes: Mapping[str, object]) -> Self:
@@ -209,8 +208,8 @@ class FileObjects(OpenedFile):
             error.object_name = name
             error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
             raise error
-        source, offset = self.source.exact().place(found.offset)
-        return Location(source.path, offset, found.length)
+        start, source = [one for one in self.source.parts if one[0] <= found.offset][-1]
+        return Location(source.path, found.offset - start, found.length)
 
     def require_dense(self, name: str) -> TensorObject:
         """Return a dense object that NumPy can hold.

@@ -23,7 +23,6 @@ from ztensor.io.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.places import Place
-from ztensor.io.source.base import fill_arriving
 from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.model.objects import LaterObjects
 from ztensor.threads import run_jobs
@@ -139,7 +138,7 @@ def _read_left(
     def read(name: str) -> None:
         result[name] = file.value(name, copy=copy)
 
-    with file.source.walked() if is_walked else contextlib.nullcontext(), at_most(workers):
+    with file.fetching.walked() if is_walked else contextlib.nullcontext(), at_most(workers):
         run_jobs((functools.partial(read, name) for name in names), workers)
 
 
@@ -172,7 +171,7 @@ def _owned(
         else:
             pieces = _pieces(file, group, slab)
             jobs += [functools.partial(_fill, file, alone, *piece) for piece in pieces]
-    fill_arriving(file.source, arriving)
+    file.source.read_many([one[:2] for one in arriving], lambda number: arriving[number][2]())
     run_jobs(jobs, workers)
     for name in unaligned:
         result[name] = result[name].copy()
@@ -190,13 +189,14 @@ def _pieces(file: FileObjects, group: Rows, slab: memoryview) -> Iterator[Piece]
         return
     name = group.named[0][0]
     component = file.object(name).components["data"]
-    for offset, piece, done in file.stored(component).parts(slab):
-        yield offset, piece, functools.partial(_checked, file, name, done)
+    pieces, ready = file.stored(component).parts(slab)
+    for number, (offset, piece) in enumerate(pieces):
+        yield offset, piece, functools.partial(_checked, file, name, ready, number)
 
 
-def _checked(file: FileObjects, name: str, done: Callable[[], None]) -> None:
+def _checked(file: FileObjects, name: str, ready: Callable[[int], None], number: int) -> None:
     with file.located(name, "data"):
-        done()
+        ready(number)
 
 
 def _fill(

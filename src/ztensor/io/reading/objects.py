@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from ztensor.io.losses import Unrepresented
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.source.rights import Rights
-    from ztensor.spec.model.account import Unrepresented
 
 
 class Objects(Protocol):

@@ -15,6 +15,7 @@ from ztensor.errors import (
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching, StoredComponent
 from ztensor.io.source.base import Range, Source, read_bytes
+from ztensor.io.source.local import FileSource
 from ztensor.io.source.table import opened_by
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import SCHEMAS
@@ -29,10 +30,11 @@ from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from ztensor.io.losses import Unrepresented
+    from ztensor.io.source.ahead import AheadSource
     from ztensor.io.source.rights import Rights
-    from ztensor.spec.model.account import Unrepresented
 
 # So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
 # network the source itself brings more than it is asked for.
@@ -47,6 +49,7 @@ class OpenedFile:
         manifest: what they mean.
         frame: where the manifest lies; None where the file is of another format.
         format: the name of the container format.
+        ahead: what brings whole components, where requests are dear; closed with this as well.
         encodings: how components are stored, by the word for it.
         account: gives what the file says that neither objects nor attributes do.
         sums: the format's own checksums over more than one component.
@@ -58,7 +61,7 @@ class OpenedFile:
 
     Attributes:
         source: as given, like manifest, frame, format, sums, faults, encodings, limits, verify.
-        fetching: what the components share: encodings, limits, what was checked.
+        fetching: what the components share: how they are brought, encodings, what was checked.
         is_closed: whether the file was given back.
     """
 
@@ -69,12 +72,14 @@ class OpenedFile:
         source: Source,
         manifest: Manifest,
         *,
+        ahead: AheadSource | None = None,
         frame: Frame | None = None,
         format: str = "zt",  # the 1.2 API's word
         encodings: Mapping[str, Encoding] = ENCODINGS,
         account: Callable[[], Sequence[Unrepresented]] = tuple,
         sums: Sequence[tuple[int, int, Callable[[], None]]] = (),
         faults: Callable[[], Mapping[str, ZTensorError]] = dict,
+        rights: Callable[[], Iterable[Rights | None]] = tuple,
         verify: bool | None = None,
         limits: Limits = DEFAULT_LIMITS,
         reopen: Callable[[Any], OpenedFile] | None = None,
@@ -88,9 +93,9 @@ class OpenedFile:
         self.encodings = encodings
         self.limits = limits
         self.verify = verify
-        self.fetching = Fetching(source, encodings, limits, verify=verify)
+        self.fetching = Fetching(source, encodings, limits, verify=verify, ahead=ahead)
         self.is_closed = False
-        self._account = account
+        self._account, self._rights = account, rights
         self._reopen = reopen
 
     @property
@@ -101,7 +106,7 @@ class OpenedFile:
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the path, where there is one, and those of its shards; a folder has no bytes."""
-        return tuple(one.path for one in self.source.sources if one.path is not None and one.size)
+        return tuple(one.path for _, one in self.source.parts if one.path is not None and one.size)
 
     @property
     def names(self) -> Collection[str]:
@@ -145,11 +150,30 @@ class OpenedFile:
         """Return the way to a component's bytes: all that reads them goes through it."""
         return self.fetching.of(component)
 
+    def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
+        """Ask the system to read bytes into its page cache, or say that they need not stay there.
+
+        It may return long before they are read. Pages that a view has touched stay, and so do
+        those not yet written to disk. A map is never touched for this: another process may cut
+        the file.
+
+        Returns:
+            How many bytes the system was told of: none where it keeps no pages of the source.
+
+        Raises:
+            ClosedError: it is closed.
+        """
+        told = 0
+        for start, part in self.source.parts:
+            first, end = max(offset, start), min(offset + length, start + part.size)
+            if first < end and isinstance(part, FileSource):
+                told += part.advise(first - start, end - first, is_needed=is_needed)
+        return told
+
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
         self.fetching.close()
-        self.source.close()
 
     def require_open(self) -> None:
         """Raise where the file was given back; see `Objects`."""
@@ -158,8 +182,7 @@ class OpenedFile:
 
     def rights(self) -> set[Rights]:
         """Return the rights of the file, and of those its bytes lie in beside it."""
-        found = {one.rights() for one in self.source.sources}
-        found |= {one.rights() for one in self.encodings.values()}
+        found = {*(one.rights() for _, one in self.source.parts), *self._rights()}
         return {rights for rights in found if rights is not None}
 
     def identity(self) -> object:

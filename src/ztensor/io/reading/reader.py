@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ztensor.accepted import Index, TorchTensor
+    from ztensor.io.losses import Unrepresented
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.reading.file import FileObjects, Location
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.slices import TensorSlice
     from ztensor.io.tensor import Tensor
     from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.account import Unrepresented
 
 
 class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
@@ -381,19 +381,18 @@ def _advise(objects: Objects, names: str | Iterable[str] | None, *, is_needed: b
     Args:
         objects: what they are among.
         names: of which objects; None for all bytes of the files.
-        is_needed: as `Source.advise` takes it, which says what is returned.
+        is_needed: as `OpenedFile.advise` takes it, which says what is returned.
     """
     objects.require_open()
     if names is None:
-        sources = [file.source for file in objects.parts()]
-        return sum(source.advise(0, source.size, is_needed=is_needed) for source in sources)
+        return sum(file.advise(0, file.nbytes, is_needed=is_needed) for file in objects.parts())
     places = {
-        (file.source, component.offset, component.length)
+        (file, component.offset, component.length)
         for name in ([names] if isinstance(names, str) else names)
         for file in [objects.part(name)]
         for component in file.object(name).components.values()
     }
-    return sum(source.advise(at, length, is_needed=is_needed) for source, at, length in places)
+    return sum(file.advise(at, length, is_needed=is_needed) for file, at, length in places)
 
 
 def _described(file: FileObjects, name: str) -> TensorMetadata:

@@ -143,6 +143,7 @@ class RunReader(Parts):
         limits: the caps in force.
         cache: the file's.
         key: identifies the component in the cache.
+        is_gathered: whether the bytes of several runs are asked for together.
     """
 
     decoded: array[int]
@@ -155,8 +156,11 @@ class RunReader(Parts):
         limits: Limits,
         cache: Recent,
         key: Hashable,
+        *,
+        is_gathered: bool,
     ) -> None:
         self.decoded = runs.decoded
+        self._is_gathered = is_gathered
         self._encoding, self._limits = encoding, limits
         self._stored, self._starts = stored, runs.stored
         self._cache, self._key = cache, key
@@ -173,8 +177,7 @@ class RunReader(Parts):
                 wanted.setdefault(run, []).append((start, piece))
                 done += len(piece)
                 run += 1
-        source = self._stored.source
-        if not source.prefers_long_reads or source.exact() is not source:
+        if not self._is_gathered:
             self._decode(wanted, {})
             return
         for some in self._batches(wanted):

@@ -25,7 +25,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Shown
-from ztensor.io.protocols import DLPackExporter, require_buffer_type, to_buffer
+from ztensor.io.protocols import DLPackExporter, as_type, require_buffer_type, to_buffer
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.selection import select, select_rows
@@ -34,7 +34,7 @@ from ztensor.io.source.base import AtOnce
 from ztensor.locks import cached_property
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.base import Array, View, row_count
-from ztensor.spec.layout.elements import as_type, result_dtype
+from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import TensorObject
@@ -319,7 +319,7 @@ def _asking(
         part = slice_of(file, name)
         return lambda key, put: put(part[key])
     array = _stored_array(file, name)
-    at_once = waiting.setdefault(file, AtOnce(file.source.exact()))
+    at_once = waiting.setdefault(file, AtOnce(file.source))
     return lambda key, put: array.ask(key, at_once, put)
 
 

@@ -235,7 +235,7 @@ class StoredArray:
         """
 
         def work() -> Any:
-            at_once = AtOnce(self._file.source.exact())
+            at_once = AtOnce(self._file.source)
             take = self._asked(key, at_once)
             at_once.end()
             return take()

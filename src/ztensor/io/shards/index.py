@@ -26,7 +26,6 @@ from ztensor.io.source.table import source_of
 from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.showing import counted
-from ztensor.spec.wire.json import charge as json_charge
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -249,7 +248,7 @@ def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dic
 
 
 def _parsed(data: bytes | bytearray, budget: Budget) -> Any:
-    json_charge(data, budget)
+    budget.charge_json(data)
     return json.loads(budget.text(data), object_pairs_hook=_unique)
 
 

@@ -19,6 +19,7 @@ from ztensor.errors import (
 )
 from ztensor.io.attributes import kinds_of, merged_attributes
 from ztensor.io.contents import open_file
+from ztensor.io.losses import Unrepresented
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.shards.finding import find_set
 from ztensor.io.shards.index import broken_index, some_of, state_of
@@ -27,7 +28,6 @@ from ztensor.limits import caps_of
 from ztensor.locks import Lock
 from ztensor.options import FileOptions
 from ztensor.showing import counted
-from ztensor.spec.model.account import Unrepresented
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -319,7 +319,7 @@ class ShardedObjects:
         Shards of another save may have the same names.
         """
         if self.set.source is not None:
-            self.set.source.require_current()
+            self.set.source.require_unchanged(ask=True)
         elif state_of(self.set.index) != self._state:
             raise SourceError(
                 "the index was replaced after it was opened; open it again",

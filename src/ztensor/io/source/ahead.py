@@ -3,8 +3,8 @@
 A caller that reads components one after the other, to load, verify, convert or count them, reads
 each from its first byte on. `AheadSource` knows where components begin and end. It brings the one
 that is begun as a whole, and those behind it as well once they are read in order: more each time,
-up to a window. A caller that reads a part of a component asks `exact()`, which brings that part
-alone.
+up to a window. A caller that reads a part of a component asks what it reads from, which brings that
+part alone.
 
 Large encoded components are gone through more than once (a digest, then frames): such a one waits
 in a temporary file.
@@ -150,10 +150,6 @@ class AheadSource(Source):
         self._walks = 0
         self._waiting: tuple[int, int, IO[bytes]] | None = None
 
-    def exact(self) -> Source:
-        """Return what it reads from."""
-        return self.source
-
     def expect(self, find: Callable[[], Extents], *, is_patient: bool = False) -> None:
         """Say where components lie.
 
@@ -171,9 +167,6 @@ class AheadSource(Source):
         Raises:
             SourceError: the bytes could not be read.
         """
-        if self.source.held() is not None:
-            self.source.read_into(offset, destination)
-            return
         if self._heads is not None and not self._walks:
             self._heads.read_into(offset, destination)
             return
@@ -182,21 +175,11 @@ class AheadSource(Source):
             while done < destination.nbytes:
                 done += self._some(offset + done, destination[done:])
 
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory; nothing else is read.
-
-        Raises:
-            SourceError: as `read_into`.
-        """
-        self.source.read_many(parts)
-
-    def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
-        """Fill several pieces of memory, and yield the number of each that is full.
-
-        Raises:
-            SourceError: as `read_into`.
-        """
-        return self.source.read_arriving(parts)
+    def read_many(
+        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
+    ) -> None:
+        """Fill several pieces of memory; nothing else is read. See `Source`."""
+        self.source.read_many(pieces, filled)
 
     @contextlib.contextmanager
     def walked(self) -> Iterator[None]:
@@ -299,17 +282,9 @@ class AheadSource(Source):
         if waiting is not None:
             waiting[2].close()
 
-    def held(self) -> memoryview | None:
-        """Return the whole where the source has it in memory."""
-        return self.source.held()
-
-    def require_unchanged(self) -> None:
-        """Raise where the source is no longer what was opened."""
-        self.source.require_unchanged()
-
-    def identity(self) -> tuple[object, ...] | None:
-        """Return what tells the source from one that takes its place."""
-        return self.source.identity()
+    def require_unchanged(self, *, ask: bool = False) -> None:
+        """Raise where the source is no longer what was opened; see `Source`."""
+        self.source.require_unchanged(ask=ask)
 
     def close(self) -> None:
         """Forget what was read ahead, and close the source. May be called again."""

@@ -82,7 +82,7 @@ class LockedFile(FileSource):
         self._is_trial = dry_run
         self._is_durable = durable is not False and not dry_run
 
-    def require_unchanged(self) -> None:
+    def require_unchanged(self, *, ask: bool = False) -> None:
         """Do nothing: the lock keeps other writers out."""
 
     def require_in_place(self) -> None:

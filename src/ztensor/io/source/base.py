@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-import contextlib
 import os
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -42,6 +41,9 @@ class Source(abc.ABC):
         size: length in bytes when it was opened.
         remote: the URL that opens it in another process, with its store; None without one.
         prefers_long_reads: whether a read costs so much that bytes in between are better read, too.
+        is_held: whether `view` is memory of this process. A map is not: touching it where another
+            process has cut the file kills this one. So bytes that are checked, decoded or copied
+            are read; only views that were asked for are maps.
         is_folder: whether it stands for a folder whose files are read as one, and has no bytes.
     """
 
@@ -50,6 +52,7 @@ class Source(abc.ABC):
     size: int
     remote: Remote | None = None
     prefers_long_reads: bool = False
+    is_held: bool = False
     is_folder: bool = False
 
     @abc.abstractmethod
@@ -60,25 +63,23 @@ class Source(abc.ABC):
             SourceError: the bytes could not be read, or the file is shorter than it was.
         """
 
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+    def read_many(
+        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
+    ) -> None:
         """Fill several pieces of memory, each with the bytes from its offset.
+
+        Args:
+            pieces: where each begins, and its memory.
+            filled: called with the number of each once it is full, in any order.
 
         Raises:
             SourceError: as `read_into`; which pieces were filled by then is not said.
+            Exception: what `filled` raises.
         """
-        for offset, destination in parts:
+        for number, (offset, destination) in enumerate(pieces):
             self.read_into(offset, destination)
-
-    def read_arriving(self, parts: Sequence[tuple[int, memoryview]]) -> Iterator[int]:
-        """Fill several pieces of memory, and yield the number of each once it is full.
-
-        They are yielded once each, in any order.
-
-        Raises:
-            SourceError: as `read_into`.
-        """
-        self.read_many(parts)
-        yield from range(len(parts))
+            if filled is not None:
+                filled(number)
 
     def view(self) -> memoryview | None:
         """Return the whole file as one view without a copy, or None where that is impossible.
@@ -88,33 +89,20 @@ class Source(abc.ABC):
         """
         return None
 
-    def held(self) -> memoryview | None:
-        """Return the whole file, read-only, where it is in this process's memory; else None.
-
-        A map is not: touching it where another process has cut the file kills this one. So bytes
-        that are checked, decoded or copied are read; only views that were asked for are maps.
-        """
-        return None
-
-    def require_unchanged(self) -> None:  # noqa: B027  # most sources cannot change
+    def require_unchanged(self, *, ask: bool = False) -> None:  # noqa: B027  # most cannot change
         """Raise where the file is no longer what was opened.
 
+        Args:
+            ask: whether to find out also where that costs a request.
+
         Raises:
-            SourceError: the file is shorter than it was, or was written to in place.
+            SourceError: the file is gone, shorter than it was, or was written to in place.
         """
 
-    def require_current(self) -> None:
-        """Ask as `require_unchanged` does, also where asking costs a request."""
-        self.require_unchanged()
-
     @property
-    def sources(self) -> tuple[Source, ...]:
-        """Return the sources that the bytes are from, in order: this one, or those it joins."""
-        return (self,)
-
-    def place(self, offset: int) -> tuple[Source, int]:
-        """Return which of the sources a byte is from, and its offset there."""
-        return self, offset
+    def parts(self) -> Sequence[tuple[int, Source]]:
+        """Return the sources that the bytes are from, each with where its own begin."""
+        return ((0, self),)
 
     def rights(self) -> Rights | None:
         """Return the owner and the permissions of the file; None if it is not on a disk.
@@ -123,42 +111,18 @@ class Source(abc.ABC):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
-        return None
+        if self.path is None or self.is_folder:
+            return None
+        from ztensor.io.source.rights import Rights  # not for a file that is only read
+
+        try:
+            return Rights.of(self.path)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
 
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the file from one that takes its place; None where only bytes do."""
         return None
-
-    def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
-        """Ask the system to read bytes into its page cache, or say that they need not stay there.
-
-        It may return long before they are read. Pages that a view has touched stay, and so do
-        those not yet written to disk. A map is never touched for this: another process may cut
-        the file.
-
-        Returns:
-            How many bytes the system was told of: none where it keeps no pages of the source.
-
-        Raises:
-            ClosedError: it is closed.
-        """
-        del offset, length, is_needed
-        return 0
-
-    def confirm(self) -> None:  # noqa: B027  # opening it has asked
-        """See that the file is there and as long as was said, where that is not known yet.
-
-        Raises:
-            SourceError: it is not.
-        """
-
-    def exact(self) -> Source:
-        """Return the source that reads what it is asked for, and nothing ahead."""
-        return self
-
-    def walked(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which all components are read, in their order."""
-        return contextlib.nullcontext()
 
     def close(self) -> None:  # noqa: B027  # most sources are the caller's
         """Give back handles; views handed out stay valid. May be called again."""
@@ -219,19 +183,6 @@ class Opening(os.PathLike[str]):
         """Open it; `mapped` as for a file on disk."""
 
 
-def fill_arriving(
-    source: Source, parts: Sequence[tuple[int, memoryview, Callable[[], None]]]
-) -> None:
-    """Fill several pieces of memory, and call for each that is full, while the rest arrives.
-
-    Raises:
-        SourceError: as `read_many`.
-        Exception: what a call raises.
-    """
-    for number in source.read_arriving([(offset, memory) for offset, memory, _ in parts]):
-        parts[number][2]()
-
-
 def read_bytes(source: Source, offset: int, length: int) -> bytes | bytearray:
     """Return `length` bytes from `offset` as a new buffer."""
     buffer = bytearray(length)
@@ -281,9 +232,9 @@ class Range:
         Raises:
             SourceError: the bytes could not be read, or the file is shorter than it was.
         """
-        held = self.source.held()
-        if held is not None:
-            return held[self.offset + offset : self.offset + offset + length]
+        whole = self.source.view() if self.source.is_held else None
+        if whole is not None:
+            return whole[self.offset + offset : self.offset + offset + length]
         start, kept = self._kept
         end = start + len(kept)
         if start <= offset and offset + length <= end:
@@ -309,7 +260,7 @@ class Range:
         Raises:
             SourceError: as `read`.
         """
-        if self.length <= _KEPT_BYTES and self.source.held() is None:
+        if self.length <= _KEPT_BYTES and not self.source.is_held:
             self._kept = 0, self._new(0, self.length)
 
     def pieces(self, size: int = PIECE_BYTES) -> Iterator[memoryview]:
@@ -324,7 +275,7 @@ class Range:
             SourceError: as `read`.
         """
         start, kept = self._kept
-        if self.source.held() is not None or (start == 0 and len(kept) >= self.length):
+        if self.source.is_held or (start == 0 and len(kept) >= self.length):
             for offset in range(0, self.length, size):
                 yield self.read(offset, min(size, self.length - offset))
             return

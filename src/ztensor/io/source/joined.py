@@ -11,7 +11,7 @@ from ztensor.io.source.base import Source
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 _REQUESTS = 8  # to several files at a time
@@ -26,26 +26,25 @@ class JoinedSource(Source):
 
     Attributes:
         starts: where each begins.
-        sources: the sources.
     """
 
     def __init__(self, parts: Sequence[tuple[int, Source]]) -> None:
+        self._parts = tuple(parts)
         self.starts = [start for start, _ in parts]
-        self._sources = tuple(source for _, source in parts)
-        self.name = self._sources[0].name
-        self.path = self._sources[0].path
-        self.size = self.starts[-1] + self._sources[-1].size
-        self.prefers_long_reads = any(source.prefers_long_reads for source in self._sources)
+        start, last = parts[-1]
+        self.size = start + last.size
+        self.name, self.path = parts[0][1].name, parts[0][1].path
+        self.prefers_long_reads = any(source.prefers_long_reads for _, source in parts)
 
     @property
-    def sources(self) -> tuple[Source, ...]:
-        """Return the sources, in order."""
-        return self._sources
+    def parts(self) -> Sequence[tuple[int, Source]]:
+        """Return where each source begins, in order."""
+        return self._parts
 
     def place(self, offset: int) -> tuple[Source, int]:
         """Return the source an offset is in, and where in it."""
-        number = bisect.bisect_right(self.starts, offset) - 1
-        return self._sources[number], offset - self.starts[number]
+        start, source = self._parts[bisect.bisect_right(self.starts, offset) - 1]
+        return source, offset - start
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from one source, or from several.
@@ -56,11 +55,12 @@ class JoinedSource(Source):
         number = bisect.bisect_right(self.starts, offset) - 1
         done, wanted = 0, destination.nbytes
         while done < wanted:
-            source, within = self._sources[number], offset + done - self.starts[number]
+            start, source = self._parts[number]
+            within = offset + done - start
             number += 1
             count = wanted - done
             held = count
-            if number < len(self.starts):
+            if number < len(self._parts):
                 count = min(count, self.starts[number] - offset - done)
                 held = max(0, min(count, source.size - within))
             if held:
@@ -68,46 +68,42 @@ class JoinedSource(Source):
             destination[done + held : done + count] = bytes(count - held)
             done += count
 
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
+    def read_many(
+        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
+    ) -> None:
         """Fill several pieces of memory: those in one source by one call of its own.
 
         Raises:
             SourceError: as `read_into`.
         """
-        of_source: dict[Source, list[tuple[int, memoryview]]] = {}
-        for offset, destination in parts:
+        asked: dict[Source, list[tuple[int, tuple[int, memoryview]]]] = {}
+        for number, (offset, destination) in enumerate(pieces):
             source, within = self.place(offset)
             if within + destination.nbytes <= source.size:
-                of_source.setdefault(source, []).append((within, destination))
-            else:
-                self.read_into(offset, destination)
-        jobs = [functools.partial(source.read_many, some) for source, some in of_source.items()]
+                asked.setdefault(source, []).append((number, (within, destination)))
+                continue
+            self.read_into(offset, destination)
+            if filled is not None:
+                filled(number)
+
+        def read(source: Source) -> None:
+            numbers, some = zip(*asked[source], strict=True)
+            source.read_many(some, filled and (lambda number: filled(numbers[number])))
+
+        jobs = [functools.partial(read, source) for source in asked]
         run_jobs(jobs, _REQUESTS if self.prefers_long_reads else 1)
 
-    def require_unchanged(self) -> None:
-        """Raise where one of the files is no longer what was opened.
-
-        Raises:
-            SourceError: one is shorter than it was, or was written to in place.
-        """
-        for source in self._sources:
-            source.require_unchanged()
-
-    def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
-        """Advise the system about the bytes of each file; see `Source.advise`."""
-        told = 0
-        for start, part in zip(self.starts, self._sources, strict=True):
-            first, end = max(offset, start), min(offset + length, start + part.size)
-            if first < end:
-                told += part.advise(first - start, end - first, is_needed=is_needed)
-        return told
+    def require_unchanged(self, *, ask: bool = False) -> None:
+        """Raise where one of the files is no longer what was opened; see `Source`."""
+        for _, source in self._parts:
+            source.require_unchanged(ask=ask)
 
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the files from others; None where only bytes do."""
-        found = [source.identity() for source in self._sources]
+        found = [source.identity() for _, source in self._parts]
         return None if None in found else tuple(itertools.chain.from_iterable(filter(None, found)))
 
     def close(self) -> None:
         """Close all of them. May be called again."""
-        for source in self._sources:
+        for _, source in self._parts:
             source.close()

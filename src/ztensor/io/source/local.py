@@ -251,13 +251,14 @@ class FileSource(OpenFile, Source):
         finally:
             del descriptor
 
-    def require_unchanged(self) -> None:
+    def require_unchanged(self, *, ask: bool = False) -> None:
         """Raise when the file shrank or was written to in place.
 
         Touching the cut part of a map would kill the process. A file that grew was appended to,
         and one whose lock a writer has is being appended to: what it held when it was opened is
         untouched.
         """
+        del ask  # asking costs little
         status = self._ask(os.fstat)
         if status.st_size == self.size and status.st_mtime_ns == self._changed_at:
             return
@@ -335,7 +336,11 @@ class FileSource(OpenFile, Source):
         return not os.path.samestat(there, here) or there.st_size != self.size
 
     def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
-        """Tell the system which bytes it will be asked for, or need not keep."""
+        """Tell the system which bytes it will be asked for, or need not keep; return of how many.
+
+        Raises:
+            ClosedError: it is closed.
+        """
         name = "POSIX_FADV_WILLNEED" if is_needed else "POSIX_FADV_DONTNEED"
         advice: Any = getattr(os, name, None) if hasattr(os, "posix_fadvise") else None
         descriptor, end, told = self.in_use(), min(offset + length, self.size), 0

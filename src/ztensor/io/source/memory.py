@@ -25,6 +25,8 @@ class MemorySource(Source):
         name: how messages call it.
     """
 
+    is_held = True
+
     def __init__(self, data: Buffer, *, name: str = "<bytes>") -> None:
         self._data = data
         # Read-only, since a view must never reach the caller's own buffer.
@@ -41,10 +43,6 @@ class MemorySource(Source):
 
     def view(self) -> memoryview | None:
         """Return the whole buffer, read-only."""
-        return self._view
-
-    def held(self) -> memoryview | None:
-        """Return the same: no other process can write into it."""
         return self._view
 
     def __reduce__(self) -> tuple[object, ...]:

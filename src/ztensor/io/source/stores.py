@@ -13,7 +13,6 @@ from ztensor.errors import (
     ArgumentValueError,
     UsageError,
 )
-from ztensor.io.source.base import Source
 from ztensor.io.source.paths import is_url, path_text
 from ztensor.io.source.urls import Remote
 from ztensor.registry import Registry
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.io.source.base import Sink, Source
-    from ztensor.io.source.urls import Remote
 
 
 class Store(abc.ABC):

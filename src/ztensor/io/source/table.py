@@ -75,12 +75,12 @@ def opened_by(source: Source) -> Any:
     Returns:
         A path, a `Remote`, a URL, or the bytes.
     """
-    first = source.exact().sources[0]
+    first = source.parts[0][1]
     remote = first.remote
     if remote is not None:
         return remote
     if is_remote(first.name):
         return first.name
-    if first.path is None and first.held() is not None:
-        return bytes(first.held() or b"")
+    if first.path is None and first.is_held:
+        return bytes(first.view() or b"")
     return first.path

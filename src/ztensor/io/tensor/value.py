@@ -21,12 +21,12 @@ from ztensor.errors import (
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
 from ztensor.io.frameworks import adapter
-from ztensor.io.protocols import DLPackExporter, to_buffer
+from ztensor.io.protocols import DLPackExporter, as_type, to_buffer
 from ztensor.io.tensor.arrays import as_array, packed_elements, shape_of, viewed_as
 from ztensor.io.tensor.constructors import Constructors
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.base import Array, Quantized
-from ztensor.spec.layout.elements import as_type, numpy_dtype, spell
+from ztensor.spec.layout.elements import numpy_dtype, spell
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.spec.model.manifest import Shape
 

@@ -11,6 +11,7 @@ import numpy as np
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    FormatError,
     LayoutError,
     NotRepresentableError,
     Reason,
@@ -21,7 +22,7 @@ from ztensor.io.frameworks import adapter_beside, adapter_of
 from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import Dense
-from ztensor.spec.layout.elements import numpy_dtype, spell
+from ztensor.spec.layout.elements import numpy_dtype, require_bools, spell
 from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, decoded_size
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects
@@ -245,6 +246,21 @@ def require_once(tensor: Tensor) -> None:
         )
         wrong.hint = "add up what is there twice, and sort (in SciPy sum_duplicates())"
         raise wrong from error
+
+
+def require_written_bools(arrays: Mapping[str, Array]) -> None:
+    """Raise where a bool of components that go into a file of 2.x is neither 0 nor 1.
+
+    Raises:
+        FormatError: one is.
+    """
+    for role, array in arrays.items():
+        if array.dtype == np.bool_:
+            try:
+                require_bools(array.view(np.uint8))
+            except FormatError as error:
+                error.locate(component=role)
+                raise
 
 
 def element_type(dtype: Any) -> np.dtype[Any]:

@@ -16,9 +16,10 @@ from ztensor.errors import (
 from ztensor.io.frameworks import adapter_of
 from ztensor.io.tensor import Tensor
 from ztensor.io.writing.blob import Blob, BlobOptions, FrameBlob, write_component
+from ztensor.io.writing.planning import Draft, require_written_bools
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.elements import blocks, require_written_bools
+from ztensor.spec.layout.elements import blocks
 from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.spec.model.manifest import Component, TensorObject
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from ztensor.accepted import TensorLike
     from ztensor.io.source.base import Sink
-    from ztensor.io.writing.planning import Draft
     from ztensor.spec.layout.base import Array
     from ztensor.threads.pool import Pool
 

@@ -37,13 +37,14 @@ from ztensor.io.writing.planning import (
     aligned,
     plan_of,
     plan_of_stream,
+    require_written_bools,
     stored_value,
 )
 from ztensor.io.writing.stream import ObjectSink, blob_of_stream
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
 from ztensor.spec.container import LATEST, Emitter, emitter_of
-from ztensor.spec.layout.elements import blocks, is_stored_as_is, require_written_bools
+from ztensor.spec.layout.elements import blocks, is_stored_as_is
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import thread_count

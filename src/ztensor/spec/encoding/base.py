@@ -16,8 +16,6 @@ from ztensor.spec.model.manifest import Component
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from ztensor.io.source.rights import Rights
-
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -177,10 +175,6 @@ class Encoding(abc.ABC):
         """Return whether decoding all of this component compares a checksum."""
         del component
         return self.has_sum
-
-    def rights(self) -> Rights | None:
-        """Return the rights of another file that stored bytes are in; None where there is none."""
-        return None
 
     # --- Parts of a component -----------------------------------------------------------------
 

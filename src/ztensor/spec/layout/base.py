@@ -127,10 +127,18 @@ class Layout(abc.ABC):
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return what the manifest alone shows to be wrong; paths start at the object."""
-        return [
-            *check_components(tensor_object, self.read_order, self.section),
-            *check_index_dtype(tensor_object, self.index_roles, self.section),
-        ]
+        problems = check_components(tensor_object, self.read_order, self.section)
+        for role in self.index_roles:  # 1.2 orders u64, 1.1 allows any integer: any is read
+            component = tensor_object.components.get(role)
+            storage = None if component is None else component.storage
+            if component is not None and (
+                component.type is not None or (storage is not None and storage.kind not in "iu")
+            ):
+                word = describe(component.type or component.dtype)
+                message = f"expected an integer dtype for indices, found {word}"
+                reason = Reason.INDEX_DTYPE
+                problems.append(component_problem(reason, role, message, self.section, "dtype"))
+        return problems
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
@@ -286,26 +294,6 @@ def check_components(
             message = f"expected a multiple of {width} bytes for {word}, found {length}"
             problems.append(component_problem(Reason.SIZE_MISMATCH, role, message, section))
         problems.extend(check_decoded_length(role, component))
-    return problems
-
-
-def check_index_dtype(
-    tensor_object: TensorObject, roles: Iterable[str], section: str
-) -> list[Problem]:
-    """Return problems of index components that are no integers.
-
-    1.2 orders u64, 1.1 allows any integer; any integer is read.
-    """
-    problems = []
-    for role in roles:
-        component = tensor_object.components.get(role)
-        storage = None if component is None else component.storage
-        if component is not None and (
-            component.type is not None or (storage is not None and storage.kind not in "iu")
-        ):
-            word = describe(component.type or component.dtype)
-            message = f"expected an integer dtype for indices, found {word}"
-            problems.append(component_problem(Reason.INDEX_DTYPE, role, message, section, "dtype"))
     return problems
 
 

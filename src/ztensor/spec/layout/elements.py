@@ -15,7 +15,6 @@ import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.errors import (
-    ArgumentTypeError,
     FormatError,
     LayoutError,
     NotRepresentableError,
@@ -28,7 +27,7 @@ from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES,
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 HOST_ORDER = sys.byteorder
 # Arrays that must be rearranged are stored in blocks about this long, so that no second array of
@@ -56,22 +55,6 @@ def numpy_dtype(long_name: str) -> np.dtype[Any]:
             ) from None
         dtype: np.dtype[Any] = np.dtype(found)
         return dtype
-
-
-def as_type(array: Array, dtype: Any, *, copy: bool) -> Array:
-    """Return an array as `__array__` has to: of a type if one is given, new memory where asked.
-
-    Raises:
-        ArgumentTypeError: it is no element type, or the array's values have none in it.
-    """
-    try:
-        if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
-            return array.astype(array.dtype if dtype is None else dtype)
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(
-            f"{array.dtype.name} cannot be given as that", found=describe(dtype)
-        ) from error
-    return array
 
 
 def storage_dtype(component: Component) -> np.dtype[Any]:
@@ -195,21 +178,6 @@ def require_bools(stored: Array, position: int = 0) -> None:
         found=f"{stored.flat[at]:#04x} at position {position + at}",
         section="1.2 section 2, Storage types",
     )
-
-
-def require_written_bools(arrays: Mapping[str, Array]) -> None:
-    """Raise where a bool of components that go into a file of 2.x is neither 0 nor 1.
-
-    Raises:
-        FormatError: one is.
-    """
-    for role, array in arrays.items():
-        if array.dtype == np.bool_:
-            try:
-                require_bools(array.view(np.uint8))
-            except FormatError as error:
-                error.locate(component=role)
-                raise
 
 
 def checked_bools(chunks: Iterable[memoryview]) -> Iterator[memoryview]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+CSR_SECTION, COO_SECTION = "1.2 section 3, sparse_csr", "1.2 section 3, sparse_coo"
+_SECTIONS = {"indptr": CSR_SECTION, "indices": CSR_SECTION, "coords": COO_SECTION}
 _BLOCK = 1 << 20
 ANY_NUMBER = 1 << 63  # of indices of one axis: the values tell how many there are
 
@@ -27,14 +29,12 @@ class IndexWatch:
         role: their component.
         shape: the dimensions they count along.
         entries: how many there are along each.
-        section: the specification's section.
     """
 
-    def __init__(self, role: str, shape: tuple[int, ...], entries: int, section: str) -> None:
+    def __init__(self, role: str, shape: tuple[int, ...], entries: int) -> None:
         self._role = role
         self._shape = shape
         self._entries = entries
-        self._section = section
         self._position = 0
 
     def feed(self, block: Array) -> None:
@@ -44,29 +44,28 @@ class IndexWatch:
             if axis >= len(self._shape):
                 return  # too many: finish() says so
             part = block[: self._entries - within]
-            require_in_range(part, self._shape[axis], self._role, self._section, self._position)
+            require_in_range(part, self._shape[axis], self._role, self._position)
             self._position += part.size
             block = block[part.size :]
 
     def finish(self, counts: Mapping[str, int]) -> None:
         """Check that every value has an index along each axis."""
         expected = len(self._shape) * counts["values"]
-        require_count(self._role, counts[self._role], expected, self._section)
+        require_count(self._role, counts[self._role], expected)
 
 
 class PointerWatch:
     """Row pointers: one more than rows, from 0, never falling, up to the number of values."""
 
-    def __init__(self, rows: int, section: str) -> None:
+    def __init__(self, rows: int) -> None:
         self._rows = rows
-        self._section = section
         self._position = 0
         self._last = 0
 
     def feed(self, block: Array) -> None:
         """Check the next pointers."""
         if block.size and self._position == 0 and block[0] != 0:
-            raise broken_pointers("0 as the first", int(block[0]), self._section)
+            raise broken_pointers("0 as the first", int(block[0]))
         for start in range(0, block.size, _BLOCK):
             part = block[start : start + _BLOCK]
             if int(part[0]) < self._last:
@@ -79,18 +78,17 @@ class PointerWatch:
             self._last = int(part[-1])
 
     def _refuse(self, before: int, found: int, at: int) -> NoReturn:
-        expected = f"at least {before} at position {self._position + at}"
-        raise broken_pointers(expected, found, self._section)
+        raise broken_pointers(f"at least {before} at position {self._position + at}", found)
 
     def finish(self, counts: Mapping[str, int]) -> None:
         """Check the number of pointers, and that the last is the number of values."""
-        require_count("indptr", counts["indptr"], self._rows + 1, self._section)
+        require_count("indptr", counts["indptr"], self._rows + 1)
         if self._last != counts["values"]:
             expected = f"{counts['values']}, the number of values, as the last"
-            raise broken_pointers(expected, self._last, self._section)
+            raise broken_pointers(expected, self._last)
 
 
-def broken_pointers(expected: str, found: int, section: str) -> LayoutError:
+def broken_pointers(expected: str, found: int) -> LayoutError:
     """Return the error for row pointers that cannot be true."""
     return LayoutError(
         "the row pointers are broken",
@@ -98,11 +96,11 @@ def broken_pointers(expected: str, found: int, section: str) -> LayoutError:
         component="indptr",
         expected=expected,
         found=str(found),
-        section=section,
+        section=CSR_SECTION,
     )
 
 
-def require_count(role: str, count: int, expected: int, section: str) -> None:
+def require_count(role: str, count: int, expected: int) -> None:
     """Raise unless a component has the number of elements the others ask for.
 
     Raises:
@@ -115,20 +113,17 @@ def require_count(role: str, count: int, expected: int, section: str) -> None:
             component=role,
             expected=f"{expected} elements",
             found=str(count),
-            section=section,
+            section=_SECTIONS[role],
         )
 
 
-def require_in_range(
-    indices: NDArray[Any], bound: int, role: str, section: str, position: int = 0
-) -> None:
+def require_in_range(indices: NDArray[Any], bound: int, role: str, position: int = 0) -> None:
     """Raise unless every index lies in `[0, bound)`.
 
     Args:
         indices: the indices, of any integer type.
         bound: the first value that is too large.
         role: the component they belong to.
-        section: the specification's section.
         position: where in the component they begin, for the message.
 
     Raises:
@@ -146,7 +141,7 @@ def require_in_range(
         component=role,
         expected=f"0 <= index < {bound}",
         found=f"{indices[at]} at position {position + at}",
-        section=section,
+        section=_SECTIONS[role],
     )
 
 

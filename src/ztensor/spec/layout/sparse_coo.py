@@ -26,6 +26,7 @@ from ztensor.spec.layout.base import (
     row_count,
 )
 from ztensor.spec.layout.sparse import (
+    COO_SECTION,
     IndexWatch,
     check_counts,
     require_in_range,
@@ -34,14 +35,12 @@ from ztensor.spec.layout.sparse import (
 )
 from ztensor.spec.model.manifest import TensorObject
 
-SECTION = "1.2 section 3, sparse_coo"
-
 
 class SparseCoo(Layout):
     """The layout `sparse_coo`."""
 
     name = "sparse_coo"
-    section = SECTION
+    section = COO_SECTION
     main_role = "values"
     read_order = ("values", "coords")
     index_roles = ("coords",)
@@ -85,7 +84,7 @@ class SparseCoo(Layout):
         """Return the range check of coordinates, axis after axis."""
         if role != "coords" or entries is None:
             return None
-        return IndexWatch("coords", of.shape, entries, self.section)
+        return IndexWatch("coords", of.shape, entries)
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
         """Return what cuts rows out of an object."""
@@ -118,7 +117,7 @@ class CooRows(Rows):
         """Return coordinates and values of some rows."""
         coords, values = self._parts
         along = coords.owned(0)
-        require_in_range(along, self.shape[0], "coords", SECTION)
+        require_in_range(along, self.shape[0], "coords")
         place, new = _found(along, rows)
         where: slice | Array = place
         if place.size and (np.diff(place) == 1).all():
@@ -126,7 +125,7 @@ class CooRows(Rows):
         others = coords.owned((slice(1, None), where))
         for axis, (part, length) in enumerate(zip(others, self.shape[1:], strict=True), 1):
             position = axis * coords.shape[1] + (int(place[0]) if place.size else 0)
-            require_in_range(part, length, "coords", SECTION, position)
+            require_in_range(part, length, "coords", position)
         all_axes = np.concatenate((new, others.astype(np.uint64).reshape(-1)))
         return {"coords": all_axes, "values": values[where]}
 

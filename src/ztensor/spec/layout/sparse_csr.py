@@ -28,6 +28,7 @@ from ztensor.spec.layout.base import (
 )
 from ztensor.spec.layout.sparse import (
     ANY_NUMBER,
+    CSR_SECTION,
     IndexWatch,
     PointerWatch,
     broken_pointers,
@@ -38,14 +39,12 @@ from ztensor.spec.layout.sparse import (
 )
 from ztensor.spec.model.manifest import TensorObject
 
-SECTION = "1.2 section 3, sparse_csr"
-
 
 class SparseCsr(Layout):
     """The layout `sparse_csr`."""
 
     name = "sparse_csr"
-    section = SECTION
+    section = CSR_SECTION
     main_role = "values"
     read_order = ("indptr", "indices", "values")
     index_roles = ("indices", "indptr")
@@ -85,9 +84,9 @@ class SparseCsr(Layout):
         """Return the checks of row pointers and of columns."""
         del entries
         if role == "indptr":
-            return PointerWatch(of.shape[0], self.section)
+            return PointerWatch(of.shape[0])
         if role == "indices":
-            return IndexWatch("indices", of.shape[1:], ANY_NUMBER, self.section)
+            return IndexWatch("indices", of.shape[1:], ANY_NUMBER)
         return None
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
@@ -130,7 +129,7 @@ class CsrRows(Rows):
         if count is None:  # compressed, and nothing but the last pointer tells
             count = int(self._pointers.owned(self.shape[0]))
             if count < 0:
-                raise _broken("0 or more as the last", count)
+                raise broken_pointers("0 or more as the last", count)
         return count
 
     @cached_property
@@ -158,7 +157,7 @@ class CsrRows(Rows):
             place = np.arange(indptr[-1]) + np.repeat(begins[order] - indptr[:-1], lengths)
             indptr, first = indptr.astype(np.uint64), 0
         indices = self._parts["indices"][place]
-        require_in_range(indices, self.shape[1], "indices", SECTION, first)
+        require_in_range(indices, self.shape[1], "indices", first)
         return {"indices": indices, "indptr": indptr, "values": self._parts["values"][place]}
 
     def _require_pointers(self, pointers: Array, start: int, stop: int) -> None:
@@ -166,16 +165,12 @@ class CsrRows(Rows):
         falls = np.flatnonzero(pointers[1:] < pointers[:-1])
         if falls.size:
             before, found = pointers[falls[0] : falls[0] + 2].tolist()
-            raise _broken(f"at least {before}", found)
+            raise broken_pointers(f"at least {before}", found)
         first, last, count = int(pointers[0]), int(pointers[-1]), self._entries
         if first < 0 or (first > 0 and start == 0):
-            raise _broken("0 as the first", first)
+            raise broken_pointers("0 as the first", first)
         if last > count or (last < count and stop == self.shape[0]):
-            raise _broken(f"{count}, the number of values, as the last", last)
-
-
-def _broken(expected: str, found: int) -> LayoutError:
-    return broken_pointers(expected, found, SECTION)
+            raise broken_pointers(f"{count}, the number of values, as the last", last)
 
 
 SPARSE_CSR = SparseCsr()

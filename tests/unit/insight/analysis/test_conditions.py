@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.insight.analysis.conditions import met_conditions
+from ztensor.insight.analysis.conditions import Met, require_conditions
 from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.findings import RULES
 from ztensor.numpy import save_file
@@ -29,6 +29,11 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Insight:
     save_file({"a": W, "b": W, "c": W}, folder / "a.zt")
     save_file({"a": W * 2, "b": W}, folder / "b.zt")
     return ztensor.examine(folder / "a.zt", folder / "b.zt")
+
+
+def met_conditions(text: str, insight: Insight) -> list[Met]:
+    tests = require_conditions(text, has_other=len(insight.models) > 1)
+    return [met for test in tests for met in test(insight)]
 
 
 @pytest.mark.parametrize(

@@ -12,28 +12,26 @@ from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 class Counted(MemorySource):
     """Counts the bytes that are read; what is held is not told, so each read is one."""
 
     count = 0
+    is_held = False
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Read, and count."""
         self.count += destination.nbytes
         super().read_into(offset, destination)
 
-    def held(self) -> memoryview | None:
-        """Tell nothing."""
-        return None
-
 
 class Far(MemorySource):
     """A source whose requests are dear; each is noted with what it asked for."""
 
     prefers_long_reads = True
+    is_held = False
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
@@ -43,19 +41,19 @@ class Far(MemorySource):
         """Read, and note one request."""
         self.read_many([(offset, destination)])
 
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Read all parts, and note one request."""
-        if parts:
-            self.asked.append([(offset, memory.nbytes) for offset, memory in parts])
-        for offset, memory in parts:
+    def read_many(
+        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
+    ) -> None:
+        """Read all pieces, and note one request."""
+        if pieces:
+            self.asked.append([(offset, memory.nbytes) for offset, memory in pieces])
+        for number, (offset, memory) in enumerate(pieces):
             super().read_into(offset, memory)
+            if filled is not None:
+                filled(number)
 
     def view(self) -> memoryview | None:
         """Show nothing."""
-        return None
-
-    def held(self) -> memoryview | None:
-        """Tell nothing."""
         return None
 
 
@@ -65,4 +63,4 @@ def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
     _, manifest = read_manifest(source, DEFAULT_LIMITS)
     ahead = AheadSource(source, lambda: extents_of(*component_extents(manifest)))
     source.asked.clear()
-    return ObjectReader(FileObjects(ahead, manifest, verify=verify)), source
+    return ObjectReader(FileObjects(source, manifest, ahead=ahead, verify=verify)), source

@@ -11,6 +11,7 @@ import ztensor
 from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.source.memory import MemorySource
+from ztensor.io.source.rights import Rights
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.testing.builder import draft, stored, zstd_frame
 from ztensor.testing.builder_2 import File2, dense
@@ -101,21 +102,10 @@ def test_words_of_later_releases_keep_their_meaning_in_our_format() -> None:
             assert file.require_meaning(name) is file.object(name)
 
 
-class Beside:
-    """An encoding whose bytes may lie in a file beside."""
-
-    def __init__(self, found: object) -> None:
-        self._found = found
-
-    def rights(self) -> object:
-        return self._found
-
-
 def test_rights_are_those_of_all_files_the_bytes_lie_in() -> None:
-    encodings: dict[str, Any] = {"beside": Beside("theirs"), "none": Beside(None)}
-    file = FileObjects(MemorySource(b""), Manifest("", {}, None), encodings=encodings)
-    found: set[object] = set(file.rights())
-    assert found == {"theirs"}
+    theirs = Rights(1, 2, 0o600, None)
+    file = FileObjects(MemorySource(b""), Manifest("", {}), rights=lambda: [theirs, None])
+    assert file.rights() == {theirs}
 
 
 @pytest.mark.parametrize("order", ["little", "big"])

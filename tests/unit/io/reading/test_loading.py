@@ -126,7 +126,7 @@ def test_all_objects_of_a_far_file_are_asked_for_at_once(compression: bool) -> N
     _, manifest = read_manifest(source, DEFAULT_LIMITS)
     ahead = AheadSource(source, lambda: extents_of(*component_extents(manifest)))
     source.asked.clear()
-    found = load_all(FileObjects(ahead, manifest), copy=True)
+    found = load_all(FileObjects(source, manifest, ahead=ahead), copy=True)
     assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
     assert len(source.asked) == 1
 

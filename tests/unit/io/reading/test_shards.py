@@ -139,7 +139,7 @@ def test_sources_laid_behind_one_another() -> None:
     joined.read_into(6, memoryview(part))
     assert part == b"\0\0d"
     assert joined.view() is None
-    assert joined.held() is None
+    assert not joined.is_held
     assert joined.place(9)[1] == 1
     joined.require_unchanged()
     with pytest.raises(SourceError):

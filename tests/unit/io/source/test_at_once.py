@@ -6,7 +6,7 @@ from ztensor.io.source.base import AtOnce
 from ztensor.io.source.memory import MemorySource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 DATA = bytes(range(100))
 
@@ -24,9 +24,11 @@ class Noting(MemorySource):
         self.calls.append([offset])
         super().read_into(offset, destination)
 
-    def read_many(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        self.calls.append([offset for offset, _ in parts])
-        for offset, destination in parts:
+    def read_many(
+        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
+    ) -> None:
+        self.calls.append([offset for offset, _ in pieces])
+        for offset, destination in pieces:
             super().read_into(offset, destination)
 
 

@@ -16,13 +16,12 @@ WANTED = DATA[START : START + LENGTH]
 class Noting(MemorySource):
     """Notes how it is read; its bytes are not in this process's memory."""
 
+    is_held = False
+
     def __init__(self, *, is_far: bool = False, data: bytes = DATA) -> None:
         super().__init__(data)
         self.prefers_long_reads = is_far
         self.asked: list[tuple[int, int]] = []
-
-    def held(self) -> memoryview | None:
-        return None
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         self.asked.append((offset, destination.nbytes))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ztensor.converting.whole_folder import WholeFolder
 from ztensor.io.source.local import Descriptor
 from ztensor.io.source.sink import FileSink
-from ztensor.remote.whole_folder import WholeFolder
 from ztensor.training.checkpoints.folder_lock import folder_in_use, idle_folder
 
 if TYPE_CHECKING:

@@ -362,11 +362,10 @@ def test_a_closed_source(path: Path) -> None:
     assert view is not None
     assert view == DATA
     del view
-    assert source.held() is None  # a map is not held: another process may cut the file
+    assert not source.is_held  # a map is not held: another process may cut the file
     source.close()
     source.close()
     assert source.view() is None
-    assert source.held() is None
     with pytest.raises(ClosedError):
         read_bytes(source, 0, 1)
     with pytest.raises(ClosedError):
@@ -401,7 +400,7 @@ def test_a_file_object_is_read_where_it_is_asked(saved: Path) -> None:
     with saved.open("rb") as file:
         source = FileObjectSource(file)
         assert source.name == str(saved)
-        assert (source.path, source.view(), source.held()) == (None, None, None)
+        assert (source.path, source.view(), source.is_held) == (None, None, False)
         assert source.size == saved.stat().st_size
         assert read_bytes(source, 100, 50) == saved.read_bytes()[100:150]
         source.require_unchanged()

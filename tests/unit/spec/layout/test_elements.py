@@ -16,7 +16,6 @@ from ztensor.errors import (
 )
 from ztensor.spec.layout import elements
 from ztensor.spec.layout.elements import (
-    as_type,
     is_stored_as_is,
     numpy_dtype,
     require_bools,
@@ -217,17 +216,6 @@ def test_long_doubles_differ_from_machine_to_machine(dtype: type) -> None:
     with pytest.raises(NotRepresentableError) as caught:
         spell(np.dtype(dtype))
     assert "astype" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("asked", "copy"), [(None, False), (None, True), ("f8", False), ("f8", True)]
-)
-def test_an_array_is_given_in_the_type_that_is_asked_for(asked: Any, copy: bool) -> None:
-    array = np.arange(3, dtype=np.int16)
-    found = as_type(array, asked, copy=copy)
-    assert found.dtype == (asked or np.int16)
-    assert found.tolist() == [0, 1, 2]
-    assert (found is array) is (asked is None and not copy)
 
 
 @pytest.mark.parametrize("value", [2, 255])

@@ -176,10 +176,10 @@ def test_what_makes_no_coordinates(view: View, reason: Reason) -> None:
 )
 def test_a_bound_may_be_beyond_the_index_type(dtype: type, bound: int, wrong: int | None) -> None:
     largest = min(bound - 1, np.iinfo(dtype).max)
-    require_in_range(np.array([0, largest], dtype), bound, "indices", "s")
+    require_in_range(np.array([0, largest], dtype), bound, "indices")
     if wrong is not None:
         with pytest.raises(LayoutError) as caught:
-            require_in_range(np.array([0, wrong], dtype), bound, "indices", "s", 100)
+            require_in_range(np.array([0, wrong], dtype), bound, "indices", 100)
         assert caught.value.found == f"{wrong} at position 101"
 
 
@@ -187,7 +187,7 @@ def test_a_wrong_index_behind_the_first_block_is_found() -> None:
     indices = np.zeros((1 << 20) + 5, np.uint32)
     indices[-1] = 9
     with pytest.raises(LayoutError) as caught:
-        require_in_range(indices, 9, "indices", "s")
+        require_in_range(indices, 9, "indices")
     assert caught.value.found == f"9 at position {indices.size - 1}"
 
 
@@ -209,7 +209,7 @@ def test_pointers_may_come_in_any_pieces(
     cuts: tuple[int, ...], pointers: list[int], is_good: bool
 ) -> None:
     def run() -> None:
-        watch = PointerWatch(4, "s")
+        watch = PointerWatch(4)
         rest = np.array(pointers, np.uint64)
         for cut in cuts:
             watch.feed(rest[:cut])
@@ -230,7 +230,7 @@ def test_coordinates_may_come_in_pieces_that_run_over_an_axis(step: int, wrong: 
     coords = np.array([0, 1, 1, 4, 3, 0], np.uint64)
     if wrong is not None:
         coords[wrong] = 2 if wrong < 3 else 5
-    watch = IndexWatch("coords", (2, 5), 3, "s")
+    watch = IndexWatch("coords", (2, 5), 3)
 
     def run() -> None:
         for start in itertools.count(0, step):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ztensor.converting.whole_folder import WholeFolder
 from ztensor.io.source import locking
-from ztensor.remote.whole_folder import WholeFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

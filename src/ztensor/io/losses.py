@@ -52,21 +52,15 @@ class Tally:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], tuple[int, int | None]] = {}
-        self._rest = 0
-        self._rest_nbytes = 0
 
     def add(self, kind: str, where: str = "", count: int = 1, nbytes: int | None = None) -> None:
         """Count something that is not given; of the same kind and place it is summed."""
         key = kind, where if len(where) <= _MOST_WHERE else f"{where[:_MOST_WHERE]}..."
-        known = self._found.get(key)
-        if known is None and len(self._found) >= MOST_ENTRIES:
-            self._rest += count
-            self._rest_nbytes += nbytes or 0
-            return
-        if known is not None:
-            count += known[0]
-            nbytes = None if nbytes is None or known[1] is None else nbytes + known[1]
-        self._found[key] = count, nbytes
+        if key not in self._found and len(self._found) >= MOST_ENTRIES:
+            key, nbytes = (REST, ""), nbytes or 0
+        known, known_nbytes = self._found.get(key, (0, 0))
+        whole = None if nbytes is None or known_nbytes is None else known_nbytes + nbytes
+        self._found[key] = known + count, whole
 
     def extend(self, found: Iterable[Unrepresented]) -> None:
         """Count what was found elsewhere."""
@@ -75,7 +69,4 @@ class Tally:
 
     def __call__(self) -> list[Unrepresented]:
         """Return what was counted, in the order in which each was met first."""
-        found = [Unrepresented(*key, *numbers) for key, numbers in self._found.items()]
-        if self._rest:
-            found.append(Unrepresented(REST, "", self._rest, self._rest_nbytes))
-        return found
+        return [Unrepresented(*key, *numbers) for key, numbers in self._found.items()]

@@ -10,9 +10,9 @@ import pytest
 
 import ztensor
 from ztensor.errors import NotRepresentableError
+from ztensor.io.losses import Tally, Unrepresented
 from ztensor.io.opening import Reader
 from ztensor.numpy import save_file
-from ztensor.spec.model.account import Tally, Unrepresented
 
 if TYPE_CHECKING:
     from pathlib import Path

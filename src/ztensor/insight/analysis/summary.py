@@ -1,0 +1,89 @@
+"""What the values of one object are like, in short: the first of them, extremes, and sums."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ztensor.errors import UnsupportedError
+from ztensor.ext import LAYOUTS, ObjectReader, element_count
+from ztensor.insight.analysis.streaming import component_blocks, dequantized_blocks, is_quantized
+from ztensor.insight.analysis.sums import Sums
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ztensor.ext import Array
+    from ztensor.insight.analysis.streaming import Progress
+
+
+def summarize(
+    reader: ObjectReader, name: str, first: int, progress: Progress | None = None
+) -> dict[str, Any] | None:
+    """Return what the values of an object are like; None where they cannot be computed.
+
+    Elements are decoded and looked at in blocks. Of a sparse object the stored values count, of a
+    quantized one the values it stands for.
+
+    Args:
+        reader: an open file.
+        name: the object.
+        first: how many of the first elements are told.
+        progress: called with the bytes of elements seen so far and of all.
+
+    Raises:
+        ObjectNotFoundError: no object of that name.
+        FormatError: the stored bytes cannot be decoded.
+        UnsupportedError: an encoding is unknown here.
+        LimitError: a safety cap is exceeded.
+    """
+    file = reader.objects.part(name)
+    found = file.object(name)
+    layout = LAYOUTS.get(found.format)
+    if layout is None:
+        return None
+    if is_quantized(found.format):
+        blocks, nbytes = dequantized_blocks(file, name), element_count(found.shape) * 4
+        try:
+            facts = _summary(blocks, first, nbytes, progress)
+        except UnsupportedError:  # some blocks of GGUF are only kept
+            return None
+        return {"of": "dequantized values", **facts}
+    component = found.components[layout.main_role]
+    if component.type is not None and component.logical is None:
+        return None
+    nbytes = component.known_decoded_length or component.length
+    facts = _summary(component_blocks(file, name, layout.main_role), first, nbytes, progress)
+    return {"of": "elements" if found.format == "dense" else "stored values", **facts}
+
+
+def _summary(
+    blocks: Iterable[Array], first: int, nbytes: int, progress: Progress | None
+) -> dict[str, Any]:
+    """Return the first elements and sums of all; None where one has no meaning for the type."""
+    sums, kind, seen = Sums(), "", 0
+    head: list[Any] = []
+    for block in blocks:
+        is_plain = block.dtype.kind in "biuc"  # bfloat16 and such are nothing Python knows
+        kind = block.dtype.kind if is_plain else "f"
+        some = block[: first - len(head)]
+        head += (some if is_plain else some.astype(np.float64)).tolist()
+        with np.errstate(all="ignore"):  # overflow and NaN are what is looked for
+            sums.take(block)
+        seen += block.nbytes
+        if progress is not None:
+            progress(min(seen, nbytes), nbytes)
+    ordered = {} if kind in "bc" else sums.moments.as_fields()
+    if ordered and math.isfinite(sums.total):  # exactly 0 where elements cancel out
+        ordered["mean"] = sums.total / sums.moments.count
+    is_float, is_bool = kind in ("f", "c"), kind == "b"
+    return {
+        "count": sums.count,
+        "first": head,
+        **{word: ordered.get(word) for word in ("min", "max", "mean")},
+        "nan_count": sums.nans if is_float else None,
+        "inf_count": sums.infs if is_float else None,
+        "true_count": sums.count - sums.zeros if is_bool else None,
+    }
