@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import gc
 import os
-from typing import TYPE_CHECKING
 
 # Before NumPy and torch are loaded, here and in processes that tests start: there is a process of
 # tests for each core, and threads of linear algebra that wait for one another keep cores busy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from collections.abc import Generator
+
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.extent import IS_FULL
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 # No deadline: a shared machine is slow now and then, and pytest's timeout notices a hang.
 # A blob is printed, so that a failure on another machine can be repeated here.

@@ -9,11 +9,9 @@ format, each attack, each fault), drawn with a fixed seed: it is the same in eac
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 T = TypeVar("T")
 

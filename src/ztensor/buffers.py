@@ -15,7 +15,7 @@ import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.rules import ALIGNMENT
+from ztensor.spec.model.manifest import ALIGNMENT
 
 Array = np.ndarray[Any, Any]
 

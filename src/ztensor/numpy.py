@@ -72,10 +72,10 @@ def save(
 ) -> bytes:
     """Return the bytes `save_file` would write; see there."""
     require_options("save", options, WriteOptions)
-    from ztensor.io.writing.saving import save_all
+    from ztensor.io.shards.saving import save_files
 
     buffer = io.BytesIO()
-    save_all(tensors, buffer, metadata, deduplicate=deduplicate, compression=compression, **options)
+    save_files(tensors, buffer, metadata, compression, deduplicate=deduplicate, **options)
     return buffer.getvalue()
 
 

@@ -22,9 +22,8 @@ from tests.attacks.shapes.containers import (
 )
 from tests.attacks.shapes.containers_2 import SHAPES as SHAPES_2
 from tests.extent import amount
-from ztensor.errors import LimitError, Reason
+from ztensor.errors import MOST_PROBLEMS, LimitError, Reason
 from ztensor.limits import Budget, Limits
-from ztensor.spec.model.rules import MOST_PROBLEMS
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder import Raw, item
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import types
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import ztensor
 from tests.attacks.shapes import FORMATS, load
 from tests.extent import amount
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

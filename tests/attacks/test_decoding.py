@@ -7,7 +7,9 @@ import itertools
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +20,6 @@ from ztensor.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.testing.builder import draft, stored
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 WRONG = "crc32c:0x00000000"
 

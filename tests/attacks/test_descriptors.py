@@ -20,7 +20,9 @@ import subprocess
 import sys
 import textwrap
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,10 +35,6 @@ from ztensor.io.reading.loading import load_all
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 W = np.random.default_rng(0).normal(size=(300, 256)).astype(np.float32)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +18,8 @@ from ztensor.errors import ArgumentValueError
 from ztensor.io.edit import repairing
 from ztensor.io.source import beneath
 from ztensor.io.source.beneath import Beneath
+from ztensor.io.source.local import Descriptor
 from ztensor.numpy import load_file, save, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ztensor.io.source.local import Descriptor
 
 TENSORS = {"a": np.arange(1000.0), "b": np.ones(1000)}
 SECRET = {"a": np.zeros(1000), "b": np.zeros(1000)}

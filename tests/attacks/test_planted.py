@@ -7,7 +7,8 @@ import os
 import signal
 import socket
 import stat
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,10 +18,6 @@ from tests.attacks.users import ALICE, MALLORY, ON_POSIX, TWO_USERS, act_as, com
 from ztensor.io.source import locking
 from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 __all__ = ["common"]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,10 +13,6 @@ import ztensor
 from tests.extent import amount
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.testing.builder import item, sealed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _DATA = np.random.default_rng(0).integers(0, 256, 240_000, np.uint8)
 _START = 64  # the header is 8 bytes long

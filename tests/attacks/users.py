@@ -11,13 +11,11 @@ import struct
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 IS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 TWO_USERS = pytest.mark.skipif(

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +21,6 @@ from ztensor.errors import Reason
 from ztensor.spec.layout.elements import stored_form
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Tag
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 ENTRIES = json.loads((CORPUS / "corpus.json").read_text("utf-8"))["files"]

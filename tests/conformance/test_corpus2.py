@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,6 @@ from tests.conformance.test_corpus import STAGES, as_json, error_of
 from ztensor.errors import Reason
 from ztensor.spec.container.v2.words import GGUF_BLOCKS, SPARSE
 from ztensor.spec.layout.elements import stored_form
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 CORPUS = Path(__file__).parents[1] / "corpus2"
 ENTRIES = json.loads((CORPUS / "corpus.json").read_text("utf-8"))["files"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.distributed.processes import Processes
+from tests.distributed.processes import Processes
 
 
 @pytest.fixture(scope="session")

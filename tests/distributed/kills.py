@@ -12,19 +12,16 @@ import os
 import signal
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 from torch.distributed import checkpoint as dcp
 
 from tests.distributed import tasks
+from tests.distributed.processes import Processes
 from ztensor.distributed import read_root
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from tests.distributed.processes import Processes
 
 # What changes something on a disk, or flushes it, and is looked up in `os` when it is called.
 _CALLS = (

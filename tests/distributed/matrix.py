@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.distributed import states
-from tests.distributed.processes import Processes
+from tests.distributed.processes import Ended, Processes
 from tests.distributed.values import FAILING, LIBRARIES, REFUSED, VALUES, outcome
-
-if TYPE_CHECKING:
-    from tests.distributed.processes import Ended
 
 _SHOWN = {"ztensor": "ztensor", "torch": "FileSystemWriter", "hf": "HuggingFaceStorageWriter"}
 _HOW = ("missing", "cut in half", "flipped")

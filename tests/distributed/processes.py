@@ -19,10 +19,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from typing import Self
+from typing import Any, NamedTuple, Self
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60.0

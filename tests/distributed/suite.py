@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import io
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import distributed as dist
@@ -40,9 +41,6 @@ from torch.distributed.tensor.parallel import (
 )
 
 from tests.distributed.tasks import reader_of, writer_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ROOTS = ["checkpoint.zt", ".metadata"]
 # Placements by name; a second letter is for the second dimension of a mesh.

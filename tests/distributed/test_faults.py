@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.distributed.processes import Processes
 from ztensor.distributed import read_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.distributed.processes import Processes
 
 pytestmark = [
     pytest.mark.slow,

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ztensor
+from tests.distributed.processes import Processes
 from tests.extent import IS_FULL
 from ztensor.distributed import open_divided, read_root, repair
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.distributed.processes import Processes
 
 TASKS = "tests.distributed.tasks"
 PLACEMENTS = ["0", "1", "r", "01", "10", "0r", "r1", "00"]

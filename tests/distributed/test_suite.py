@@ -26,18 +26,15 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.distributed.processes import Processes
 from tests.extent import IS_FULL
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.distributed.processes import Processes
 
 pytestmark = [
     pytest.mark.slow,

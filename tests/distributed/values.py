@@ -5,17 +5,15 @@ from __future__ import annotations
 import functools
 import io
 import warnings
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.distributed import checkpoint as dcp
 
 from tests.distributed.tasks import reader_of, writer_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 class Point(NamedTuple):

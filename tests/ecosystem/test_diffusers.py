@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ztensor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def unet() -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,6 @@ from ztensor.errors import (
     DigestMismatchError,
     FormatError,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 os.environ.setdefault("KERAS_BACKEND", "torch")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def run(folder: Path, plugins: list[Any], epochs: int, resume: Any = None, **options: Any) -> Any:

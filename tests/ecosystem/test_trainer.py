@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def trained(folder: Path, callbacks: list[Any], steps: int, resume: Any = None) -> Any:

@@ -11,12 +11,10 @@ import errno
 import os
 import re
 import stat
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
 from unittest import mock
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 SECTOR = 512
 _NAMELESS = getattr(os, "O_TMPFILE", 0)

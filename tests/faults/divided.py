@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,10 +20,6 @@ from tests.faults.judge import Outcome
 from tests.faults.steps import FolderJudge
 from tests.unit.distributed.saving import save
 from ztensor.distributed import PartWriter, compact, open_divided
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _save(folder: Path, step: int, **options: Any) -> None:

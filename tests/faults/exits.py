@@ -22,8 +22,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,9 +32,6 @@ import ztensor
 import ztensor.numpy
 from ztensor import CheckpointManager
 from ztensor.distributed import PartWriter, commit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _ROOT = Path(__file__).resolve().parents[2]
 _SECONDS = 120

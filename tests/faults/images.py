@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tests.faults.calls import SECTOR, within_a_sector
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Iterator
 
     from tests.faults.calls import Call, Calls
 

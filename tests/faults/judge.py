@@ -6,15 +6,13 @@ import dataclasses
 import enum
 import hashlib
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import ztensor
 from tests.faults.plain_reader import MAGIC, MAGIC_2, plain_state
 from ztensor.edit import repair
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 State = dict[str, Any]
 

@@ -18,11 +18,13 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
 if __name__ == "__main__":  # started by path: find `tests.faults` as pytest does
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -31,9 +33,6 @@ from tests.faults.judge import Outcome, read_state
 from tests.faults.operations import TARGET, dense
 from ztensor import edit
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MILLION = 1_000_000
 _OLD = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -15,10 +17,6 @@ from ztensor import edit
 from ztensor.io.source import appending
 from ztensor.numpy import save_file
 from ztensor.testing.builder import build
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 TARGET = "model.zt"
 OTHER = "other.zt"

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # started by path
 
+from collections.abc import Callable, Iterator, Mapping
+
 from tests.faults.divided import DIVIDED
 from tests.faults.judge import Outcome
 from tests.faults.kills import RUNS
@@ -40,8 +42,6 @@ from tests.faults.worker import tensors
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
     from tests.faults.operations import Operation
 
 COLUMNS = ("states", "distinct", *Outcome, "litter")

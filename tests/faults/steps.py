@@ -15,7 +15,9 @@ import os
 import random
 import shutil
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,10 +29,6 @@ from tests.faults.trials import COMPOUND, FAULTS, Tally
 from tests.unit.distributed.saving import save as save_parts
 from ztensor import CheckpointManager
 from ztensor.training.checkpoints.step import name_of, step_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
 _RULES: dict[str, Any] = {"keep": 2, "keep_best": ("loss", 1, "min"), "background": False}
 # The best is the first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +18,6 @@ from tests.faults.trials import kill_everywhere, kill_split
 from ztensor import edit
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.faults.operations import Operation
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.faults.divided import DIVIDED
 from tests.faults.judge import Outcome
 from tests.faults.steps import cut_power_of_run, fail_run, kill_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.slow

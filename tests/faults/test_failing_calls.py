@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +23,6 @@ from ztensor import edit
 from ztensor.io.source.sink import FileSink
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.faults.operations import Operation
 
 EVERY = [

@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +20,6 @@ from tests.faults.test_processes import Worker
 from tests.faults.worker import tensors
 from ztensor import edit
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 KIB = 1 << 10
 VERSIONS = pytest.mark.parametrize("version", ["1.2.0", "2.1"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,13 +18,10 @@ from tests.faults.operations import NEW, OPERATIONS, TARGET, dense, start
 from tests.faults.test_failing_calls import CASES
 from tests.faults.trials import cut_power, shards_outcome
 from ztensor import edit
+from ztensor.accepted import Durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from tests.faults.operations import Operation
-    from ztensor.accepted import Durable
 
 SEED = 20
 OF_2 = [

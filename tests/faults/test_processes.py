@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from unittest import mock
 
 import numpy as np
@@ -22,9 +23,6 @@ from tests.faults.worker import tensors
 from ztensor import edit
 from ztensor.io.source import appending
 from ztensor.numpy import load_file, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SECONDS = amount(4, full=10) / 10
 VERSIONS = pytest.mark.parametrize("version", ["1.2.0", "2.1"])

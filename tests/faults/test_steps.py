@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +14,6 @@ from tests.faults.steps import CHANGES, FILES, cut_power_of_run, fail_run, kill_
 from tests.faults.test_full_disk import small_disk  # noqa: F401  # a fixture
 from tests.faults.two_managers import MEETINGS, meet
 from ztensor import CheckpointManager, SourceError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,8 @@ import errno
 import json
 import random
 import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ztensor
@@ -20,9 +22,6 @@ from ztensor.numpy import save_file
 from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from tests.faults.operations import Operation
 
 

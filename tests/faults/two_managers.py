@@ -8,7 +8,9 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import ztensor
@@ -16,12 +18,7 @@ from tests.faults.calls import Calls
 from tests.faults.judge import Outcome
 from tests.faults.steps import DIVIDED_STEPS, FILES, INCREMENTS, Change, Kind, is_right, quiet
 from tests.faults.trials import Tally
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from ztensor import CheckpointManager
+from ztensor import CheckpointManager
 
 _FOUR = (1, 2, 3, 4)
 _FEW: dict[str, Any] = {"keep": 1, "keep_best": None}

@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import ztensor
 from ztensor import edit
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 ELEMENTS = 40_000
 

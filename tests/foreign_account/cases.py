@@ -12,14 +12,11 @@ import dataclasses
 import importlib
 import json
 import zipfile
-from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 

@@ -7,7 +7,7 @@ the comparison: each class is taken out once, to see that it does.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +17,6 @@ from tests.foreign_account.cases import CASES, Case, safetensors_everything
 from ztensor.cli.main import main
 from ztensor.errors import NotRepresentableError
 from ztensor.io.losses import MOST_ENTRIES, REST, Tally, Unrepresented
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def code_of(*words: object) -> object:

@@ -12,13 +12,11 @@ import importlib
 import io
 import json
 import zipfile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import cbor2
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 SHOWN_BYTES = 32
 OURS = {b"ZTEN0001", b"ZTEN1000", bytes.fromhex("895A54320D0A1A0A")}

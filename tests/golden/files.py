@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -24,10 +26,6 @@ from tests.golden.table import (
     sparse,
 )
 from ztensor import Tensor, edit, v2
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 # --- Saves ------------------------------------------------------------------------------------
 

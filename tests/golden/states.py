@@ -5,7 +5,8 @@ from __future__ import annotations
 import collections
 import datetime
 import pathlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,9 +15,6 @@ import ztensor
 import ztensor.numpy
 from tests.golden.table import ROWS, case, each, floats, quantized, sparse
 from ztensor import distributed as divided
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # --- Trees --------------------------------------------------------------------------------------
 

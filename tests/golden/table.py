@@ -13,6 +13,7 @@ import itertools
 import os
 import secrets
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -23,8 +24,6 @@ import numpy as np
 from ztensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     Case = Callable[[Path], None]
     Added = Callable[[Callable[..., None]], Callable[..., None]]
 

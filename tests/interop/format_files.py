@@ -16,8 +16,9 @@ import json
 import shutil
 import sys
 import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import cbor2
 import ml_dtypes
@@ -26,13 +27,9 @@ import numpy as np
 import ztensor.numpy
 from tests.interop.frameworks import PACKED, TYPES, Seen, Torch, bits, part, patterns, typed
 from ztensor import Tensor
+from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import numpy_dtype
 from ztensor.spec.model.dtype import STORAGE_TYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from ztensor.spec.layout.base import Array
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 ALL = tuple(TYPES.values())

@@ -23,24 +23,21 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 import ztensor.numpy
 from tests.interop.format_files import FORMATS, Format, Gguf, Held, Place, missing
 from tests.interop.frameworks import NumPy, Seen, bits
-from ztensor import Tensor, UsageError, ZTensorError
+from ztensor import Reader, Tensor, UsageError, ZTensorError
+from ztensor.spec.layout.base import Array
 from ztensor.testing.promise import is_same
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from ztensor import Reader
-    from ztensor.spec.layout.base import Array
 
 # --- Columns --------------------------------------------------------------------------------
 

@@ -17,23 +17,21 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
 import ztensor.numpy
 from ztensor import Tensor, ZTensorError
 from ztensor.errors import LayoutError
+from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import numpy_dtype
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from ztensor.spec.layout.base import Array
 
 # The specification's word for each element type, and NumPy's.
 TYPES = {storage.name: storage.long_name for storage in STORAGE_TYPES.values()}

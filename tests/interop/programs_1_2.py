@@ -1,113 +1,30 @@
 """Programs written for the Python API of release 1.2.3, and what each gives.
 
 A program takes the module `zt`, works in an empty folder and returns plain values. All run on ours
-in the default suite (`test_api_1_2.py`), and on the released wheel in `make interop`. Where ours
+in the default suite (`test_programs.py`), and on the released wheel in `make interop`. Where ours
 deliberately gives something else, the program says what the wheel gives and under which heading
-`docs/migrating.md` explains it. Nothing of this project is imported here.
+`docs/migrating.md` explains it. Nothing of the library is imported here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import gc
 import importlib
-import importlib.util
 import json
 import os
 import pathlib
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.interop.programs import Programs, Raises, plain
 
-SAME = "the same"
-
-
-@dataclasses.dataclass(frozen=True)
-class Raises:
-    """What a program gives that raises.
-
-    Attributes:
-        caught_by: name of a built-in exception that must catch it.
-    """
-
-    caught_by: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """One program.
-
-    Attributes:
-        name: what it does.
-        run: takes the module.
-        gives: what it gives.
-        on_wheel: what it gives on the wheel, where that differs.
-        heading: the row of `docs/migrating.md` that tells why.
-        needs: a library it needs.
-    """
-
-    name: str
-    run: Callable[[Any], Any]
-    gives: Any
-    on_wheel: Any = SAME
-    heading: str = ""
-    needs: str = ""
-
-
-PROGRAMS: dict[str, Program] = {}
-
-
-def add(name: str, run: Callable[[Any], Any], gives: Any, **more: Any) -> None:
-    assert name not in PROGRAMS, name
-    PROGRAMS[name] = Program(name, run, gives, **more)
-
-
-def program(gives: Any, **more: Any) -> Callable[[Callable[[Any], Any]], None]:
-    """Keep a function as a program of its name."""
-
-    def keep(run: Callable[[Any], Any]) -> None:
-        name = getattr(run, "__name__", "")
-        add(name.replace("_", " "), run, gives, **more)
-
-    return keep
-
-
-def plain(value: Any) -> Any:
-    """Return a result as JSON can hold it; arrays and tensors with type and shape."""
-    if type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "tolist"):
-        return [str(value.dtype), list(value.shape), value.tolist()]
-    if isinstance(value, np.ndarray):
-        return [value.dtype.name, list(value.shape), plain(value.tolist())]
-    if isinstance(value, dict):
-        return {key: plain(element) for key, element in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(element) for element in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return f"<{type(value).__name__}>"
-
-
-def outcome(run: Program, zt: Any) -> dict[str, Any]:
-    """Run a program; return `{"gives": ...}` or `{"raises": [names of the exception's bases]}`."""
-    if run.needs and importlib.util.find_spec(run.needs) is None:
-        return {"skipped": run.needs}
-    try:
-        return {"gives": plain(run.run(zt))}
-    except Exception as error:  # noqa: BLE001  # whatever it raises is the answer
-        return {"raises": [kind.__name__ for kind in type(error).__mro__], "text": str(error)}
-
-
-def fits(expected: Any, found: dict[str, Any]) -> bool:
-    """Return whether an outcome is the expected one."""
-    if isinstance(expected, Raises):
-        return expected.caught_by in found.get("raises", ())
-    return "gives" in found and json.dumps(plain(expected)) == json.dumps(found["gives"])
+PROGRAMS = Programs()
+add, program = PROGRAMS.add, PROGRAMS.program
 
 
 # --- What they work on ----------------------------------------------------------------------

@@ -1,105 +1,29 @@
 """Programs written for the Python API of release 2.1.2, and what each gives.
 
 A program takes the module `zt`, works in an empty folder and returns plain values. All run on
-`ztensor.v2` in the default suite (`tests/unit/v2/test_programs.py`), and on the released wheel in
-`make interop`. Where ours deliberately gives something else, the program says what the wheel gives
-and which row of `docs/migrating-2.md` explains it. Nothing of this project is imported here.
+`ztensor.v2` in the default suite (`test_programs.py`), and on the released wheel in `make interop`.
+Where ours deliberately gives something else, the program says what the wheel gives and which row of
+`docs/migrating-2.md` explains it. Nothing of the library is imported here.
 
-    python programs_2.py        run all on the installed wheel; print what they give as JSON
+    python -m tests.interop.programs_2      run all on the installed wheel
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
-import json
 import os
 import sys
 import tempfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.interop.programs import SAME, Programs, Raises, outcome, plain
 
-SAME = "the same"
-
-
-@dataclasses.dataclass(frozen=True)
-class Raises:
-    """What a program gives that raises.
-
-    Attributes:
-        caught_by: name of a built-in exception that must catch it.
-    """
-
-    caught_by: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Program:
-    """One program.
-
-    Attributes:
-        name: what it does.
-        run: takes the module.
-        gives: what it gives.
-        on_wheel: what it gives on the wheel, where that differs.
-        heading: the row of `docs/migrating-2.md` that tells why.
-    """
-
-    name: str
-    run: Callable[[Any], Any]
-    gives: Any
-    on_wheel: Any = SAME
-    heading: str = ""
-
-
-PROGRAMS: dict[str, Program] = {}
-
-
-def add(name: str, run: Callable[[Any], Any], gives: Any, **more: Any) -> None:
-    assert name not in PROGRAMS, name
-    PROGRAMS[name] = Program(name, run, gives, **more)
-
-
-def program(gives: Any, **more: Any) -> Callable[[Callable[[Any], Any]], None]:
-    """Keep a function as a program of its name."""
-
-    def keep(run: Callable[[Any], Any]) -> None:
-        add(getattr(run, "__name__", "").replace("_", " "), run, gives, **more)
-
-    return keep
-
-
-def plain(value: Any) -> Any:
-    """Return a result as JSON can hold it."""
-    if isinstance(value, np.ndarray):
-        return [value.dtype.name, list(value.shape), value.tolist()]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dict):
-        return {key: plain(element) for key, element in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(element) for element in value]
-    return value
-
-
-def outcome(run: Program, zt: Any) -> dict[str, Any]:
-    """Run a program; return `{"gives": ...}` or `{"raises": [names of the exception's bases]}`."""
-    try:
-        return {"gives": json.loads(json.dumps(plain(run.run(zt))))}
-    except Exception as error:  # noqa: BLE001  # whatever it raises is the answer
-        return {"raises": [kind.__name__ for kind in type(error).__mro__], "text": str(error)}
-
-
-def fits(expected: Any, found: dict[str, Any]) -> bool:
-    """Return whether an outcome is the expected one."""
-    if isinstance(expected, Raises):
-        return expected.caught_by in found.get("raises", ())
-    return "gives" in found and json.dumps(plain(expected)) == json.dumps(found["gives"])
+PROGRAMS = Programs()
+add, program = PROGRAMS.add, PROGRAMS.program
 
 
 # --- What they work on ----------------------------------------------------------------------
@@ -736,10 +660,10 @@ def main() -> None:
             os.chdir(folder)
             found = outcome(each, zt)
             os.chdir(home)
-        expected = each.gives if each.on_wheel is SAME else each.on_wheel
-        if not fits(expected, found):
+        if not each.is_right_on_wheel(found):
             wrong += 1
-            print(f"{each.name}: expected {plain(expected)!r}, found {found}")
+            expected = plain(each.gives if each.on_wheel is SAME else each.on_wheel)
+            print(f"{each.name}: expected {expected!r}, found {found}")
     different = sum(each.on_wheel is not SAME for each in PROGRAMS.values())
     print(f"{len(PROGRAMS)} programs of the 2.x API, {different} of them different on ours")
     sys.exit(wrong > 0)

@@ -22,23 +22,23 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from collections.abc import Callable, Iterable
 
 import ml_dtypes
 import numpy as np
 
 import ztensor
-from tests.interop.programs_1_2 import PROGRAMS, SAME, fits
+from tests.interop.programs import SAME
+from tests.interop.programs_1_2 import PROGRAMS
+from tests.interop.wheel_side import from_json, in_json
 from ztensor.numpy import save_file
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
 ROOT = Path(__file__).resolve().parents[2]
-WHEEL_SIDE = Path(__file__).with_name("wheel_side.py")
 
 # SciPy and ml_dtypes: with them a wheel reads sparse objects and bfloat16.
 LIBRARIES = ("numpy", "scipy", "ml_dtypes")
@@ -304,17 +304,6 @@ def sha256(array: Any) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def in_json(value: Any) -> Any:
-    """Spell an attribute as the wheel's side does."""
-    if isinstance(value, bytes):
-        return {"$bytes": value.hex()}
-    if isinstance(value, (list, tuple)):
-        return [in_json(element) for element in value]
-    if isinstance(value, dict):
-        return {"$map": {key: in_json(element) for key, element in value.items()}}
-    return value
-
-
 def of_array(label: str, found: dict[str, Any], expected: Any, shape: list[int]) -> Iterable[str]:
     if found["dtype"] != expected.dtype.name:
         yield f"{label}: dtype {found['dtype']}, expected {expected.dtype.name}"
@@ -360,17 +349,6 @@ def of_object(
             {k: from_json(v) for k, v in from_json(found["attributes"]).items()},
             dict(expected.attributes),
         )
-
-
-def from_json(value: Any) -> Any:
-    """Undo `in_json`."""
-    if isinstance(value, list):
-        return [from_json(element) for element in value]
-    if isinstance(value, dict) and "$bytes" in value:
-        return bytes.fromhex(value["$bytes"])
-    if isinstance(value, dict):
-        return {key: from_json(element) for key, element in value.get("$map", value).items()}
-    return value
 
 
 def of_ours(reader: ztensor.Reader, name: str, expected: ztensor.Tensor) -> Iterable[str]:
@@ -474,14 +452,15 @@ def environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if key not in hidden}
 
 
-def ask(python: str, *arguments: str) -> Any:
+def ask(python: str, *arguments: str, side: str = "wheel_side") -> Any:
     """Run the wheel's side and return its answer.
 
     Raises:
         subprocess.CalledProcessError: it died.
     """
     run = subprocess.run(
-        [python, str(WHEEL_SIDE), *arguments],
+        [python, "-m", f"tests.interop.{side}", *arguments],
+        cwd=ROOT,
         env={**environment(), "PYTHONIOENCODING": "utf-8"},
         capture_output=True,  # wheels print warnings, and whole stacks before they die
         encoding="utf-8",
@@ -669,10 +648,9 @@ def api(run: Run, python: str) -> None:
     skipped = [name for name, answer in found.items() if "skipped" in answer]
     different = 0
     for name, program in PROGRAMS.items():
-        expected = program.gives if program.on_wheel is SAME else program.on_wheel
         different += program.on_wheel is not SAME
-        if name not in skipped and not fits(expected, found[name]):
-            run.wrong.append(f"1.2.3 program {name!r}: {found[name]}, expected {expected!r}")
+        if name not in skipped and not program.is_right_on_wheel(found[name]):
+            run.wrong.append(f"1.2.3 program {name!r}: {found[name]}, not as {program}")
     needs = sorted({PROGRAMS[name].needs for name in skipped})
     print(
         f"\n{len(found)} programs of the 1.2 API on 1.2.3, {different} of them different on ours "
@@ -682,10 +660,9 @@ def api(run: Run, python: str) -> None:
 
 def api_2(run: Run) -> None:
     """Run the programs of the 2.x API on its wheel; ours are run by the default suite."""
-    programs = Path(__file__).with_name("programs_2.py")
     done = subprocess.run(
-        [python_of("2.1.2"), str(programs)],
-        env=environment(), capture_output=True, text=True, check=False,
+        [python_of("2.1.2"), "-m", "tests.interop.programs_2"],
+        cwd=ROOT, env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     *wrong, said = done.stdout.splitlines() or [done.stderr]
     print(f"\n{said}")
@@ -726,7 +703,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.keep is not None:
         options.keep.mkdir(parents=True)
-        return exchange(options.keep)
+        return exchange(options.keep.resolve())
     with tempfile.TemporaryDirectory() as folder:
         return exchange(Path(folder))
 

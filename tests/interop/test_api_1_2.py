@@ -1,62 +1,15 @@
-"""Programs written for the Python API of release 1.2.3 run unchanged; `run.py` asks the wheel."""
+"""Arguments of the Python API of release 1.2.3 have their names, places and defaults."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import ztensor
-from tests.interop.programs_1_2 import PROGRAMS, SAME, Program, Raises, fits, outcome
-
-PAGE = Path(__file__).parents[2] / "docs" / "migrating.md"
-HEADINGS = {program.heading for program in PROGRAMS.values() if program.heading}
-
-
-@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_program(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if program.needs:
-        pytest.importorskip(program.needs, reason=f"the program uses {program.needs}")
-    monkeypatch.chdir(tmp_path)
-    found = outcome(program, ztensor)
-    assert fits(program.gives, found), found
-
-
-MISUSE = [
-    program
-    for program in PROGRAMS.values()
-    if isinstance(program.gives, Raises) and program.heading != "Components"  # json's own error
-]
-
-
-@pytest.mark.parametrize("program", MISUSE, ids=lambda program: program.name)
-def test_misuse_is_of_our_family_or_an_error_of_types_or_values(
-    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if program.needs:
-        pytest.importorskip(program.needs, reason=f"the program uses {program.needs}")
-    monkeypatch.chdir(tmp_path)
-    raised = outcome(program, ztensor)["raises"]
-    assert {"ZTensorError", "TypeError", "ValueError"} & set(
-        raised
-    ) or program.heading == "Read-only"
-
-
-def test_every_difference_is_on_the_page() -> None:
-    rows = re.findall(r"^\| \*\*(.+?)\*\* \|", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert len(rows) == len(set(rows))
-    assert set(rows) == HEADINGS
-
-
-def test_a_difference_is_one() -> None:
-    for program in PROGRAMS.values():
-        assert bool(program.heading) == (program.on_wheel is not SAME), program.name
-        assert program.gives != program.on_wheel, program.name
-
 
 # Parameters of 1.2.3, in order; `*` before those that are passed by name only, `=` with a default.
 SIGNATURES = {

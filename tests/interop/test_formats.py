@@ -6,17 +6,14 @@ Each test is a cell of the table that `make formats` prints and `docs/formats.md
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.interop import formats
 from tests.interop.format_files import FORMATS, Format, missing
 from tests.interop.formats import COLUMNS, Sample
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 TABLE = re.search(r"^```text\n(format +read equal .*?\n)```$", PAGE.read_text("utf-8"), re.M | re.S)

@@ -1,12 +1,14 @@
 """What a released wheel does with a file; run by `run.py` in an environment of that wheel.
 
-    python wheel_side.py read FILE...            one line of JSON: what the wheel finds in each
-    python wheel_side.py write SPEC.json FILE    write what the spec says, as far as the wheel can
-    python wheel_side.py edit FILE OUTPUT        append to FILE, replace in it, remove into OUTPUT
-    python wheel_side.py programs FOLDER         run the programs of programs_1_2.py in FOLDER
+    python -m tests.interop.wheel_side COMMAND ...
 
-Arrays travel as shape, dtype and the SHA-256 of their bytes; in a spec, as their bytes. Nothing of
-this project is imported: `ztensor` is the wheel.
+    read FILE...            one line of JSON: what the wheel finds in each
+    write SPEC.json FILE    write what the spec says, as far as the wheel can
+    edit FILE OUTPUT        append to FILE, replace in it, remove into OUTPUT
+    programs FOLDER         run the programs of programs_1_2.py in FOLDER
+
+Arrays travel as shape, dtype and the SHA-256 of their bytes; in a spec, as their bytes. `ztensor`
+is the wheel.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  # gives NumPy the name bfloat16
 import numpy as np
+
+from tests.interop.programs import outcome
+from tests.interop.programs_1_2 import PROGRAMS
 
 ztensor: Any = importlib.import_module("ztensor")
 
@@ -171,13 +176,12 @@ def edit(path: str, output: str) -> None:
 
 def programs(folder: str) -> dict[str, Any]:
     """Run every program of the 1.2 API, each in a folder of its own."""
-    beside = importlib.import_module("programs_1_2")
     found = {}
-    for number, (name, program) in enumerate(beside.PROGRAMS.items()):
+    for number, (name, program) in enumerate(PROGRAMS.items()):
         place = os.path.join(folder, str(number))
         os.makedirs(place)
         os.chdir(place)
-        found[name] = beside.outcome(program, ztensor)
+        found[name] = outcome(program, ztensor)
     return found
 
 

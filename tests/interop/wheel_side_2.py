@@ -1,7 +1,9 @@
 """What a released wheel of 2.x does with a file; run by `wheels_2.py` in its environment.
 
-    python wheel_side_2.py read FILE...          one line of JSON: what the wheel finds in each
-    python wheel_side_2.py write SPEC.json FILE  write what the spec says, as far as the wheel can
+    python -m tests.interop.wheel_side_2 COMMAND ...
+
+    read FILE...            one line of JSON: what the wheel finds in each
+    write SPEC.json FILE    write what the spec says, as far as the wheel can
 
 Arrays travel as their type's words and the SHA-256 of their decoded bytes; in a spec, as bytes.
 Nothing of this project is imported: `ztensor` is the wheel.

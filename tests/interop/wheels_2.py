@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from collections.abc import Callable, Iterator
 
 import ml_dtypes
 import numpy as np
@@ -31,10 +32,6 @@ from ztensor.numpy import save_file
 from ztensor.spec.container.v2.words import theirs
 from ztensor.spec.layout.elements import spell, stored_form
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-WHEEL_SIDE = Path(__file__).with_name("wheel_side_2.py")
 WHEELS = ("2.0.0", "2.1.0", "2.1.2")
 WITHOUT_SHA256 = ("2.0.0",)
 WITH_PARTS = ("2.1.2",)  # whose Python writes objects of several parts
@@ -135,15 +132,7 @@ def differences(found: dict[str, Any] | None, value: Any) -> Iterator[str]:
 
 def ask(python: str, *arguments: str) -> Any:
     """Run the wheel's side and return its answer."""
-    done = subprocess.run(
-        [python, str(WHEEL_SIDE), *arguments],
-        env={**exchange.environment(), "PYTHONIOENCODING": "utf-8"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    return exchange.ask(python, *arguments, side="wheel_side_2")
 
 
 def to_wheel(folder: Path, wheel: str, python: str) -> Iterator[str]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 import ztensor
 from ztensor import edit
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TYPES = ("float32", "float16", "int64", "uint8", "bool", "complex64")
 LOGICAL = ("bfloat16", "float8_e4m3fn")

@@ -14,8 +14,10 @@ import subprocess
 import sys
 import time
 import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -30,10 +32,6 @@ from ztensor.testing import strategies
 from ztensor.testing.builder import RULES, VERSIONS, build, draft
 from ztensor.testing.damage import Damage, damaged, random_damage
 from ztensor.testing.promise import Outcome, exercise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MIB = 1 << 20
 LIMITS = ztensor.Limits(decoded_bytes=4 * MIB)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import ztensor
 from tests.property.chains import Chain
 from ztensor.io.source import appending
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 COMMITS = 15
 

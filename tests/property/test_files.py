@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -20,10 +22,6 @@ from ztensor.spec.container.framing import Container, Frame
 from ztensor.spec.encoding.zstd.codec import Zstd
 from ztensor.spec.wire import cbor
 from ztensor.testing import strategies
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 VERSIONS = ("0.1.0", "1.1.0", "1.2.0")
 STORAGE = (

@@ -1,6 +1,6 @@
 """Manifests read as kinds and by the general reader: both alike, or alike refused.
 
-Kinds are tried from one object on. This is the one differential test of the two readers.
+This is the one differential test of the two readers; odd manifests by hand are beside them.
 """
 
 from __future__ import annotations
@@ -14,94 +14,18 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import strategies as st
 
 from tests.extent import amount, sample
+from tests.unit.spec.container.readings import DECLINED, PLAIN, READERS, REFUSED, compare
 from ztensor.errors import ZTensorError
-from ztensor.io.reading.opened import check_layouts
-from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.spec.container import v1
-from ztensor.spec.container.framing import (
-    HEAD_BYTES,
-    LOOK_BYTES,
-    TAIL_BYTES,
-    Container,
-    Frame,
-    locate,
-)
-from ztensor.spec.container.v2 import schema as v2
-from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, element_count
-from ztensor.spec.model.manifest import Manifest
-from ztensor.spec.model.objects import TableObjects
-from ztensor.spec.model.rules import manifest_error
+from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.limits import Limits
+from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, Frame, locate
 from ztensor.testing.builder import Raw, item
 from ztensor.testing.builder import head as shortest_head
 from ztensor.testing.damage import EDGES, damaged, random_damage
 
 TESTS = Path(__file__).parents[1]
-NEVER = 1 << 60
-END = 1 << 40  # where the blobs of these files end
-
-PLAIN, REFUSED, DECLINED = "plain", "refused", "declined"
-READERS: Mapping[Container, Callable[..., Manifest]] = {
-    Container.V1: v1.parse_manifest,
-    Container.V2: v2.parse_manifest,
-}
-
-
-# --- Two readings ---------------------------------------------------------------------------
-
-
-def read(data: bytes, frame: Frame, limits: Limits, least: int) -> Manifest:
-    parse = READERS[frame.container]
-    manifest = parse(data, frame, Budget(limits, frame.file_size), least=least)
-    problems = check_layouts(manifest)
-    if problems:
-        raise manifest_error(problems)
-    return manifest
-
-
-def facts(manifest: Manifest) -> dict[str, Any]:
-    """Everything a manifest holds, spelled out: NaNs and 1 and True are told apart."""
-    objects = list(manifest.objects.items())
-    assert [name for name, _ in objects] == list(manifest.objects)
-    return {
-        "version": manifest.version,
-        "objects": repr(objects),
-        "attributes": repr(manifest.attributes),
-        "commit": manifest.commit,
-        "extra": repr(manifest.extra),
-    }
-
-
-def outcome(
-    data: bytes, frame: Frame, limits: Limits, least: int
-) -> tuple[Manifest | None, dict[str, Any]]:
-    try:
-        manifest = read(data, frame, limits, least)
-    except ZTensorError as error:
-        return None, {"error": type(error), "reason": error.reason, "text": str(error)}
-    return manifest, facts(manifest)
-
-
-def compare(data: bytes, blobs_end: int = END, limits: Limits = DEFAULT_LIMITS) -> str:
-    """Read both ways and return how that as kinds went: PLAIN where it was taken."""
-    frame = Frame(Container.V1, blobs_end, len(data), blobs_end + len(data) + TAIL_BYTES)
-    return compare_in(frame, data, limits)
-
-
-def compare_in(frame: Frame, data: bytes, limits: Limits = DEFAULT_LIMITS) -> str:
-    general, expected = outcome(data, frame, limits, NEVER)
-    kinds, found = outcome(data, frame, limits, 1)
-    assert found == expected
-    if kinds is None or general is None:
-        return REFUSED
-    if isinstance(kinds.objects, TableObjects):
-        assert kinds == general
-        assert all(name in kinds.objects for name in general.objects)
-        return PLAIN
-    return DECLINED
-
 
 # --- The corpus -----------------------------------------------------------------------------
 
@@ -128,7 +52,7 @@ MANIFESTS = dict(manifests_of_the_corpora())
 @pytest.mark.parametrize("path", MANIFESTS)
 def test_a_file_of_the_corpora(path: str) -> None:
     data, frame = MANIFESTS[path]
-    compare_in(frame, data)
+    compare(data, frame)
 
 
 @pytest.mark.parametrize(
@@ -441,9 +365,3 @@ def test_a_hostile_file(name: str) -> None:
     objects, expected = HOSTILE[name]
     start = b"\xa2" + item("version") + item("1.2.0") + item("objects")
     assert compare(start + shortest_head(5, COUNT) + objects) == expected
-
-
-# --- Random files ---------------------------------------------------------------------------
-
-
-numbers = st.integers(0, 1 << 16)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +21,11 @@ from ztensor import Tensor
 from ztensor.errors import ArgumentValueError, FormatError, LimitError, UnsupportedError, UsageError
 from ztensor.io.reading import selection
 from ztensor.numpy import save
+from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import spell, stored_form
 from ztensor.testing import strategies
 from ztensor.testing.builder import Draft, draft, zstd_frame
-from ztensor.testing.damage import damaged
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ztensor.spec.layout.base import Array
-    from ztensor.testing.damage import Damage
+from ztensor.testing.damage import Damage, damaged
 
 
 def blank(version: str) -> Draft:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,8 +16,6 @@ from ztensor.spec.container import EMITTERS
 from ztensor.testing import strategies
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 pytestmark = pytest.mark.slow

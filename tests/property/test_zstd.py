@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
@@ -18,9 +18,6 @@ from ztensor.spec.encoding.zstd import frames as headers
 from ztensor.spec.encoding.zstd.codec import Zstd
 from ztensor.spec.encoding.zstd.frames import walk_frames
 from ztensor.spec.encoding.zstd.libraries import bind_zstandard
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 zstandard = pytest.importorskip("zstandard", reason="zstandard is the oracle")
 

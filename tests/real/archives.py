@@ -16,11 +16,9 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 PACKAGES = HERE / "packages.toml"

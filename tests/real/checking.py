@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import ztensor
 from tests.real.libraries import theirs
+from ztensor import Reader
 from ztensor.io.formats import written_formats
 from ztensor.io.losses import MOST_ENTRIES
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from ztensor import Reader
 
 
 @dataclasses.dataclass

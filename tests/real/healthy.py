@@ -17,16 +17,15 @@ import importlib.util
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from collections.abc import Iterator
+
 import ztensor
 from tests.real.archives import ArchiveError, fetched, files, packages, read_pins
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "docs/insight.md"

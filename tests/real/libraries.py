@@ -10,15 +10,14 @@ import contextlib
 import importlib
 import io
 import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
-
     Values = Iterator[tuple[str, Any]]
 
 LIBRARIES: Mapping[str, tuple[str, ...]] = {

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from pathlib import Path
-
-    from tests.real.archives import Package
-    from tests.real.checking import Row
+from tests.real.archives import Package
+from tests.real.checking import Row
 
 PAGE = "docs/real-files.md"
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.remote.fault_proxy import FaultProxy
 from tests.remote.s3_server import S3Server
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NUMBERS = itertools.count()
 

@@ -6,10 +6,7 @@ import operator
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from typing import Self
+from typing import Any, Self
 
 # A connection on which nothing happens is closed after this long, so that no thread stays.
 IDLE_SECONDS = 30.0

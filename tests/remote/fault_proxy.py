@@ -9,14 +9,11 @@ from __future__ import annotations
 import http.client
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tests.remote.counting import Handler, Seen, Server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _UPSTREAM_SECONDS = 30.0
 _HOP_BY_HOP = frozenset(["connection", "keep-alive", "transfer-encoding", "te", "trailer"])

@@ -13,9 +13,10 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +29,6 @@ from ztensor.distributed import compact, repair
 from ztensor.errors import ZTensorError
 from ztensor.numpy import load_file, save_file
 from ztensor.remote import upload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # No operation may take longer under any fault, with the limits below.
 MOST_SECONDS = 30.0

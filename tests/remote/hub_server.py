@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.remote.counting import Handler, Seen, Server
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _RESOLVE = re.compile(r"/(?P<repo>[\w.-]+/[\w.-]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
 _TREE = re.compile(

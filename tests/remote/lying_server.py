@@ -7,12 +7,10 @@ long as a request may take, and nothing of ours stands between.
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from tests.remote.counting import Handler, Seen, Server
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MIB = 1 << 20
 TAG = '"v1"'

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +13,6 @@ import ztensor
 from ztensor.errors import ZTensorError
 from ztensor.numpy import load_file
 from ztensor.spec.layout.elements import stored_form
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 TESTS = Path(__file__).parents[1]
 # But for checkpoints of torch: a folder of files that name each other, which is read on disk.

@@ -12,8 +12,9 @@ import io
 import sys
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +22,6 @@ import ztensor
 import ztensor.numpy as znumpy
 from tests.corpus.foreign import make_onnx
 from tests.remote.range_server import RangeServer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MIB = 1 << 20
 PART = 8 * MIB  # of a whole load, what one request brings

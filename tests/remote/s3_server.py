@@ -11,12 +11,9 @@ import http.client
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 from urllib.parse import quote
 from xml.etree import ElementTree
-
-if TYPE_CHECKING:
-    from typing import Self
 
 _SECONDS = 30.0
 _ROOT = Path(__file__).resolve().parents[2]

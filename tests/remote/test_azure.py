@@ -12,7 +12,9 @@ import re
 import shutil
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +23,6 @@ import ztensor
 from ztensor.errors import SourceNotFoundError, UsageError
 from ztensor.numpy import load_file, save_file
 from ztensor.remote import upload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytest.importorskip("obstore", reason="obstore reads URLs")
 SERVER = os.environ.get("AZURITE") or shutil.which("azurite-blob")

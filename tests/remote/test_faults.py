@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,9 +27,6 @@ from ztensor.numpy import save_file
 from ztensor.remote import upload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from tests.remote.s3_server import S3Server
 
 pytestmark = pytest.mark.slow

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,9 +30,6 @@ from ztensor.numpy import load_file, save_file
 from ztensor.remote.hub_tree import tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from tests.remote.s3_server import S3Server
 
 obstore = pytest.importorskip("obstore", reason="obstore reads URLs")
@@ -186,7 +185,11 @@ def test_pages_of_a_list_stay_with_their_host(kinds: Kinds) -> None:
             {"type": "file", "path": "http://elsewhere/x.zt"}, {"type": "file", "path": ".zt"},
         ]  # fmt: skip
         found = tree(f"{kinds.hub.url}/api/models/org/pages/tree/main", "", {}, "hf://org/pages/")
-        assert found.files == [".zt", *(f"note-{number}.txt" for number in range(7)), "z.zt"]
+        assert [one.name for one in found] == [
+            ".zt",
+            *(f"note-{number}.txt" for number in range(7)),
+            "z.zt",
+        ]
         assert not other.record.seen
     inside = listed(Remote("hf://org/pages/"))
     assert inside is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ from tests.remote.upload_server import UploadServer
 from ztensor.errors import Reason, SourceError, SourceNotFoundError, UsageError
 from ztensor.numpy import load_file, save_file
 from ztensor.remote import upload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
 

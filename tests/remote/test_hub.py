@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +14,6 @@ from tests.remote.hub_server import HubServer
 from tests.remote.range_server import RangeServer
 from ztensor.errors import SourceNotFoundError, SourcePermissionError, UsageError
 from ztensor.numpy import load_file, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytest.importorskip("obstore", reason="obstore reads URLs")
 TOKEN = "hf_not_a_real_one"  # noqa: S105

@@ -7,7 +7,8 @@ import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,10 +17,6 @@ from tests.remote.lying_server import LIES, LyingServer
 from ztensor.errors import SourceError, ZTensorError
 from ztensor.numpy import load_file, save_file
 from ztensor.remote.failures import failure
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

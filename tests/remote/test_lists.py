@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,8 +15,6 @@ from ztensor.errors import UsageError
 from ztensor.remote import prefixes
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.remote.s3_server import S3Server
 
 obstore = pytest.importorskip("obstore", reason="obstore reads URLs")

@@ -30,7 +30,7 @@ ACTS = {
     "a server": "ztensor.open(url + '/m.zt', storage=options)",
     "a store": "ztensor.open('s3://bucket/m.zt', storage=store)",
     "a folder": "ztensor.open('s3://bucket/folder/', storage=store)",
-    "a pattern": "expanded(['s3://bucket/**/*a*b*.zt'])",
+    "a pattern": "expanded('s3://bucket/**/*a*b*.zt')",
     "a hub's file": "ztensor.open('hf://org/repo/m.zt', storage=options)",
     "a hub's folder": "ztensor.open('hf://org/repo', storage=options)",
     "a checkpoint": "ztensor.CheckpointManager('s3://bucket/run/', storage=store).restore()",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +18,6 @@ from ztensor.distributed import open_divided
 from ztensor.errors import LimitError, Reason, SourceError
 from ztensor.io.source.urls import Remote
 from ztensor.remote.source import RemoteSource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 obstore: Any = pytest.importorskip("obstore", reason="stores and servers are reached by obstore")
 obstore_stores: Any = pytest.importorskip("obstore.store")

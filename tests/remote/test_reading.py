@@ -11,6 +11,7 @@ import itertools
 import json
 import pickle
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,6 @@ from ztensor.remote import cache, pieces
 from ztensor.remote import source as remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from tests.remote.s3_server import S3Server
 
 obstore = pytest.importorskip("obstore")

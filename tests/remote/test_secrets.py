@@ -6,6 +6,8 @@ import logging
 import pickle
 import shutil
 import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +20,6 @@ from tests.remote.test_everywhere import TENSORS, WAYS, takers
 from ztensor.errors import SourceNotFoundError, UsageError, ZTensorError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
     from tests.remote.s3_server import S3Server
 
 pytestmark = pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,8 +16,6 @@ from ztensor.numpy import load_file, save_file
 from ztensor.remote import upload
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.remote.fault_proxy import FaultProxy
     from tests.remote.s3_server import S3Server
 

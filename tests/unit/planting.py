@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MODEL = ztensor.numpy.save({"mine": np.ones(3)})
 TEXT = b"text of a user, who calls files as he likes"

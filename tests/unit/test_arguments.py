@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,6 @@ import pytest
 import ztensor
 import ztensor.numpy
 import ztensor.v2
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 X = {"a": np.ones((2, 3), np.float32)}
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import ztensor
+from ztensor import Reader
 from ztensor.errors import FormatError, Reason
 from ztensor.numpy import load_file, save, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ztensor import Reader
 
 BYTES = np.array([[0, 1], [2, 255]], np.uint8)
 ODD = BYTES.view(np.bool_)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,10 +17,6 @@ from ztensor.numpy import save_file
 
 dask: Any = pytest.importorskip("dask.array", reason="pip install 'pyztensor[dask]'")
 from_file: Any = pytest.importorskip("ztensor.dask", exc_type=ImportError).from_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 ROWS = np.arange(3000 * 64, dtype=np.float32).reshape(3000, 64)
 ARRAYS: dict[str, Any] = {

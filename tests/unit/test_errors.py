@@ -3,7 +3,8 @@ from __future__ import annotations
 import copy
 import errno
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -36,9 +37,6 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Class to (parent in the family, exceptions of Python that catch it too).
 TREE: dict[type[ZTensorError], tuple[type[ZTensorError] | None, tuple[type[Exception], ...]]] = {

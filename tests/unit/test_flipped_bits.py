@@ -6,7 +6,9 @@ What gives views of a mapped file does not, and its documentation says so.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,10 +17,6 @@ import pytest
 import ztensor
 import ztensor.numpy
 from ztensor.errors import DigestMismatchError, EncodingError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 W = (np.arange(40_000) % 251).astype(np.float32).reshape(200, 200)
 

@@ -7,8 +7,9 @@ import importlib
 import io
 import pickle
 import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +20,6 @@ import ztensor.numpy
 from ztensor.distributed.place import ROOT
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
 from ztensor.guard import foreign_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STOCK = Path(__file__).parents[1] / "corpus" / "foreign" / "accept" / "dcp" / "stock"
 DIGITS = np.arange(4096, dtype=np.int64).reshape(64, 64)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -22,9 +23,6 @@ from ztensor.errors import (
 )
 from ztensor.numpy import save, save_file
 from ztensor.testing.builder import VALUES, VERSIONS, build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GRID = np.arange(12, dtype=np.float32).reshape(3, 4)
 TENSORS: dict[str, Any] = {

@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,10 +34,6 @@ from jax.experimental import sparse  # noqa: E402
 from ztensor import flax as zflax  # noqa: E402
 from ztensor import jax as zjax  # noqa: E402
 from ztensor.jax import load, load_abstract, load_file, save, save_file  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 TYPES = [
     "float32", "float16", "bfloat16", "int32", "int16", "int8", "uint32", "uint16", "uint8",

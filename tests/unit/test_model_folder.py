@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +12,6 @@ import pytest
 import ztensor
 from ztensor.errors import FormatError, LimitError, UnsupportedError, ZTensorError
 from ztensor.model_folder import ModelFolder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TENSORS = {"a": np.arange(6, dtype=np.float32), "b": np.ones((2, 3), np.float16)}
 

@@ -1,7 +1,7 @@
 """A new kind is one file and one line: one of each, added from outside the package.
 
 Each test adds one entry to one table, as the line in CONTRIBUTING.md does, and uses it from end to
-end; nothing else is told of it.
+end; nothing else is told of it. `tests/plugin` installs four of them as somebody else's package.
 """
 
 from __future__ import annotations
@@ -9,44 +9,40 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import ztensor
+from tests.plugin.shelf_encoding import TURNED
+from tests.plugin.shelf_format import LINES
 from tests.unit.cli import conftest as command
 from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
 from ztensor.errors import UsageError
-from ztensor.io.formats import FORMATS, Format
-from ztensor.io.source.stores import SCHEMES
+from ztensor.ext import (
+    ALGORITHMS,
+    BY_LONG_NAME,
+    ENCODINGS,
+    FORMATS,
+    LAYOUTS,
+    LOGICAL_TYPES,
+    SCHEMES,
+    STORAGE_TYPES,
+    Array,
+    Layout,
+    LogicalType,
+    TensorObject,
+    View,
+)
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.quantizing import quantize
 from ztensor.quantization.recipes import RECIPES
-from ztensor.spec.digest import ALGORITHMS, Algorithm
-from ztensor.spec.encoding import ENCODINGS
-from ztensor.spec.encoding.raw import Raw
-from ztensor.spec.layout import LAYOUTS, elements
-from ztensor.spec.layout.base import Layout, check_components
-from ztensor.spec.model.dtype import (
-    BY_LONG_NAME,
-    LOGICAL_TYPES,
-    STORAGE_TYPES,
-    LogicalType,
-    StorageType,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ztensor.errors import Problem
-    from ztensor.limits import Limits
-    from ztensor.spec.encoding import Stored
-    from ztensor.spec.layout import View
-    from ztensor.spec.layout.base import Array
-    from ztensor.spec.model.manifest import TensorObject
+from ztensor.spec.digest import Algorithm
+from ztensor.spec.layout import elements
+from ztensor.spec.model.dtype import StorageType
 
 run = command.run  # the fixture
 W = np.arange(600, dtype=np.float32).reshape(20, 30)
@@ -69,44 +65,23 @@ def ls(run: command.Run, path: Path) -> dict[str, Any]:
 # --- An encoding, read and written ----------------------------------------------------------
 
 
-class Turned(Raw):
-    """Every bit turned."""
-
-    name = "turned"
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        super().decode_into(stored, destination, limits)
-        np.bitwise_not(np.asarray(destination), out=np.asarray(destination))
-
-    def decode_chunks(
-        self, stored: Stored, expected_length: int | None, limits: Limits
-    ) -> Iterator[memoryview]:
-        for piece in super().decode_chunks(stored, expected_length, limits):
-            yield np.bitwise_not(np.asarray(piece)).data
-
-    def encode(
-        self, data: memoryview, *, level: int, frame_bytes: int | None = None
-    ) -> Iterator[memoryview]:
-        del level, frame_bytes
-        yield np.bitwise_not(np.frombuffer(data, np.uint8)).data
-
-
 @pytest.mark.parametrize("count", [1, 100])  # 100: read as columns where all is of known kinds
 def test_an_encoding(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run, count: int
 ) -> None:
-    monkeypatch.setitem(ENCODINGS, "turned", Turned())
+    monkeypatch.setitem(ENCODINGS, TURNED.name, TURNED)
     path, tensors = tmp_path / "w.zt", {f"w{number:03}": W + number for number in range(count)}
-    save_file(tensors, path, compression="turned")
+    save_file(tensors, path, compression=TURNED.name)
     assert W.tobytes() not in path.read_bytes()
     found = load_file(path)
     assert all(np.array_equal(found[name], value) for name, value in tensors.items())
     with ztensor.open(path) as reader:
         assert np.array_equal(reader.get_slice("w000")[3:5, 1], W[3:5, 1])
-        assert reader.metadata("w000").components["data"].encoding == "turned"
+        assert reader.metadata("w000").components["data"].encoding == TURNED.name
     assert run("verify", path).code == 0
     assert run("convert", path, tmp_path / "raw.zt", "--compression", "raw").code == 0
-    assert run("convert", tmp_path / "raw.zt", path, "--compression", "turned", "--force").code == 0
+    back = ("convert", tmp_path / "raw.zt", path, "--compression", TURNED.name, "--force")
+    assert run(*back).code == 0
     assert np.array_equal(load_file(path)["w000"], W)
 
 
@@ -119,9 +94,6 @@ class Diagonal(Layout):
     name = "diagonal"
     main_role = "values"
     read_order = ("values",)
-
-    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
-        return check_components(tensor_object, self.read_order, "ours")
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
@@ -182,54 +154,11 @@ def test_a_logical_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: co
 
 # --- A foreign format, read and written -----------------------------------------------------
 
-LINES = '''
-"""`.lines`: one float32 a line, each of 16 characters."""
-
-import numpy as np
-
-from ztensor.spec.encoding.base import Encoding
-from ztensor.io.formats import Projection
-from ztensor.formats.parts import ahead_of, parts_of
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
-
-
-class Lines(Encoding):
-    name = "lines"
-
-    def decode_into(self, stored, destination, limits):
-        text = bytes(stored.read(0, stored.length))
-        destination[:] = np.array(text.split(), np.float32).tobytes()
-
-
-def project(source, budget):
-    count = (source.size - 6) // 16
-    data = Component("f32", 6, source.size - 6, encoding="lines", decoded_length=4 * count)
-    objects = {"array": TensorObject((count,), "dense", {"data": data})}
-    return Projection(Manifest("", objects), {"lines": Lines()}, tuple)
-
-
-def export(reader, sink, *, lose, progress=None, threads=None):
-    sink.write(b"LINES\\n")
-    parts = parts_of(reader, lose)
-    with ahead_of(parts, threads) as ahead:
-        for part in parts:
-            for chunk in part.chunks(ahead):
-                for value in np.frombuffer(chunk, np.float32):
-                    sink.write(b"%15.7g\\n" % value)
-    return len(parts)
-'''
-
 
 def test_a_foreign_format(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run
 ) -> None:
-    (tmp_path / "lines_format.py").write_text(LINES)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(
-        FORMATS,
-        "lines",
-        Format("Lines", (".lines",), lambda look: look.head.startswith(b"LINES\n"), "lines_format"),
-    )
+    monkeypatch.setitem(FORMATS, "lines", LINES)
     path = tmp_path / "w.lines"
     save_file({"array": W[1]}, path)
     assert np.array_equal(load_file(path)["array"], W[1])
@@ -312,31 +241,10 @@ def test_a_digest(
 
 # --- A place that files are read from -------------------------------------------------------
 
-PLACE = '''
-"""`shelf://NAME`: the file NAME of a folder, read from memory."""
-
-import pathlib
-
-from ztensor.io.source.memory import MemorySource
-from ztensor.io.source.stores import Store
-
-FOLDER = pathlib.Path(__file__).parent
-
-
-class Shelf(Store):
-    def open(self, remote, size=None):
-        data = (FOLDER / remote.url.removeprefix("shelf://")).read_bytes()
-        return MemorySource(data, name=remote.url)
-
-
-SHELF = Shelf()
-'''
-
 
 def test_a_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
-    (tmp_path / "shelf_place.py").write_text(PLACE)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(SCHEMES, "shelf", "shelf_place:SHELF")
+    monkeypatch.setenv("SHELF", str(tmp_path))
+    monkeypatch.setitem(SCHEMES, "shelf", "tests.plugin.shelf_source:SHELF")
     save_file({"w": W}, tmp_path / "w.zt")
     with ztensor.open("shelf://w.zt") as reader:
         assert np.array_equal(reader.get_slice("w")[3:5], W[3:5])
@@ -346,55 +254,15 @@ def test_a_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.R
     assert np.array_equal(load_file(tmp_path / "w.npz")["w"], W)
 
 
-# --- A framework ----------------------------------------------------------------------------
-
-ADAPTER = '''
-"""Adapts the library below: its values are boxes of an array."""
-
-import boxes_library
-import numpy as np
-
-
-def is_value(value):
-    return isinstance(value, boxes_library.Box)
-
-
-def stored(value):
-    return np.asarray(value.array)
-'''
-
-
 # --- A verb of the command ------------------------------------------------------------------
-
-COUNT = '''
-"""`ztensor count`."""
-
-from argparse import Namespace
-
-from ztensor.cli.options import FILE
-from ztensor.cli.terminal import Terminal
-
-OPTIONS = (FILE,)
-
-
-def count(terminal: Terminal, options: Namespace) -> None:
-    """Count the objects of a file."""
-    import ztensor
-
-    with ztensor.open(options.file) as reader:
-        terminal.line(str(len(reader)))
-'''
 
 
 def test_a_verb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
-    (tmp_path / "count_verb.py").write_text(COUNT)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(
-        VERBS["Write new files"], "count", Verb("Count the objects of a file.", "count_verb:count")
-    )
+    verb = Verb("Count the objects of a file.", "tests.plugin.shelf_verb:count")
+    monkeypatch.setitem(VERBS["Write new files"], "count", verb)
     save_file({"a": W, "b": W}, tmp_path / "w.zt")
     ended = run("count", tmp_path / "w.zt")
-    assert (ended.code, ended.out) == (0, "2\n")
+    assert (ended.code, ended.out) == (0, "2 objects\n")
     assert "Count the objects of a file." in run("--help").out
 
 

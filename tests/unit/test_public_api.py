@@ -12,9 +12,10 @@ import re
 import sys
 import types
 import typing
+from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,6 @@ import pytest
 import ztensor
 import ztensor.typing
 from ztensor.numpy import save, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
 # Those whose library is not installed are left out.

@@ -238,16 +238,7 @@ def _is_missing(value: Any) -> bool:
 def _pair(before: Any, after: Any) -> dict[str, Any]:
     """Return both values of an attribute; one that is missing has no key."""
     pair = {"a": before, "b": after}
-    return {side: _json_of(value) for side, value in pair.items() if not _is_missing(value)}
-
-
-def _json_of(value: Any) -> Any:
-    from ztensor.training.tree.decode import LeafAt
-    from ztensor.training.tree.flattening import Container
-
-    if isinstance(value, (LeafAt, Container)):
-        return value_text(value, sys.maxsize)
-    return as_json(value)
+    return {side: as_json(value) for side, value in pair.items() if not _is_missing(value)}
 
 
 def _as_json(found: ztensor.insight.TensorDiff) -> dict[str, Any]:

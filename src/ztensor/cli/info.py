@@ -131,24 +131,16 @@ def summarize(reader: Reader) -> dict[str, Any]:
 
 def _told(reader: Reader) -> dict[str, Any]:
     """Return the attributes, and of a training state what is no tensor, in place of its bytes."""
-    from ztensor.training.states import tree_values
-    from ztensor.training.tree.decode import LeafAt
-    from ztensor.training.tree.flattening import Container
-    from ztensor.training.tree.stored import split_tree
+    from ztensor.training.told import told_tree
 
-    attributes, tree = split_tree(reader.attributes)
+    tree = told_tree(reader)
     if tree is not None:
         try:
-            values = tree_values(reader, containers=True)
+            plain = as_json(tree.values().plain)
         except ZTensorError:  # shown as it is; `ztensor.load_tree` says what is wrong
             return {"attributes": as_json(reader.attributes), "tree": None}
-        plain = {
-            path: as_json(value)
-            for path, value in values.items()
-            if not isinstance(value, (Container, LeafAt))
-        }
-        return {"attributes": as_json(attributes), "tree": plain}
-    return {"attributes": as_json(attributes), "tree": None}
+        return {"attributes": as_json(tree.attributes), "tree": plain}
+    return {"attributes": as_json(reader.attributes), "tree": None}
 
 
 def _framing(reader: Reader, file: FileObjects | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.info import show_attributes
 from ztensor.cli.options import FILE, Option
-from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text, value_text
+from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import UsageError, ZTensorError
@@ -113,21 +113,19 @@ def show(terminal: Terminal, options: Namespace) -> None:
 
 def _of_tree(reader: Reader, path: str) -> dict[str, Any]:
     """Return the values at or under a path of a training state; empty where there are none."""
-    from ztensor.training.states import tree_values
-    from ztensor.training.tree.decode import LeafAt
-    from ztensor.training.tree.flattening import Container
-    from ztensor.training.tree.stored import split_tree
+    from ztensor.training.told import told_tree
 
-    if split_tree(reader.attributes)[1] is None:
+    tree = told_tree(reader)
+    if tree is None:
         return {}
     try:
-        values = tree_values(reader, containers=True)
+        values = tree.values()
     except ZTensorError:  # then it has none; the error of a missing name says what there is
         return {}
     return {
-        one: value_text(value, sys.maxsize) if isinstance(value, LeafAt) else as_json(value)
-        for one, value in values.items()
-        if (one == path or one.startswith(f"{path}.")) and not isinstance(value, Container)
+        one: as_json(value)
+        for one, value in values.every.items()
+        if (one == path or one.startswith(f"{path}.")) and one not in values.containers
     }
 
 

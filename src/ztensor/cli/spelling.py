@@ -81,19 +81,15 @@ def as_json(value: object) -> Any:
             return {key: as_json(item) for key, item in value.items()}
         case list() | tuple():
             return [as_json(item) for item in value]
-    return str(value)  # nothing a file can hold
+    return visible(str(value))  # nothing a file can hold, or what stands for it
 
 
 def value_text(value: object, limit: int) -> str:
     """Return a value of a saved tree for people: on one line, cut; a tensor by its name."""
-    from ztensor.training.tree.decode import LeafAt
-    from ztensor.training.tree.flattening import Container
-
-    if isinstance(value, LeafAt):
-        return cut(f"tensor '{visible(value.name)}'", limit)
-    if isinstance(value, Container):
-        return f"a {visible(value.kind)}"
-    return json_text(as_json(value), limit)
+    told = as_json(value)
+    if isinstance(told, str) and not isinstance(value, str):  # it stands for what it says
+        return cut(told, limit)
+    return json_text(told, limit)
 
 
 def json_text(value: object, limit: int) -> str:

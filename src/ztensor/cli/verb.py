@@ -10,6 +10,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from ztensor import ext
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.terminal import Terminal, let_go, message_of
 from ztensor.errors import ManifestError, SourceError, ZTensorError
@@ -54,18 +55,16 @@ def matched(files: list[str]) -> list[str]:
     Raises:
         ZTensorError: a store cannot be asked, or has nothing that matches.
     """
-    if any("://" in one for one in files):
-        from ztensor.remote.prefixes import expanded
-
-        files = expanded(files)
     found: list[str] = []
     for file in files:
-        if "://" in file or not set("*?[").intersection(file) or os.path.lexists(file):
+        if ext.is_remote(file):
+            found += ext.Store.of(file).expanded(file)
+        elif "://" in file or not set("*?[").intersection(file) or os.path.lexists(file):
             found.append(file)
-            continue
-        import glob
+        else:
+            import glob
 
-        found += sorted(glob.glob(file, recursive=True)) or [file]
+            found += sorted(glob.glob(file, recursive=True)) or [file]
     return found
 
 

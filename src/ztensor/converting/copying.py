@@ -16,8 +16,7 @@ from ztensor.ext import FORMATS, FileObjects, FileSink, Place, Sink
 from ztensor.formats.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shifted
-from ztensor.spec.container import emitter_of
-from ztensor.spec.model.rules import Form
+from ztensor.spec.container import Form, emitter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -102,13 +101,11 @@ def _sink_at(
     if place.remote is None:
         return Target(place, durable=how.durable, look=look, written=written)
     return RemoteTarget(
+        place._replace(expected=nbytes + nbytes // 16),
         place.remote,
-        expected=nbytes + nbytes // 16,
-        is_new=place.is_new,
         look=look,
         written=written,
         reads_back=how.is_checked,
-        note=place.note,
     )
 
 

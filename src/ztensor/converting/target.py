@@ -6,8 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UsageError
-from ztensor.ext import Durable, FileSink, Place, remove
-from ztensor.remote.upload import RemoteSink, is_there
+from ztensor.ext import Durable, FileSink, Place, Store, remove
 from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:
@@ -67,18 +66,19 @@ class Target(FileSink):
         super().commit()
 
 
-class RemoteTarget(RemoteSink):
+class RemoteTarget:
     """An object that is looked at once it is in its place, where that is asked, and not before.
 
     Args:
-        remote: as for `RemoteSink`, like the next two.
-        expected: likewise.
-        is_new: likewise.
+        place: the target.
+        remote: its URL.
         look: called with what opens the object; what it raises takes it away again.
         written: as for `Target`.
         reads_back: whether `look` reads the object. Then nothing may be there before: it would be
             gone by the time the new one turned out wrong.
-        note: as for `RemoteSink`.
+
+    Attributes:
+        name: the URL without secrets.
 
     Raises:
         UsageError: there is an object, and the new one is to be read back.
@@ -87,16 +87,14 @@ class RemoteTarget(RemoteSink):
 
     def __init__(
         self,
+        place: Place,
         remote: Remote,
         *,
-        expected: int,
-        is_new: bool,
         look: Callable[[Remote], None],
         written: Callable[[int], None],
         reads_back: bool,
-        note: Callable[[Remote], object] | None = None,
     ) -> None:
-        if reads_back and is_there(remote):
+        if reads_back and Store.of(remote.url).look(remote) is not None:
             error = UsageError(
                 "it exists already: what is uploaded is compared once it is in place, so it "
                 "replaces nothing",
@@ -104,34 +102,48 @@ class RemoteTarget(RemoteSink):
             )
             error.hint = "write under another name, or remove this one first"
             raise error
-        super().__init__(remote, expected=expected, is_new=is_new or reads_back, note=note)
+        self._sink = place._replace(is_new=place.is_new or reads_back).sink(durable=True)
+        self.name = self._sink.name
         self._target = remote
-        self._look_at = look
+        self._look = look
         self._written = written
         self._reads_back = reads_back
 
+    @property
+    def position(self) -> int:
+        """Return how many bytes were written so far."""
+        return self._sink.position
+
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append `data` (flat bytes), and say how much was written."""
-        super().write(data)
+        self._sink.write(data)
         self._written(self.position)
+
+    def end_blobs(self) -> int:
+        """Return the offset at which the manifest will lie."""
+        return self._sink.end_blobs()
 
     def commit(self, manifest: bytes = b"") -> None:
         """Put the object in its place, and let it be looked at."""
         self.write(manifest)
         if not self._reads_back:
             try:
-                self._look_at(self._target)
+                self._look(self._target)
             except BaseException:
                 self.abort()
                 raise
-            super().commit()
+            self._sink.commit()
             return
-        super().commit()
+        self._sink.commit()
         try:
-            self._look_at(self._target)
+            self._look(self._target)
         except BaseException:
             remove(self._target)
             raise
+
+    def abort(self) -> None:
+        """Forget what was written."""
+        self._sink.abort()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

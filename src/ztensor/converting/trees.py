@@ -7,10 +7,7 @@ from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.io.opening import reader_over
 from ztensor.spec.container import Emitter
-from ztensor.training.states import tree_values
-from ztensor.training.tree.decode import LeafAt
-from ztensor.training.tree.flattening import Container
-from ztensor.training.tree.stored import ATTRIBUTE, split_tree
+from ztensor.training.told import told_tree
 
 _PLAIN = frozenset([bool, int, float, str, bytes, type(None)])
 
@@ -29,13 +26,11 @@ def without_tree(reader: Reader, emitter: Emitter | None) -> tuple[Reader, list[
     Raises:
         ZTensorError: the tree is damaged.
     """
-    attributes, told = split_tree(reader.attributes)
-    if told is None or (emitter is not None and _holds(emitter, told)):
+    tree = told_tree(reader)
+    if tree is None or (emitter is not None and _holds(emitter, tree.attribute)):
         return reader, []
-    lost = []
-    for path, value in tree_values(reader, containers=True).items():
-        if isinstance(value, (LeafAt, Container)):
-            continue
+    attributes, lost = tree.attributes, []
+    for path, value in tree.values().plain.items():
         if type(value) in _PLAIN or (type(value) is list and value):
             attributes.setdefault(path, value)
         else:
@@ -46,9 +41,9 @@ def without_tree(reader: Reader, emitter: Emitter | None) -> tuple[Reader, list[
     ), lost
 
 
-def _holds(emitter: Emitter, told: object) -> bool:
+def _holds(emitter: Emitter, attribute: dict[str, object]) -> bool:
     try:
-        emitter.require_attributes({ATTRIBUTE: told})
+        emitter.require_attributes(attribute)
     except NotRepresentableError:
         return False
     return True

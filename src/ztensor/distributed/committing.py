@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor import Remote
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import clean
 from ztensor.distributed.part import PartRecord, let_go
@@ -27,8 +26,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Durable, FileSink, Store, counted
-from ztensor.remote.upload import RemoteSink
+from ztensor.ext import Durable, Store, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -97,16 +95,11 @@ def _commit(
     except FormatError as error:
         raise _as_usage(error, place) from error
     place.require_no_link()
-    target = place.target(ROOT)
     if not overwrite and place.has_root():
         raise Store.taken(place.shown(ROOT))
     _require_there(place, table)
     before = _files_before(place)
-    sink: FileSink | RemoteSink
-    if isinstance(target, Remote):
-        sink = RemoteSink(target, is_new=not overwrite)
-    else:
-        sink = FileSink(target, durable=durable, is_new=not overwrite)
+    sink = place.sink(ROOT, is_new=not overwrite, durable=durable)
     write_root(sink, table, encoded, writer, save=save, durable=durable)
     clean(place, {file.name for file in table.files}, before)
 

@@ -29,7 +29,7 @@ from ztensor.errors import (
 from ztensor.jax.values import is_value, require_readable, stored
 from ztensor.options import PartOptions, require_options
 from ztensor.spec.wire import cbor
-from ztensor.training.tree.fitting import fit
+from ztensor.training import tree as saved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -175,7 +175,7 @@ def laid_over(into: object, found: Mapping[str, Any]) -> object:
         if name not in found:
             raise ArgumentValueError("the checkpoint has no such leaf", object_name=name)
         if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-            fit(leaf, found[name])
+            saved.fit(leaf, found[name])
     if more:
         raise ArgumentValueError(
             "the checkpoint has more leaves than the tree", found=", ".join(map(describe, more[:5]))

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, STEP, Root, values_kept
 from ztensor.ext import FRAMEWORKS, Lock, foreign_bytes
-from ztensor.training.tree.encode import encode
-from ztensor.training.tree.kinds import Leaf
-from ztensor.training.tree.names import unique
-from ztensor.training.tree.stored import ATTRIBUTE, stored_shape
+from ztensor.training import tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -58,7 +55,7 @@ def named_apart(arrays: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     tries: dict[str, int] = {}
     for array in arrays:
-        found[array] = name = unique(array, names, tries)
+        found[array] = name = tree.unique(array, names, tries)
         names[name] = None
     return found
 
@@ -73,13 +70,8 @@ def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
         FormatError: what the root says of its values is damaged.
         LimitError: a safety cap is exceeded.
     """
-
-    def leaf(name: str, framework: str) -> Leaf:
-        return Leaf(None, ("array", name), framework, arrays[name])
-
-    values = dict(values_kept(root, leaf))
-    told = values.get(ATTRIBUTE)
-    if isinstance(told, dict) and {"version", "shape"} <= told.keys():
+    values = dict(values_kept(root, arrays))
+    if tree.tells_tree(values):
         return values
     paths = values.pop(PATHS, None)
     paths = paths if isinstance(paths, dict) else {}
@@ -88,9 +80,9 @@ def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
     is_step = STEP not in paths and _is_of_a_step(values.get(STEP))
     attributes: dict[str, object] = {STEP: values.pop(STEP)} if is_step else {}
     framework = root.writer if FRAMEWORKS.own(root.writer) else "numpy"
-    flat: dict[str, Any] = {name: Leaf(None, name, framework, name) for name in root.names}
+    flat: dict[str, Any] = {name: tree.Leaf(None, name, framework, name) for name in root.names}
     flat.update(values)
-    return {**attributes, ATTRIBUTE: stored_shape(encode(nested(flat, paths)).shape)}
+    return {**attributes, **tree.encode(nested(flat, paths)).attribute}
 
 
 def _is_of_a_step(value: object) -> bool:
@@ -122,7 +114,7 @@ def nested(flat: Mapping[str, Any], paths: Mapping[Any, Any]) -> dict[Any, Any]:
         if not path or not _put(whole, path, flat[name], inners):
             left.append(name)
     for name in left:
-        whole[unique(name, whole, {})] = flat[name]
+        whole[tree.unique(name, whole, {})] = flat[name]
     for outer, key, inner in reversed(inners):  # those within come behind those around them
         outer[key] = _closed(inner)
     return dict(whole)

@@ -32,8 +32,6 @@ from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.local import FileSource
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
-from ztensor.remote.failures import changed
-from ztensor.remote.source import RemoteSource
 from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
@@ -159,10 +157,15 @@ class DividedObjects(FileObjects):
         """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
         source = self.file.source
         try:
-            if isinstance(source, RemoteSource):
+            if source.remote is not None:
                 source.require_unchanged(ask=True)
             elif isinstance(source, FileSource) and source.is_stale():
-                return changed(self.file.name)  # it is there: where nothing is, nothing is stale
+                # It is there: where nothing is, nothing is stale.
+                return SourceError(
+                    "the root was replaced or removed after it was opened; open it again",
+                    reason=Reason.SOURCE_CHANGED,
+                    file=self.file.name,
+                )
         except SourceError as other:
             return other if other.reason is Reason.SOURCE_CHANGED else error
         return error

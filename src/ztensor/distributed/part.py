@@ -38,6 +38,7 @@ from ztensor.ext import (
     FileObjects,
     FileSink,
     Range,
+    Sink,
     adapter_of,
     counted,
     digest_of,
@@ -48,7 +49,6 @@ from ztensor.io.shards.naming import parse_size
 from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, require_options
-from ztensor.remote.upload import RemoteSink
 from ztensor.spec.layout.elements import blocks
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class PartWriter:
         self._token = secrets.token_hex(8)  # a process may try again with the same id
         self._held: list[object] = []  # locks, for as long as this lives
         self._output: Writer | None = None
-        self._sink: FileSink | RemoteSink
+        self._sink: Sink
         self._counts: dict[str, int] = {}
         self._written: list[Written] = []
         self._places: dict[tuple[int, tuple[int, ...]], Written] = {}  # of this file
@@ -337,11 +337,7 @@ class PartWriter:
 
     def _begin(self) -> None:
         name = part_name(self.process)
-        target = self._place.target(name)
-        if isinstance(target, Remote):
-            self._sink = RemoteSink(target, is_new=True)
-        else:
-            self._sink = FileSink(target, durable=self._durable, is_new=True)
+        self._sink = self._place.sink(name, is_new=True, durable=self._durable)
         self._output = Writer(self._sink, **self._options)
         self._name = name
         self._counts = {}

@@ -17,9 +17,19 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import SCHEMES, Beneath, OpenFolder, Source, is_remote, path_text, source_of
-from ztensor.remote.prefixes import listed
-from ztensor.remote.upload import is_there
+from ztensor.ext import (
+    SCHEMES,
+    Beneath,
+    Durable,
+    FileSink,
+    OpenFolder,
+    Sink,
+    Source,
+    Store,
+    is_remote,
+    path_text,
+    source_of,
+)
 
 if TYPE_CHECKING:
     from ztensor.typing import Storage
@@ -140,7 +150,9 @@ class Place:
             SourceError: it could not be.
         """
         if self._root is not None:
-            there = listed(self._root.beside(""))
+            store, prefix = Store.of(self._root.url), self._root.beside("")
+            store.require_writable(self._root)  # whoever writes can list
+            there = store.listed(prefix) or ()
             found = {one.name: PartFile(one.nbytes, one.modified) for one in there}
         else:
             found = _parts_in(self.folder or os.curdir)
@@ -162,8 +174,9 @@ class Place:
         Raises:
             SourceError: the store could not be asked.
         """
-        path = self.path(ROOT)
-        return is_there(self.remote(ROOT)) if path is None else os.path.lexists(path)
+        if self._root is not None:
+            return Store.of(self._root.url).look(self._root) is not None
+        return os.path.lexists(self.target(ROOT))
 
     def remote(self, name: str) -> Remote:
         """Return the URL of a file in a store.
@@ -182,6 +195,22 @@ class Place:
     def shown(self, name: str) -> str:
         """Return what messages call a file in it."""
         return f"{self.name}/{name}" if self.folder is None else os.path.join(self.folder, name)
+
+    def sink(self, name: str, *, is_new: bool, durable: Durable) -> Sink:
+        """Return what writes a file in it.
+
+        Args:
+            name: of the file.
+            is_new: nothing is replaced.
+            durable: as for `FileSink`; what a store took is durable.
+
+        Raises:
+            SourceError: it cannot be written, or there is one and `is_new` is set.
+        """
+        target = self.target(name)
+        if isinstance(target, Remote):
+            return Store.of(target.url).sink(target, is_new=is_new)
+        return FileSink(target, durable=durable, is_new=is_new)
 
     def open(self, name: str, size: int | None = None) -> Source:
         """Open a file in it for reading.

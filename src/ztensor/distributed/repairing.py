@@ -32,9 +32,9 @@ from ztensor.ext import (
     ALGORITHMS,
     Durable,
     FileObjects,
-    FileSink,
     Pool,
     Range,
+    Store,
     TensorObject,
     counted,
     digest_of,
@@ -43,7 +43,6 @@ from ztensor.ext import (
     open_file,
 )
 from ztensor.limits import Budget
-from ztensor.remote.upload import RemoteSink, copy, is_there
 
 if TYPE_CHECKING:
     from ztensor.typing import Path, Storage
@@ -131,11 +130,7 @@ def repair(
     kept, target = None, place.target(ROOT)
     if has_root:
         kept = _keep_path(target) if isinstance(target, str) else _keep_object(place)
-    sink: FileSink | RemoteSink
-    if isinstance(target, str):
-        sink = FileSink(target, durable=durable)
-    else:
-        sink = RemoteSink(target, is_new=not has_root)
+    sink = place.sink(ROOT, is_new=not has_root, durable=durable)
     write_root(sink, table, encode_values({}), "repair", save=files[0].save, durable=durable)
     return dataclasses.replace(report, written=path, kept=kept)
 
@@ -149,8 +144,9 @@ def _keep_object(place: Place) -> str:
     """Have a store copy a damaged root, and return the copy's URL."""
     for number in range(1, _MOST_KEPT):
         kept = place.remote(f"{ROOT}.damaged-{number}")
-        if not is_there(kept):
-            copy(place.remote(ROOT), kept)
+        store = Store.of(kept.url)
+        if store.look(kept) is None:
+            store.copy(place.remote(ROOT), kept)
             return kept.name
     raise SourceError("too many damaged roots were kept", file=place.shown(ROOT))
 

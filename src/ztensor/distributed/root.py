@@ -57,10 +57,7 @@ from ztensor.io.attributes import AttributeKind
 from ztensor.io.contents import only_ours_change
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
-from ztensor.training.tree.adapters import tree_adapter
-from ztensor.training.tree.decode import LeafAt, decode
-from ztensor.training.tree.encode import encode
-from ztensor.training.tree.kinds import MAKERS, Made
+from ztensor.training import tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -143,23 +140,19 @@ class Root:
         return self._values is not None
 
 
-def values_kept(root: Root, leaf: Callable[[str, str], object]) -> Mapping[str, Any]:
+def values_kept(root: Root, called: Mapping[str, str]) -> Mapping[str, Any]:
     """Return the values as a tree is encoded of them: what is made of others stays told.
 
     Args:
         root: what a checkpoint has.
-        leaf: gives what stands for an array, by its name and its framework.
+        called: the new names of the arrays, by their names.
 
     Raises:
         ZTensorError: as for `Root.values`.
     """
     if root._values is None:
         return {}
-    return root._values(lambda _, at: leaf(at.name, at.framework), (), _kept)
-
-
-def _kept(name: str) -> Callable[[Any], Made]:
-    return functools.partial(Made, name)
+    return root._values(lambda _, name: called[name], tree.decode_kept)
 
 
 def read_root(
@@ -246,14 +239,11 @@ def values_as(root: Root, framework: str | None, types: Iterable[type] = ()) -> 
     """
     if root._values is None:
         return {}
-    home = None if framework is None else tree_adapter(framework)
-    own = {} if home is None else home.tree_makers()
+    return root._values(_array, functools.partial(tree.decode_as, framework=framework, types=types))
 
-    def leaf(file: FileObjects, at: LeafAt) -> object:
-        value = file.value(f"{_VALUES}/{at.name}", copy=True)
-        return home.tree_leaf(value) if home is not None and at.framework == framework else value
 
-    return root._values(leaf, types, lambda name: own.get(name) or MAKERS.get(name))
+def _array(file: FileObjects, name: str) -> object:
+    return file.value(f"{_VALUES}/{name}", copy=True)
 
 
 def parse_root(file: FileObjects) -> Root:
@@ -374,9 +364,8 @@ _BATCH = 1 << 20
 def _values_of(
     file: FileObjects,
     budget: Budget,
-    leaf: Callable[[FileObjects, LeafAt], object],
-    types: Iterable[type],
-    maker_of: Callable[[str], Callable[[Any], Any] | None],
+    leaf: Callable[[FileObjects, str], object],
+    decode: Callable[..., Any],
 ) -> Mapping[str, Any]:
     stored = file.object(_VALUES).components["data"].length
     if file.object(_VALUES).shape[:1] > (file.limits.manifest_bytes,):
@@ -386,16 +375,15 @@ def _values_of(
     shape = file.array(_VALUES, copy=True)
     names = set(value_arrays(file))
 
-    def there(at: LeafAt) -> object:
-        if at.name not in names:
-            raise broken("the root lacks an array of its values", found=describe(at.name))
-        return leaf(file, at)
+    def there(name: str) -> object:
+        if name not in names:
+            raise broken("the root lacks an array of its values", found=describe(name))
+        return leaf(file, name)
 
-    decoded = decode(shape.tobytes(), budget, there, stored=stored, types=types, maker_of=maker_of)
-    tree = decoded.tree
-    if not isinstance(tree, dict) or not all(isinstance(name, str) for name in tree):
-        raise broken("the values have no names", found=describe(tree))
-    return tree
+    values = decode(shape.tobytes(), budget, there, stored=stored)
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise broken("the values have no names", found=describe(values))
+    return values
 
 
 def value_arrays(file: FileObjects) -> dict[str, str]:
@@ -417,7 +405,7 @@ def encode_values(values: Mapping[str, object]) -> Any:
     for name in values:
         if not isinstance(name, str):
             raise UsageError("a value's name is text", found=describe(name))
-    return encode(dict(values))
+    return tree.encode(dict(values))
 
 
 def write_root(
@@ -460,7 +448,7 @@ def write_root(
     with output:
         for name, column in columns_of(table).items():
             output.write(name, column)
-        if values.leaves or values.shape != encode({}).shape:
+        if values.leaves or values.shape != tree.encode({}).shape:
             output.write(_VALUES, np.frombuffer(values.shape, np.uint8))
             for name, leaf in values.leaves.items():
                 output.write(f"{_VALUES}/{name}", leaf)

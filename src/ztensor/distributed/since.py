@@ -19,8 +19,7 @@ from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, Kind, TableFil
 from ztensor.distributed.place import Place, opener
 from ztensor.distributed.root import read_root
 from ztensor.errors import SourceError
-from ztensor.ext import FileObjects, open_file
-from ztensor.remote.upload import copy
+from ztensor.ext import FileObjects, Store, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,11 +113,11 @@ class Older:
         """Link a file into the new folder, or copy it in the store; return whether it is there."""
         source, target = self._from.target(name), self._to.target(name)
         if isinstance(source, Remote) or isinstance(target, Remote):
-            is_done = isinstance(source, Remote) and isinstance(target, Remote)
-            if is_done and isinstance(source, Remote) and isinstance(target, Remote):
-                if source.url == target.url:
-                    return True
-                is_done = copy(source, target)
+            if not (isinstance(source, Remote) and isinstance(target, Remote)):
+                return False
+            if source.url == target.url:
+                return True
+            is_done = Store.of(target.url).copy(source, target)
             if is_done:
                 self.linked.append(name)
             return is_done

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Self
 from ztensor.errors import ZTensorError
 from ztensor.ext import FileObjects, Pool, thread_count
 from ztensor.io.reading.portable import portable_chunks
+from ztensor.spec.container import Form
 from ztensor.spec.layout import known_length
-from ztensor.spec.model.rules import Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -98,8 +98,10 @@ def open_file(
         joined = join_shards(joined, manifest.shards, caps)
     if joined is not source:
         source, ahead = joined, _ahead(joined)
-    if ahead is not None:
-        _expect(ahead, manifest)
+    if ahead is not None and isinstance(manifest.objects, LaterObjects):
+        ahead.expect(manifest.objects.extents, is_patient=True)
+    elif ahead is not None:
+        ahead.expect(functools.partial(component_extents, manifest))
     return FileObjects(
         source, manifest, ahead=ahead, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
     )
@@ -131,17 +133,6 @@ def _ahead(source: Source) -> AheadSource | None:
     from ztensor.io.source.ahead import AheadSource
 
     return AheadSource(source)
-
-
-def _expect(ahead: AheadSource, manifest: Manifest) -> None:
-    """Say where all components of a file lie."""
-    from ztensor.io.source.ahead import extents_of
-
-    objects = manifest.objects
-    if isinstance(objects, LaterObjects):
-        ahead.expect(lambda: extents_of(*objects.extents()), is_patient=True)
-    else:
-        ahead.expect(lambda: extents_of(*component_extents(manifest)))
 
 
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import ObjectNotFoundError, describe
 from ztensor.interactive import Keyed, Shown
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.spec.model.manifest import Component, Shape, TensorObject
 from ztensor.spec.wire.cbor import with_dicts
 
@@ -98,24 +97,21 @@ class TensorMetadata(Shown):
 def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
     """Return what users see of an object."""
     layout = LAYOUTS.get(tensor_object.format)
-    components = tensor_object.components
-    if layout is None:
-        main = next(iter(components.values()), None)
-    else:
-        main = components.get(layout.main_role)
     nbytes = stored_nbytes = 0
-    described = {}
-    for role, component in components.items():
+    described: dict[str, ComponentMetadata] = {}
+    for role, component in tensor_object.components.items():
         decoded = component.known_decoded_length
         if decoded is None and layout is not None:
             decoded = layout.expected_length(tensor_object, role, None)
         nbytes += component.length if decoded is None else decoded
         stored_nbytes += component.length
         described[role] = _describe(component)
+    first = next(iter(described), "")
+    main = described.get(first if layout is None else layout.main_role)
     return TensorMetadata(
         name=name,
         shape=Shape(tensor_object.shape),
-        dtype=None if main is None else _long(main.dtype),
+        dtype=None if main is None else main.dtype,
         type=None if main is None else main.type,
         format=tensor_object.format,
         components=described,
@@ -126,9 +122,9 @@ def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
 
 
 def _describe(component: Component) -> ComponentMetadata:
-    shard = component.shard
+    shard, storage = component.shard, component.storage
     return ComponentMetadata(
-        dtype=_long(component.dtype),
+        dtype=component.dtype if storage is None else storage.long_name,
         type=component.type,
         offset=component.offset - (0 if shard is None else shard.start or 0),
         length=component.length,
@@ -137,8 +133,3 @@ def _describe(component: Component) -> ComponentMetadata:
         uncompressed_length=component.decoded_length,
         shard=None if shard is None else shard.name,
     )
-
-
-def _long(word: str) -> str:
-    storage = STORAGE_TYPES.get(word)
-    return word if storage is None else storage.long_name

@@ -39,18 +39,6 @@ class HubFile(NamedTuple):
     path: str
 
 
-class Tree(NamedTuple):
-    """What lies directly in a folder, by names without a slash.
-
-    Attributes:
-        files: the files.
-        folders: the folders.
-    """
-
-    files: list[str]
-    folders: list[str]
-
-
 def parse_hub_url(url: str) -> HubFile:
     """Return what file a URL means: `hf://org/repo/file`, and `@revision` behind the repository.
 

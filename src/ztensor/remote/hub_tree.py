@@ -17,8 +17,8 @@ import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import SourceError, UsageError, describe
+from ztensor.ext import Store
 from ztensor.remote.failures import failure
-from ztensor.remote.hub import Tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,7 @@ _NEXT = re.compile(r'<([^<>]*)>\s*;[^,<]*\brel="?next\b')
 _DOING = "cannot list"
 
 
-def tree(url: str, path: str, headers: Mapping[str, str], name: str) -> Tree:
+def tree(url: str, path: str, headers: Mapping[str, str], name: str) -> list[Store.Listed]:
     """Return what is in a folder of a repository.
 
     Args:
@@ -45,7 +45,7 @@ def tree(url: str, path: str, headers: Mapping[str, str], name: str) -> Tree:
         SourceError: the hub does not answer, or not as hubs do.
         UsageError: more is in the folder than can be looked through.
     """
-    found = Tree([], [])
+    found = list[Store.Listed]()
     start = f"{path}/" if path else ""
     query = ""
     for _ in range(_MOST_PAGES):
@@ -53,7 +53,7 @@ def tree(url: str, path: str, headers: Mapping[str, str], name: str) -> Tree:
         for kind, entry in _entries(body, name):
             rest = entry.removeprefix(start)
             if entry.startswith(start) and rest and "/" not in rest:
-                (found.folders if kind == "directory" else found.files).append(rest)
+                found.append(Store.Listed(rest, is_folder=kind == "directory"))
         following = _NEXT.search(link)
         if following is None:
             return found

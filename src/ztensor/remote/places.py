@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.ext import Store
 from ztensor.remote.failures import asked
-from ztensor.remote.hub import Tree, headers, parse_hub_url, tree_url
-from ztensor.remote.identity import unsigned
-from ztensor.remote.prefixes import one_level
+from ztensor.remote.hub import headers, parse_hub_url, tree_url
+from ztensor.remote.prefixes import expanded, one_level
 from ztensor.remote.source import RemoteSource
-from ztensor.remote.upload import RemoteSink, is_there, place_to_write
+from ztensor.remote.upload import RemoteSink, copy, found_at, place_to_write
 from ztensor.remote.urls import is_store, names_folder, place_of, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ztensor import Remote
 
 
@@ -27,19 +24,25 @@ class Places(Store):
         """Open an object, by ranges; see `RemoteSource`."""
         return RemoteSource(remote, size)
 
-    def unsigned(self, url: str) -> str:
-        """Return a URL without the signature of a known scheme."""
-        return unsigned(url)
-
     def names_folder(self, url: str) -> bool:
         """Return whether a URL ends in a slash, or has no key."""
         return names_folder(url)
 
-    def is_there(self, remote: Remote) -> bool:
-        """Return whether there is an object: one request."""
-        return is_there(remote)
+    def look(self, remote: Remote) -> Store.Listed | None:
+        """Return what there is of an object: one request."""
+        place = place_of(remote)
+        found = found_at(place)
+        return None if found is None else _listed(place.key, found)
 
-    def listed(self, folder: Remote) -> Tree | None:
+    def expanded(self, url: str) -> list[str]:
+        """Return the URLs that a pattern matches; servers and hubs have no patterns."""
+        return expanded(url)
+
+    def copy(self, source: Remote, target: Remote) -> bool:
+        """Have a store copy an object; see `upload.copy`."""
+        return copy(source, target)
+
+    def listed(self, folder: Remote) -> list[Store.Listed] | None:
         """Return what lies directly in a folder; an HTTP server does not say."""
         scheme = scheme_of(folder.url)
         if is_store(folder.storage):
@@ -68,24 +71,32 @@ class Places(Store):
 PLACES = Places()
 
 
-def _of_store(folder: Remote) -> Tree:
+def _of_store(folder: Remote) -> list[Store.Listed]:
     place = place_of(folder, is_folder=True)
+    start = f"{place.key}/" if place.key else ""
 
-    def ask(library: Any) -> Any:
-        return one_level(library, place.store, place.key, place.name)
+    def ask(library: Any) -> list[Store.Listed]:
+        found = one_level(library, place.store, place.key, place.name)
+        deeper = [
+            Store.Listed(_last(one, start), is_folder=True) for one in found["common_prefixes"]
+        ]
+        return deeper + [_listed(_last(one["path"], start), one) for one in found["objects"]]
 
-    found = asked(ask, "cannot list", place.name)
-    files = (one["path"] for one in found["objects"])
-    return Tree(_last(files, place.key), _last(found["common_prefixes"], place.key))
-
-
-def _last(paths: Iterable[str], folder: str) -> list[str]:
-    """Return the names of what lies directly in a folder."""
-    start = f"{folder}/" if folder else ""
-    return [path[len(start) :].rstrip("/") for path in paths if path.startswith(start)]
+    found: list[Store.Listed] = asked(ask, "cannot list", place.name)
+    return [one for one in found if one.name]
 
 
-def _of_hub(folder: Remote) -> Tree:
+def _last(path: str, start: str) -> str:
+    """Return the name of what lies directly in a folder; "" of what does not."""
+    return path[len(start) :].rstrip("/") if path.startswith(start) else ""
+
+
+def _listed(name: str, one: Any) -> Store.Listed:
+    modified = one["last_modified"].timestamp()
+    return Store.Listed(name, nbytes=int(one["size"]), modified=modified, version=one.get("e_tag"))
+
+
+def _of_hub(folder: Remote) -> list[Store.Listed]:
     from ztensor.remote.hub_tree import tree  # brings a client of HTTP
 
     file = parse_hub_url(folder.url)

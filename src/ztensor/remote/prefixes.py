@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ztensor import Remote
 from ztensor.errors import (
@@ -15,11 +15,10 @@ from ztensor.errors import (
 )
 from ztensor.ext import Pool
 from ztensor.remote.failures import asked
-from ztensor.remote.upload import found_at, place_to_write
 from ztensor.remote.urls import place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 # HTTP servers and hubs have no lists, and `?` begins a query there.
 _LISTED = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
@@ -31,12 +30,12 @@ _LEVEL_SECONDS = 60
 _PART = re.compile(r"(?P<deep>\*\*/?)|(?P<any>\*)|(?P<one>\?)|\[(?P<not>!?)(?P<set>[^\]/]+)\]")
 
 
-def expanded(paths: Iterable[str]) -> list[str]:
-    """Return paths, each URL that is a pattern replaced by those of the objects that match it.
+def expanded(url: str) -> list[str]:
+    """Return the URLs of the objects that a pattern matches; of no pattern the URL itself.
 
     Args:
-        paths: paths and URLs. In one of a store `*` and `?` match within a part, `**` any number
-            of parts, `[...]` one character of several.
+        url: in that of a store `*` and `?` match within a part, `**` any number of parts, `[...]`
+            one character of several.
 
     Raises:
         SourceNotFoundError: nothing matches.
@@ -44,13 +43,9 @@ def expanded(paths: Iterable[str]) -> list[str]:
             no pattern.
         SourceError: the store cannot be asked.
     """
-    found: list[str] = []
-    for path in paths:
-        if path.partition("://")[0].lower() in _LISTED and _WILD.search(path):
-            found += _matching(path)
-        else:
-            found.append(path)
-    return found
+    if url.partition("://")[0].lower() in _LISTED and _WILD.search(url):
+        return _matching(url)
+    return [url]
 
 
 def _matching(pattern: str) -> list[str]:
@@ -95,62 +90,6 @@ def _keys(library: Any, store: Any, prefix: str, pattern: str) -> Iterator[str]:
                     found=str(len(one["path"])),
                 )
             yield one["path"]
-
-
-class Listed(NamedTuple):
-    """An object of a store, as a list of them has it, or what lies deeper.
-
-    Attributes:
-        name: its key behind the prefix, up to the next slash.
-        nbytes: its length; -1 where there are objects beneath the name.
-        version: another text once the object was replaced; None where the store tells none.
-        modified: seconds since 1970.
-    """
-
-    name: str
-    nbytes: int
-    version: str | None
-    modified: float
-
-
-def listed(prefix: Remote) -> list[Listed]:
-    """Return what lies beneath a prefix of a store, one level deep.
-
-    Args:
-        prefix: a URL that ends with a slash.
-
-    Raises:
-        UsageError: the URL is of a place that is only read.
-        SourceError: the store cannot be asked.
-    """
-    place = place_to_write(prefix.beside("-"))  # whoever writes can list
-    key = place.key.rpartition("/")[0]
-
-    def name(path: str) -> str:
-        return path.removeprefix(key).strip("/")
-
-    def ask(library: Any) -> list[Listed]:
-        found = one_level(library, place.store, key, prefix.name)
-        deeper = [Listed(name(one), -1, None, 0.0) for one in found["common_prefixes"]]
-        return deeper + [_listed(name(one["path"]), one) for one in found["objects"]]
-
-    found: list[Listed] = asked(ask, "cannot list", prefix.name)
-    return found
-
-
-def look(remote: Remote) -> Listed | None:
-    """Return what a store says of an object, None where there is none.
-
-    Raises:
-        SourceError: it could not be asked.
-    """
-    place = place_of(remote)
-    found = found_at(place)
-    return None if found is None else _listed(place.key, found)
-
-
-def _listed(name: str, one: Any) -> Listed:
-    return Listed(name, int(one["size"]), one.get("e_tag"), one["last_modified"].timestamp())
 
 
 def one_level(library: Any, store: Any, key: str, name: str) -> dict[str, Any]:

@@ -255,15 +255,6 @@ def part_bytes_of(expected: int | None) -> int:
     return max(PART_BYTES, -(-least >> 20) << 20)
 
 
-def is_there(remote: Remote) -> bool:
-    """Return whether a store has an object.
-
-    Raises:
-        SourceError: it could not be asked.
-    """
-    return found_at(place_of(remote)) is not None
-
-
 def found_at(place: Place, doing: str = "cannot look whether it exists") -> Any:
     """Return what a store says of an object, as the library has it; None where there is none.
 

@@ -254,18 +254,19 @@ def parse_digest(text: str, *, strict: bool = False) -> Digest:
     )
 
 
-def check_digest(text: str, *, strict: bool = False) -> list[Problem]:
+def check_digest(text: str, *path: str | int, strict: bool = False) -> list[Problem]:
     """Return what is wrong with a manifest's digest text; nothing where it can be parsed.
 
     Args:
         text: what the manifest has.
+        path: steps from the manifest's root to it.
         strict: whether it is one of 2.x.
     """
     try:
         parse_digest(text, strict=strict)
     except FormatError as error:
         sentence = f"expected {error.expected}, found {error.found}"
-        return [Problem(Reason.DIGEST_MALFORMED, sentence, section=error.section)]
+        return [Problem(Reason.DIGEST_MALFORMED, sentence, path, error.section)]
     return []
 
 

@@ -16,35 +16,31 @@ from typing import TYPE_CHECKING, Any, Self
 from ztensor import open as open_files
 from ztensor.arguments import require_kind
 from ztensor.distributed import PartWriter, commit
-from ztensor.distributed.nested import attributes_of
-from ztensor.distributed.opened import DividedObjects
-from ztensor.distributed.part import STRONG
 from ztensor.errors import (
     ArgumentValueError,
     ManifestError,
     ObjectNotFoundError,
     Reason,
-    UsageError,
     ZTensorError,
     describe,
 )
-from ztensor.ext import Durable, FileObjects, ObjectReader, Shown, counted, foreign_bytes, path_text
+from ztensor.ext import Durable, ObjectReader, Shown, counted, path_text
 from ztensor.interactive import Keyed
 from ztensor.io.formats import written_as
 from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.reading.names import keeps
 from ztensor.io.shards.saving import save_files
-from ztensor.limits import Budget
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
+from ztensor.training.told import decoded
 from ztensor.training.tree.adapters import TreeAdapter, tree_adapter
-from ztensor.training.tree.decode import LeafAt, decode
+from ztensor.training.tree.decode import LeafAt
 from ztensor.training.tree.encode import Encoded, encode
 from ztensor.training.tree.fitting import fit
 from ztensor.training.tree.flattening import flat
 from ztensor.training.tree.kinds import MAKERS
 from ztensor.training.tree.record import Record
 from ztensor.training.tree.separating import separate
-from ztensor.training.tree.stored import ATTRIBUTE, shape_of, split_tree, stored_shape
+from ztensor.training.tree.stored import ATTRIBUTE, split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -123,7 +119,7 @@ def save_encoded(
 ) -> None:
     """Save a tree that was encoded; see `save_tree`."""
     options.setdefault("deduplicate", False)  # the tree knows what is shared
-    attributes = {**(metadata or {}), ATTRIBUTE: stored_shape(encoded.shape)}
+    attributes = {**(metadata or {}), **encoded.attribute}
     save_files(encoded.leaves, filename, attributes, compression, **options)
 
 
@@ -141,29 +137,17 @@ def save_encoded_divided(
     The folder is there. `values` are of the root; see `PartOptions` for the others.
     """
     with PartWriter(
-        folder, durable=durable, compression=compression, checksum=STRONG, since=since, processes=1
+        folder,
+        durable=durable,
+        compression=compression,
+        checksum="xxh3-128",
+        since=since,
+        processes=1,
     ) as part:
         for name, leaf in encoded.leaves.items():
             part.add(name, leaf)
-        told = {**values, ATTRIBUTE: stored_shape(encoded.shape)}
+        told = {**values, **encoded.attribute}
         commit(folder, [part.finish()], told, durable=durable)
-
-
-def tree_values(reader: ObjectReader, *, containers: bool = False) -> dict[str, Any]:
-    """Return the values of an open file's tree by their paths, as `LazyTree` has them.
-
-    Tensors are not read: a `LeafAt` stands for each.
-
-    Args:
-        reader: the file.
-        containers: as for `ztensor.training.tree.flattening.flat`.
-
-    Raises:
-        UsageError: the file holds no tree.
-        FormatError: its shape is damaged.
-        UnsupportedError: a newer release saved it, or it has a type that is unknown here.
-    """
-    return flat(_decoded(reader, lambda leaf: leaf).tree, containers=containers)
 
 
 def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
@@ -280,7 +264,7 @@ def read_tree(
     keep = None if only is None else keeps([only] if isinstance(only, str) else only)
     used: dict[str, None] = {}
     if keep is not None:  # which objects are needed is known once the shape was gone through
-        _decoded(reader, lambda leaf: used.setdefault(leaf.name), keep=keep)
+        decoded(reader, lambda leaf: used.setdefault(leaf.name), keep=keep)
         _require_there(reader, used)
         objects = objects.select(used)
     arrays = load_files(objects, load_all, progress, copy=copy, threads=threads)
@@ -300,7 +284,7 @@ def read_tree(
             names[id(value)] = leaf.name
         return value
 
-    return _decoded(reader, value_of, keep=keep, types=types, maker_of=homes.maker_of).tree
+    return decoded(reader, value_of, keep=keep, types=types, maker_of=homes.maker_of)
 
 
 class _Homes:
@@ -356,7 +340,7 @@ class LazyTree(Shown, Keyed, Mapping[str, Any]):
     def __init__(self, reader: Reader) -> None:
         require_kind("reader", reader, ObjectReader, "a ztensor.Reader")
         self._reader = reader
-        self._values = tree_values(reader)
+        self._values = flat(decoded(reader, lambda leaf: leaf))
         self.attributes, _ = split_tree(reader.attributes)
 
     def __getitem__(self, path: str) -> Any:
@@ -439,34 +423,6 @@ class LazyTree(Shown, Keyed, Mapping[str, Any]):
         """Return the file, and how many values there are."""
         count = counted(len(self), "value")
         return f"<ztensor.training.LazyTree {describe(self._reader.name)}, {count}>"
-
-
-def _decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any) -> Any:
-    parts = reader.objects.parts()
-    budget = Budget(parts[0].limits, sum(part.nbytes for part in parts))
-    try:
-        told = reader.attributes.get(ATTRIBUTE)
-        if told is None and isinstance(reader.objects, DividedObjects):  # tensors and nothing else
-            told = attributes_of(reader.objects.root, {})[ATTRIBUTE]
-        if told is None:
-            raise _no_tree(parts)
-        with foreign_bytes("the tree"):
-            shape, stored = shape_of(told, budget)
-        return decode(shape, budget, leaf, stored=stored, **options)
-    except ZTensorError as error:
-        raise error.locate(file=reader.name) from error.__cause__
-
-
-def _no_tree(parts: Iterable[FileObjects]) -> UsageError:
-    trees = sum(ATTRIBUTE in (part.attributes or {}) for part in parts)
-    if trees > 1:
-        return UsageError(
-            "the files hold different trees, and none of them is that of all; load each by itself",
-            found=f"{trees} trees",
-        )
-    error = UsageError("the file holds no tree")
-    error.in_python = "ztensor.numpy.load_file gives the tensors of any file"
-    return error
 
 
 def _require_there(reader: Reader, names: Iterable[str]) -> None:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import base64
 import json
 import struct
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ztensor.quantization.gguf_blocks import BLOCK_TYPES
 from ztensor.quantization.gguf_decoding import PARTS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FOLDER = Path(__file__).parent
 ACCEPT, REJECT = FOLDER / "accept" / "gguf", FOLDER / "reject" / "gguf"

@@ -12,15 +12,13 @@ import json
 import re
 import struct
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ztensor.formats.pt.projecting import LEGACY_VERSION, MAGIC
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FOLDER = Path(__file__).parent
 ACCEPT, REJECT = FOLDER / "accept" / "pt", FOLDER / "reject" / "pt"

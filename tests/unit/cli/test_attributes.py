@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.edit import Editor
 from ztensor.numpy import save_file
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.cbor import Pairs, Tag, with_dicts
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
 
 SAME: dict[str, Any] = {
     "labels": {0: "cat", 1: "dog", -1: "none"},

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.unit.cli.conftest import Run
 from tests.unit.cli.test_wrong_inputs import require_plain
 from ztensor import CheckpointManager
 from ztensor.cli.exits import ExitCode
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Run
 
 
 @pytest.fixture

@@ -4,16 +4,12 @@ import os
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Run
 
 pytest.importorskip("argcomplete", reason="pip install 'pyztensor[completion]'")
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
 from ztensor.io.source.base import Range
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
 from ztensor.spec.encoding.zstd.frames import walk_frames
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Run
 
 WEIGHT = np.linspace(-1, 1, 256, dtype=np.float32).reshape(16, 16)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import ztensor
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import Run
 
 
 @pytest.fixture

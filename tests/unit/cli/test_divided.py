@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from tests.unit.distributed.saving import save
 from ztensor.distributed import PartWriter, compact
 from ztensor.numpy import load_file, save_file
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
 
 W = np.arange(24.0).reshape(6, 4)
 TENSORS: dict[str, Any] = {

@@ -8,23 +8,20 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.cli import changing
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.spelling import as_json
 from ztensor.io.source import locking
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.unit.cli.conftest import Run
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")

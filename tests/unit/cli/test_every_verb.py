@@ -9,22 +9,20 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.main import VERBS
 from ztensor.cli.parsing import load
 from ztensor.insight.analysis.identity import tensor_hashes
 from ztensor.io.formats import FORMATS
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
 
 Made = Callable[[str], Path]
 CORPUS = Path(__file__).parents[2] / "corpus"

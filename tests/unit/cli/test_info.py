@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.cli.info import unused
 from ztensor.numpy import save_file
 from ztensor.testing.builder_2 import File2, dense
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 

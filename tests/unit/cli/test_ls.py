@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
 
 NAMES = ["bias", "empty", "flags", "h.10.fp8", "h.10.w", "h.2.w", "int4", "scalar", "sparse"]
 

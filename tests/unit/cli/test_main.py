@@ -10,20 +10,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import ztensor
 from tests.extent import sample
+from tests.unit.cli.conftest import Ended, Run
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.main import HELP, VERBS
 from ztensor.io.formats import read_suffixes
 from ztensor.numpy import load_file
 from ztensor.testing.builder_2 import footer
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Ended, Run
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")

@@ -6,17 +6,14 @@ import ast
 import importlib.util
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.unit.cli.conftest import Run
 from ztensor.cli.main import VERBS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.unit.cli.conftest import Run
 
 DOCS = Path(__file__).parents[3] / "docs"
 SUMMARIES = {name: verb.summary for verbs in VERBS.values() for name, verb in verbs.items()}

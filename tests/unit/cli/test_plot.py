@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from tests.unit.cli.conftest import Run
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
 
 
 @pytest.fixture

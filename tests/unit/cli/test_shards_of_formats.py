@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.edit import split
 from ztensor.errors import (
     ArgumentValueError,
@@ -19,9 +20,6 @@ from ztensor.errors import (
     UsageError,
 )
 from ztensor.numpy import load_file, save_file
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
 
 TENSORS: dict[str, Any] = {f"layers.{n}": np.full((10, 10), n, np.float32) for n in range(5)}
 

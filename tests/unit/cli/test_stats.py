@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from tests.unit.cli.conftest import Run
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
 
 
 def test_a_line_for_each_and_one_for_all(run: Run, model: Path) -> None:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
 from ztensor.insight.analysis.comparing import MISSING
-from ztensor.training.tree.flattening import Container
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.unit.cli.conftest import Run
 
 
 def state(rate: float = 0.1) -> dict[str, Any]:
@@ -50,10 +46,14 @@ def test_diff_names_the_values_that_differ(run: Run, file: Path) -> None:
     found = ztensor.diff(file, other)
     assert not found.ok
     assert not found.attributes
-    assert dict(found.values) == {
+    told = {
+        path: tuple(str(one) if "a " in str(one) else one for one in pair)
+        for path, pair in found.values.items()
+    }
+    assert told == {
         "optimizer.groups.0.lr": (0.1, 0.01),
-        "optimizer.groups.0.betas": (Container("tuple"), Container("list")),
-        "optimizer.state": ({}, Container("dict")),
+        "optimizer.groups.0.betas": ("a tuple", "a list"),
+        "optimizer.state": ({}, "a dict"),
         "random": (tuple(range(40)), tuple(range(1, 41))),
         "optimizer.state.0": (MISSING, 1),
         "new": (MISSING, None),

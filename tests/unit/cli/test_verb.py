@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.unit.cli.conftest import Run
 from ztensor.cli.main import VERBS, Verb
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.unit.cli.conftest import Run
 
 pytestmark = pytest.mark.slow
 

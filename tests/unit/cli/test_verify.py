@@ -5,21 +5,19 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.cli.conftest import Run
 from ztensor.cli import terminal
 from ztensor.cli.exits import ExitCode
 from ztensor.numpy import save_file
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
 
 CORPUS = Path(__file__).parents[2] / "corpus"
 

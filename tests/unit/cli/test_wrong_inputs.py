@@ -8,13 +8,14 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.unit.cli.conftest import Run
 from ztensor.cli.main import VERBS
 from ztensor.errors import (
     ArgumentTypeError,
@@ -24,9 +25,6 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from tests.unit.cli.conftest import Run
 
 HEADER = b"\x20\0\0\0\0\0\0\0"
 

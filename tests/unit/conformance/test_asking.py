@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ztensor.conformance.answer import Answer, Ended, parse_answer
 from ztensor.conformance.asking import OUTPUT_BYTES, ask
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def call(

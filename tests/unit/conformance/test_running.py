@@ -7,8 +7,9 @@ import functools
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,6 @@ from ztensor.conformance.answer import Answer, Ended
 from ztensor.conformance.judging import Outcome, expected_of, judge
 from ztensor.conformance.reader import read_file
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, SourceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CORPORA = Path(__file__).parents[2]
 SIZES = {"corpus": 503, "corpus2": 353}

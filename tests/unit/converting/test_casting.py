@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -23,10 +25,6 @@ from ztensor.errors import (
 from ztensor.io.shards.naming import index_path
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.gguf_blocks import BLOCK_TYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.standard_normal((130, 256)).astype(np.float32)

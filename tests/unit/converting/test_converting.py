@@ -5,8 +5,9 @@ import io
 import itertools
 import os
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -34,9 +35,6 @@ from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save_file
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.testing.builder import draft
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 WEIGHT = np.linspace(-1, 1, 64 * 32, dtype=np.float32).reshape(64, 32)
 DENSE: dict[str, np.ndarray[Any, Any]] = {

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ztensor.converting.whole_folder import WholeFolder
 from ztensor.io.source import locking
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="nothing is swept on Windows")
 DEAD = ".model.0123456789abcdef"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ztensor.distributed import PartWriter, commit
-
-if TYPE_CHECKING:
-    from ztensor.typing import Storage
+from ztensor.typing import Storage
 
 
 def cut(array: np.ndarray[Any, Any], axis: int, count: int) -> list[tuple[Any, tuple[int, ...]]]:

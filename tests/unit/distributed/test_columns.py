@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -14,9 +15,6 @@ from tests.unit.distributed.saving import save
 from ztensor.distributed import PartWriter, commit, read_root, repair
 from ztensor.errors import FormatError, Reason
 from ztensor.io.contents import open_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 W = np.arange(24.0).reshape(6, 4)
 # What stands in the place of a column of whole numbers.

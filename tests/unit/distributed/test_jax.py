@@ -9,7 +9,9 @@ import socket
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,10 +32,6 @@ jax = pytest.importorskip("jax", reason="JAX is not installed")
 import jax.numpy as jnp  # noqa: E402
 
 from ztensor.jax import leaf_names, load_file, save_sharded  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 ROWS = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
 # What the processes of the tests begin with.

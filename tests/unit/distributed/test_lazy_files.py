@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +13,6 @@ from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import MemorySource
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BODY = bytes(range(100))
 PAGE = 4096

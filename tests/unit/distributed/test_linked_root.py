@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
 from ztensor.distributed import PartWriter, commit, repair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def by_parts(folder: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import collections
 import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,6 @@ from ztensor.distributed.root import PATHS
 from ztensor.errors import NotRepresentableError, ObjectNotFoundError
 from ztensor.training.states import save_encoded_divided
 from ztensor.training.tree import encode
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TENSORS: dict[str, Any] = {
     "model.w": np.arange(12, dtype="f4").reshape(4, 3),

@@ -8,20 +8,16 @@ import itertools
 import pickle
 import shutil
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
-from ztensor.distributed import PartWriter, commit, read_root, repair
+from ztensor.distributed import PartRecord, PartWriter, commit, read_root, repair
 from ztensor.distributed.sending import record_from_bytes, record_to_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ztensor.distributed import PartRecord
 
 W = np.arange(48, dtype=np.float32).reshape(12, 4)
 WORLD = 3

@@ -7,8 +7,9 @@ import io
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,9 +28,6 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 dcp: Any = pytest.importorskip("torch.distributed.checkpoint")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import zipfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +19,6 @@ from ztensor.io.reading.file import FileObjects
 from ztensor.io.source.memory import MemorySource
 from ztensor.spec.encoding.raw import Raw
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 MIB = 1 << 20
 THREADS = 3

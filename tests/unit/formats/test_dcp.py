@@ -11,8 +11,9 @@ import shutil
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +30,6 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FOLDERS = Path(__file__).parents[2] / "corpus" / "foreign" / "accept" / "dcp"
 STOCK, SHARDS = FOLDERS / "stock", FOLDERS / "shards"

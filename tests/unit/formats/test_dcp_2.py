@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,9 +37,6 @@ from ztensor.errors import (
     UnsupportedError,
 )
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 BOX: Any = ((2, 3), ((0, 0), (2, 3)))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +32,6 @@ from ztensor.formats.hdf5.trees import walk_tree_1, walk_tree_2
 from ztensor.formats.hdf5.window import Window
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import Budget, Limits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 UNDEFINED = 2**64 - 1
 HEAP, ROOT, AT = 64, 512, 64  # where a heap's header is, its outermost block, and an index

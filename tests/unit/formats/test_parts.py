@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -11,9 +11,7 @@ import numpy as np
 import ztensor
 import ztensor.numpy
 from ztensor.formats.parts import Part, parts_of
-
-if TYPE_CHECKING:
-    from ztensor.io.reading.reader import ObjectReader
+from ztensor.io.reading.reader import ObjectReader
 
 UNKNOWN = Path(__file__).parents[2] / "corpus" / "spec" / "0.1.0" / "unknown_values.zt"
 CSR = ztensor.Tensor.csr(np.ones(2, np.float32), [1, 3], [0, 1, 2], (2, 4))

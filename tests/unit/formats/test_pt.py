@@ -6,8 +6,9 @@ import random
 import struct
 import warnings
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -36,9 +37,6 @@ from tests.extent import amount
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError
 from ztensor.limits import Limits
 from ztensor.testing.promise import exercise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
 ACCEPT, REJECT = CORPUS / "accept" / "pt", CORPUS / "reject" / "pt"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,9 +19,6 @@ from ztensor.errors import (
 )
 from ztensor.io.formats import FORMATS, written_formats
 from ztensor.numpy import load_file, save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOREIGN = [
     (kind, suffix)

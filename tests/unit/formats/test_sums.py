@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import pickle
 import zipfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +16,6 @@ import ztensor
 from tests.extent import sample
 from ztensor.errors import DigestMismatchError, ZTensorError
 from ztensor.numpy import save
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 onnx = pytest.importorskip("onnx")
 h5py = pytest.importorskip("h5py")

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ztensor.errors import ClosedError
 from ztensor.formats.within import Within
+from ztensor.io.source.base import Source
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import MemorySource
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ztensor.io.source.base import Source
 
 DATA = bytes(range(64))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,6 @@ from ztensor.formats.deflate import MOST_RATIO
 from ztensor.formats.zip import Entry, place, read_entries, unread_bytes
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS, Budget
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
 # Where fields lie in the directory's record of a member and in the end record.

@@ -7,8 +7,9 @@ import multiprocessing
 import os
 import pickle
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,6 @@ from ztensor import fleet
 from ztensor.errors import SourceError, SourceNotFoundError, UsageError, ZTensorError
 from ztensor.insight.fleet.running import each
 from ztensor.numpy import load_file, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 COUNT = 12
 

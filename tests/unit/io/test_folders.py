@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from ztensor.io.opening import ShardedReader
 from ztensor.numpy import load_file, save_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Fill = Callable[[Path], object]
 
 ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +16,6 @@ import pytest
 import ztensor
 from ztensor.io import frameworks
 from ztensor.numpy import load_file, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 # A framework of somebody else: its arrays, and the file that adapts it.
 THEIRS = """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,6 @@ import pytest
 import ztensor
 import ztensor.numpy
 from ztensor.distributed import PartWriter, commit, compact, repair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 COUNT = 100_000
 TINY = np.arange(4, dtype=np.float32)

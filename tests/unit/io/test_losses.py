@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,9 +13,6 @@ from ztensor.errors import NotRepresentableError
 from ztensor.io.losses import Tally, Unrepresented
 from ztensor.io.opening import Reader
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 A = np.arange(4.0)
 

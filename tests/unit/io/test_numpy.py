@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,6 @@ from ztensor import Tensor
 from ztensor import numpy as znumpy
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, NotRepresentableError
 from ztensor.numpy import load, load_file, save, save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOUR = np.arange(4, dtype=np.float32)
 TENSORS: dict[str, Any] = {

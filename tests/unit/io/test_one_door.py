@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import ztensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PACKAGE = Path(ztensor.__file__).parent
 DOOR = PACKAGE / "io" / "source" / "removal.py"

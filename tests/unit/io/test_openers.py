@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PLUGIN = '''
 """`.one`: four letters, and one float32."""

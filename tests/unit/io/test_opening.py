@@ -3,7 +3,9 @@ from __future__ import annotations
 import io
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,10 +26,6 @@ from ztensor.io.source.table import source_of
 from ztensor.numpy import save
 from ztensor.testing.builder import VALUES, VERSIONS, build
 from ztensor.testing.builder_2 import footer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 DATA = save({"w": np.arange(3)})
 

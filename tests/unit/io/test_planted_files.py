@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +17,6 @@ from tests.unit.planting import MODEL, TEXT, Area
 from ztensor.distributed import PartWriter, commit, compact
 from ztensor.errors import UsageError
 from ztensor.numpy import load_file, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 ON_POSIX = pytest.mark.skipif(os.name == "nt", reason="makes links")
 

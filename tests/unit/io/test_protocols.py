@@ -4,7 +4,8 @@ import ctypes
 import gc
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,9 +16,6 @@ from ztensor import Tensor
 from ztensor import numpy as znumpy
 from ztensor.errors import BufferExportError, UsageError
 from ztensor.io.protocols import CPU, as_type, to_dlpack
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # What DLPack 1.1 says of each: type code, bits, lanes.
 TYPES: dict[str, tuple[int, int]] = {

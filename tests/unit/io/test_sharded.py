@@ -10,8 +10,9 @@ import pickle
 import random
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,9 +38,6 @@ from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shard_paths
 from ztensor.io.source.sink import FileSink
 from ztensor.numpy import load_file, save, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def tensors(start: float = 0) -> dict[str, Any]:

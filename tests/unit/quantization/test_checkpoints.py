@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import ztensor
 from ztensor import Tensor
@@ -16,10 +18,6 @@ from ztensor.numpy import load, save
 from ztensor.quantization.checkpoints import NF4
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
     Array = NDArray[Any]
 
 

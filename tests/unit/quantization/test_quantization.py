@@ -8,6 +8,7 @@ import math
 import re
 import tracemalloc
 import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from tests.extent import examples
 from ztensor.errors import (
@@ -35,10 +37,6 @@ from ztensor.quantization.scheme import GroupScheme, Packing, require_sizes
 from ztensor.spec.model.dtype import STORAGE_TYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
     Array = NDArray[Any]
 
 I32 = np.dtype(np.int32)

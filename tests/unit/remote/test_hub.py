@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ztensor.errors import ArgumentValueError
 from ztensor.remote.hub import ENDPOINT, headers, parse_hub_url
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NAMES = (
     "HF_ENDPOINT", "HF_HOME", "HF_TOKEN", "HF_TOKEN_PATH", "HUGGING_FACE_HUB_TOKEN",

@@ -25,7 +25,8 @@ class Hub(Server):
 
     def found(self) -> tuple[list[str], list[str]]:
         found = tree(f"{self.url}/tree", "", TOKEN, "hf://o/r/")
-        return sorted(found.files), sorted(found.folders)
+        folders = sorted(one.name for one in found if one.is_folder)
+        return sorted(one.name for one in found if not one.is_folder), folders
 
 
 class _Answers(Handler):

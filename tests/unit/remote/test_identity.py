@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -16,10 +18,6 @@ from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save
 from ztensor.remote.identity import object_id, unsigned
 from ztensor.remote.urls import place_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytest.importorskip("obstore")
 

@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +23,6 @@ from ztensor.io.source.base import PART_BYTES
 from ztensor.io.source.urls import Remote
 from ztensor.remote import source as remote
 from ztensor.remote.source import RemoteSource
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 obstore = pytest.importorskip("obstore")
 

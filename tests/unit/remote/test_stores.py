@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from ztensor.io.source.urls import Remote
 from ztensor.remote import stores
 from ztensor.remote.stores import store_of
 from ztensor.remote.urls import place_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class Made:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,6 @@ from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
 from ztensor.remote import upload
 from ztensor.remote.upload import RemoteSink, part_bytes_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytest.importorskip("obstore", reason="obstore reaches the stores")
 MIB = 1 << 20

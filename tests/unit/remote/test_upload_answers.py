@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,6 @@ from ztensor.errors import SourceError
 from ztensor.io.source.urls import Remote
 from ztensor.remote import upload
 from ztensor.remote.upload import RemoteSink, copy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 obstore = pytest.importorskip("obstore", reason="obstore reaches the stores")
 KEY, OLD, NEW = "bucket/k", b"old", bytes(3000)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,9 +18,6 @@ from ztensor.errors import (
     UnsupportedError,
 )
 from ztensor.testing.builder import RULES, VALUES, VERSIONS, build, draft, item, sealed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 ztorch: Any = pytest.importorskip("ztensor.torch")

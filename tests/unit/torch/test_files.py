@@ -6,7 +6,8 @@ import gc
 import inspect
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +25,6 @@ from ztensor.errors import (
     UnsupportedError,
     UsageError,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 ztorch: Any = pytest.importorskip("ztensor.torch")

@@ -8,6 +8,8 @@ import json
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -22,9 +24,6 @@ torch = pytest.importorskip("torch")
 import ztensor.torch  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Arrays = dict[str, np.ndarray[Any, Any]]
 
 TYPES = ("f2", "f4", "f8", "c8", "c16", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ztensor
 from ztensor.errors import ArgumentTypeError, SourceError, UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
 ztorch: Any = pytest.importorskip("ztensor.torch")

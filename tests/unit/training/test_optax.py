@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,6 @@ jax = pytest.importorskip("jax")
 optax = pytest.importorskip("optax")
 
 from ztensor.jax import load_tree, save_tree  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TRANSFORMS: dict[str, Callable[[], Any]] = {
     "adabelief": lambda: optax.adabelief(1e-2),

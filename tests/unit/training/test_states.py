@@ -6,7 +6,9 @@ import dataclasses
 import io
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -27,11 +29,6 @@ from ztensor.limits import Limits
 from ztensor.numpy import load_file, save_file
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.training.tree import encode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 
 STORED = "CBOR|manifest|zstd|stored"
 

@@ -6,7 +6,9 @@ import collections
 import copy
 import functools
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +22,6 @@ torch = pytest.importorskip("torch")
 
 from ztensor.torch import load_tree, save_tree  # noqa: E402
 from ztensor.training.tree.kinds import Leaf, Made  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")

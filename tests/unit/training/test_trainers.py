@@ -9,17 +9,15 @@ import os
 import random
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
 from ztensor.errors import ArgumentValueError, MissingDependencyError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 torch = pytest.importorskip("torch")
 

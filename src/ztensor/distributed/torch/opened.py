@@ -8,23 +8,19 @@ which part of which tensor each is. Here they are put together again.
 from __future__ import annotations
 
 import itertools
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from torch import distributed as dist
 
-from ztensor import Remote
 from ztensor.distributed import DividedCheckpoint, open_divided
 from ztensor.distributed.chunks.boxes import find_misfit, overlap
 from ztensor.distributed.chunks.table import Kind
-from ztensor.distributed.place import ROOT, Place
+from ztensor.distributed.place import Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
-from ztensor.errors import FormatError, Reason, SourceNotFoundError, describe
+from ztensor.errors import FormatError, ManifestError, Reason, SourceNotFoundError, describe
 from ztensor.ext import ALGORITHMS, Range, digest_of, element_count
-from ztensor.remote.upload import is_there
-from ztensor.training.tree.columns import malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -226,7 +222,9 @@ def _boxes_of(part: Opened) -> Iterable[tuple[str, str, Shape, Shape]]:
         FormatError: what is said of them is malformed.
     """
     if not isinstance(part.boxes, dict):
-        raise malformed("a process that was alone does not tell its boxes")
+        raise ManifestError(
+            "a process that was alone does not tell its boxes", reason=Reason.FIELD_VALUE
+        )
     for own, told in part.boxes.items():
         if type(told) is not tuple or len(told) != 3 or not isinstance(told[0], str):
             raise _broken(part, str(own), "a box is malformed")
@@ -276,11 +274,6 @@ def folder_of(path: Any, storage: Storage | None, rank: int) -> Any:
     return Place(path, storage).target(f"{rank:05d}")
 
 
-def _has_root(home: Any, storage: Storage | None) -> bool:
-    target = Place(home, storage).target(ROOT)
-    return is_there(target) if isinstance(target, Remote) else os.path.lexists(target)
-
-
 def opened_at(path: Any, types: Iterable[type], **options: Any) -> Opened | Apart:
     """Open a checkpoint; see `open_divided` for the options.
 
@@ -294,7 +287,7 @@ def opened_at(path: Any, types: Iterable[type], **options: Any) -> Opened | Apar
         try:
             for rank in itertools.count():
                 home = folder_of(path, options["storage"], rank)
-                if not _has_root(home, options["storage"]):
+                if not Place(home, options["storage"]).has_root():
                     break
                 parts.append(Opened(open_divided(home, **options), types))
             if parts:

@@ -18,7 +18,7 @@ from ztensor.distributed import PartRecord, PartWriter, commit
 from ztensor.distributed.committing import commit_apart
 from ztensor.distributed.part import require_save_id
 from ztensor.distributed.place import Place
-from ztensor.distributed.root import BOXES, PATHS, SAVE_ID
+from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, encode_values
 from ztensor.distributed.rows import own_name
 from ztensor.distributed.saves import Save
 from ztensor.distributed.torch.agreeing import SaveApart, save_of_plan, with_save, with_token
@@ -33,7 +33,6 @@ from ztensor.errors import (
 )
 from ztensor.options import PartOptions, require_options
 from ztensor.torch.values import first_line, from_torch, identity
-from ztensor.training.tree import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -281,7 +280,7 @@ def _plain(item: Any, planner: Any) -> Any:
                     found=first_line(error),
                 ) from error
     try:
-        encode({name: value})
+        encode_values({name: value})
     except ZTensorError as error:
         error.locate(object_name=name)
         raise

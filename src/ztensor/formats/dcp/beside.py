@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ztensor.distributed.lazy_files import LazyFile, OpenFiles
 from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
-from ztensor.ext import Beneath, Pool, Source
-from ztensor.remote.source import RemoteSource
+from ztensor.ext import Beneath, Pool, Source, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,7 +106,7 @@ class InStore:
                     place.name,
                     None,
                     least if length is None else length,
-                    functools.partial(RemoteSource, place),
+                    functools.partial(source_of, place, mapped=False),
                     pool,
                 ),
             )
@@ -119,7 +118,7 @@ class InStore:
         if known is not None:
             return known
         try:
-            return RemoteSource(place).size
+            return source_of(place, mapped=False).size
         except SourceNotFoundError:
             return None  # who reads what is in it is told
 

@@ -24,6 +24,7 @@ from ztensor.ext import (
     Source,
     Tally,
     TensorObject,
+    source_of,
 )
 from ztensor.formats import safetensors
 from ztensor.formats.dcp.beside import REQUESTS, Beside, InStore, OnDisk
@@ -33,7 +34,6 @@ from ztensor.formats.dcp.table import Form, Place, Table
 from ztensor.formats.pt.values import ElementType
 from ztensor.io.source.folders import FolderSource
 from ztensor.limits import Budget, Limits
-from ztensor.remote.source import RemoteSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +70,10 @@ def project_shards(source: FolderSource, limits: Limits) -> Projection:
     return shards.projection(source, beside)
 
 
+def _opened(place: Remote) -> Source:
+    return source_of(place, mapped=False)
+
+
 def _project_remote(source: FolderSource, folder: Remote, limits: Limits) -> Projection:
     """Return what such files in a store hold: some of their headers are asked for at a time."""
     names = sorted(source.names)
@@ -78,7 +82,7 @@ def _project_remote(source: FolderSource, folder: Remote, limits: Limits) -> Pro
     with Pool(REQUESTS) as workers:
         for start in range(0, len(names), REQUESTS):
             some = names[start : start + REQUESTS]
-            opened = list(workers.map(RemoteSource, map(folder.beside, some)))
+            opened = list(workers.map(_opened, map(folder.beside, some)))
             for name, file in zip(some, opened, strict=True):
                 budget.lengthen(file.size)
                 with contextlib.closing(file):

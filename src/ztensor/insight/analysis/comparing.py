@@ -44,7 +44,6 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
-from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -219,23 +218,23 @@ def _changed_values(
     Trees that differ in no value but are not stored alike, as in the order of keys, are left; so
     is one that is damaged, since its tensors can be compared all the same.
     """
-    files = first.attributes, second.attributes
-    (ours, our_tree), (theirs, their_tree) = map(split_tree, files)
-    if our_tree is None or their_tree is None or _is_same(our_tree, their_tree):
-        return {}, *files
-    from ztensor.training.states import tree_values
-    from ztensor.training.tree.decode import LeafAt
+    from ztensor.training.told import told_tree
 
+    files = first.attributes, second.attributes
+    ours, theirs = told_tree(first), told_tree(second)
+    if ours is None or theirs is None or _is_same(ours.attribute, theirs.attribute):
+        return {}, *files
     try:
-        values = [tree_values(reader, containers=True) for reader in (first, second)]
+        values = ours.values(), theirs.values()
     except (FormatError, LimitError, UnsupportedError):
         return {}, *files
+    tensors = values[0].tensors | values[1].tensors
     changed = {
         path: pair
-        for path, pair in _changed(*values).items()
-        if not (MISSING in pair and isinstance(pair[pair[0] is MISSING], LeafAt))  # an object's
+        for path, pair in _changed(values[0].every, values[1].every).items()
+        if not (MISSING in pair and path in tensors)  # an object's
     }
-    return (changed, ours, theirs) if changed else ({}, *files)
+    return (changed, ours.attributes, theirs.attributes) if changed else ({}, *files)
 
 
 def diff_pairs(

@@ -19,7 +19,6 @@ from ztensor.errors import (
     ObjectNotFoundError,
     Reason,
     UsageError,
-    ZTensorError,
     describe,
 )
 from ztensor.io.attributes import kinds_of
@@ -296,10 +295,8 @@ class Editor(Writer):
             )
         for key, kind, value in kinds_of(self.draft.attributes):
             budget = Budget(DEFAULT_LIMITS, self.old_nbytes)
-            try:
+            with self._located(None):
                 changed = kind.renamed(value, names, budget)
-            except ZTensorError as error:
-                raise error.locate(file=self._sink.name) from error.__cause__
             if changed is not value:
                 self.draft.attributes = {**(self.draft.attributes or {}), key: changed}
         self.draft.objects.data = renamed
@@ -325,7 +322,7 @@ class Editor(Writer):
         merged = {} if replace else dict(old or {})
         merged.update(attributes)
         merged = {key: value for key, value in merged.items() if value is not None}
-        try:
+        with self._located(name):
             if tensor_object is None or name is None:
                 self.draft.emitter.require_attributes(merged)
                 self.draft.attributes = merged or None
@@ -334,9 +331,6 @@ class Editor(Writer):
                 self.draft.emitter.require_object(changed)
                 _require_layout(changed)
                 self.draft.objects[name] = changed
-        except NotRepresentableError as error:
-            error.locate(file=self._sink.name, object_name=name)
-            raise
         self._has_changed = True
 
     # --- The end ----------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from ztensor.io.writing.writer import Writer
 from ztensor.spec.container import LATEST, Emitter, emitter_of
 from ztensor.spec.container.framing import Frame
 from ztensor.spec.model.manifest import Manifest, TensorObject
-from ztensor.spec.model.rules import alignment_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -95,7 +94,9 @@ def kept_alignment(emitter: Emitter, frame: Frame, manifest: Manifest) -> int:
     """Return what the blobs of a file begin at multiples of, as new ones of it should."""
     parts = (part for one in manifest.objects.values() for part in one.components.values())
     here = [part.offset for part in parts if part.shard is None and part.length]
-    return alignment_of(here or [frame.manifest_offset], emitter.form.alignments)
+    offsets, known = here or [frame.manifest_offset], emitter.form.alignments
+    fitting = (one for one in known if not any(offset % one for offset in offsets))
+    return max(fitting, default=min(known))
 
 
 def copy_objects(

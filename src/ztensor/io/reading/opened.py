@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import (
+    MOST_PROBLEMS,
     ClosedError,
+    ManifestError,
     Problem,
     UsageError,
     ZTensorError,
@@ -26,7 +28,6 @@ from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Component, Manifest
 from ztensor.spec.model.objects import Bools, Ints, TableObjects
-from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
@@ -272,9 +273,7 @@ def parse_frame(
     if data is None:
         data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
     manifest = SCHEMAS[frame.container](data, frame, budget)
-    problems = check_layouts(manifest)
-    if problems:
-        raise manifest_error(problems)
+    ManifestError.require_none(check_layouts(manifest))
     return manifest
 
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.locks import Lock
-from ztensor.spec.model.manifest import Component
-from ztensor.spec.model.rules import ALIGNMENT
+from ztensor.spec.model.manifest import ALIGNMENT, Component
 
 if TYPE_CHECKING:
     from ztensor.io.reading.file import FileObjects

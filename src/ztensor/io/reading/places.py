@@ -39,6 +39,7 @@ class Place(NamedTuple):
         length: its bytes on disk, at least one.
         digest: its digest as the file spells it, or None.
         encoding: how the bytes are stored, such as `raw`.
+        is_viewable: whether the array may be a view of the file.
     """
 
     shape: tuple[int, ...]
@@ -47,13 +48,7 @@ class Place(NamedTuple):
     length: int
     digest: str | None
     encoding: str
-
-    @property
-    def is_viewable(self) -> bool:
-        """Return whether the array may be a view of the file."""
-        # By its letter: NumPy takes a microsecond to make the name of a type.
-        is_wide = self.dtype.char == "D"
-        return self.encoding == "raw" and not (is_wide and self.offset % COMPLEX_ALIGNMENT)
+    is_viewable: bool
 
     @property
     def nbytes(self) -> int:
@@ -66,6 +61,23 @@ class Place(NamedTuple):
             return np.ndarray(self.shape, self.dtype, memory, start)
         except (ValueError, TypeError):
             return None
+
+
+class _Kind(NamedTuple):
+    """What places have in common that differ in offset, length and digest; `step`: see `place`."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    encoding: str
+    step: int
+
+    def place(self, offset: int, length: int, digest: str | None) -> Place | None:
+        """Return a place, whose views begin at multiples of `step`; None without any bytes."""
+        shape, dtype, encoding, step = self
+        if not length:  # there may be no map of it
+            return None
+        is_viewable = encoding == "raw" and not offset % step
+        return Place._make((shape, dtype, offset, length, digest or None, encoding, is_viewable))
 
 
 class Places:
@@ -128,38 +140,28 @@ class Places:
         if found is None or kind is None:
             return None
         component = found.components["data"]
-        if not component.length:  # there may be no map of it
-            return None
-        return Place(
-            *kind, component.offset, component.length, component.digest, component.encoding
-        )
+        return kind.place(component.offset, component.length, component.digest)
 
     def _of_table(self, table: Table) -> list[Place | None]:
         """Return the places of all rows of a table."""
-        kinds: dict[int, tuple[tuple[tuple[int, ...], np.dtype[Any]] | None, int, str]] = {}
-        text = table.text
-        found: list[Place | None] = []
-        for code, offset, length, start in zip(
-            table.kind_of.tolist(),
+        kinds = [
+            (self._kind(kind), len(kind.components["data"].digest or "")) for kind in table.kinds
+        ]
+        text = table.text.decode("latin-1")  # digests in it are ASCII
+        rows = zip(
+            map(kinds.__getitem__, table.kind_of.tolist()),
             table.offsets.tolist(),
             table.lengths.tolist(),
             table.digests.tolist(),
             strict=True,
-        ):
-            if code not in kinds:
-                like = table.kinds[code].components["data"]
-                kind = self._kind(table.kinds[code])
-                kinds[code] = kind, len(like.digest or ""), like.encoding
-            kind, digits, encoding = kinds[code]
-            if kind is None or not length:
-                found.append(None)
-                continue
-            digest = text[start : start + digits].decode("ascii") if digits else None
-            found.append(Place(kind[0], kind[1], offset, length, digest, encoding))
-        return found
+        )
+        return [
+            None if kind is None else kind.place(offset, length, text[start : start + digits])
+            for (kind, digits), offset, length, start in rows
+        ]
 
-    def _kind(self, found: TensorObject) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-        """Return shape and element type of an object that may be plain; None for others."""
+    def _kind(self, found: TensorObject) -> _Kind | None:
+        """Return what tells places of such objects; None for objects that are not plain."""
         if found.format != "dense" or len(found.shape) > self._most_rank:
             return None
         component = found.components["data"]
@@ -173,7 +175,11 @@ class Places:
         if key not in self._dtypes:
             self._dtypes[key] = native_dtype(component)
         dtype = self._dtypes[key]
-        return None if dtype is None else (found.shape, dtype)
+        if dtype is None:
+            return None
+        # By its letter: NumPy takes a microsecond to make the name of a type.
+        step = COMPLEX_ALIGNMENT if dtype.char == "D" else 1
+        return _Kind(found.shape, dtype, component.encoding, step)
 
     # --- One of them ------------------------------------------------------------------------
 
@@ -187,11 +193,14 @@ class Places:
             SourceError: the file is not what it was.
         """
         place = self.of(name)
-        whole = self._source.view()  # None once it is closed
-        if place is None or whole is None or not place.is_viewable:
+        if place is None or not place.is_viewable:
+            return None
+        source = self._source
+        whole = source.view()
+        if whole is None:
             return None
         try:
-            self._source.require_unchanged()
+            source.require_unchanged()
             if self._file.verify is True:
                 component = self._objects[name].components["data"]
                 with self._file.located(name, "data"):

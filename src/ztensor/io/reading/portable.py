@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason
+from ztensor.spec.container import FORM_1, Form
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import blocks, checked_bools, typed_array, whole_elements
-from ztensor.spec.model.rules import FORM_1, Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import abc
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -193,8 +193,9 @@ class DenseSlice(TensorSlice):
         if not self._copy and gives_view(key, len(self.shape)):
             whole = self._file.plain(self.name)
             if whole is not None:
+                index: Any = key
                 try:
-                    return whole[cast("Any", key)]
+                    return whole[index]
                 except (IndexError, TypeError, ValueError, OverflowError):
                     pass  # the way below says what is wrong with the key
         return self._data.owned(key)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import os
 from typing import TYPE_CHECKING, Any
@@ -24,10 +23,9 @@ from ztensor.io.shards.naming import FIRST_OF_GGUF, SHARD, index_path, is_index,
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.folders import RemoteFiles, folder_of, listed
 from ztensor.io.source.paths import absolute_path, path_of_file_url, path_text
-from ztensor.io.source.stores import is_remote, store_of
+from ztensor.io.source.stores import Store, is_remote
 from ztensor.io.source.urls import Remote, is_option_store
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +72,7 @@ def _remote(remote: Remote, limits: Limits) -> FileSet:
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
         return find_set(path_of_file_url(remote.url), limits)
     name = remote.name.rpartition("/")[2]
-    is_folder = store_of(remote.url).names_folder(remote.url)
+    is_folder = Store.of(remote.url).names_folder(remote.url)
     if is_folder or name == PIPELINE:
         folder = RemoteFolder(remote if is_folder else remote.beside(""))
         place = opened_in(folder.remote, list(folder.names))
@@ -103,7 +101,7 @@ def set_instead(source: Any) -> Remote | None:
     if not isinstance(source, (str, os.PathLike)) or not is_remote(path_text(source)):
         return None
     remote = Remote(source)
-    store = store_of(remote.url)
+    store = Store.of(remote.url)
     if "?" in remote.url or store.names_folder(remote.url):
         return None
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
@@ -111,7 +109,7 @@ def set_instead(source: Any) -> Remote | None:
     index = Remote(index_path(remote.url), remote.storage, remote.cache)
     folder = folder_of(remote)
     with contextlib.suppress(SourceError):
-        if store.is_there(index):
+        if store.look(index) is not None:
             return index
     with contextlib.suppress(SourceError, UsageError):
         if any(listed(folder) or ()):
@@ -155,15 +153,16 @@ def _listed(source: Sequence[Any]) -> FileSet:
             raise ArgumentTypeError(
                 "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
             )
-    urls = [path_text(item, absolute=True) for item in source]
-    names = [without_secrets(url) for url in urls]
-    counts = collections.Counter(names)
     places: dict[str, Any] = {}
-    for item, url, name in zip(source, urls, names, strict=True):
-        # A query may choose the object.
-        file = f"{name}?id={_id(url)}" if counts[name] > 1 and url != name else name
-        if file in places:
+    urls: set[str] = set()
+    for item in source:
+        url = path_text(item, absolute=True)
+        file = without_secrets(url)
+        if url in urls:
             raise ArgumentValueError("a list has one file twice", file=file)
+        urls.add(url)
+        if file in places:  # their queries, which may have a secret, tell them apart
+            file = f"{file} ({len(places) + 1})"
         places[file] = url
         if isinstance(item, RemoteFiles):
             places[file] = item
@@ -171,10 +170,3 @@ def _listed(source: Sequence[Any]) -> FileSet:
             places[file] = Remote(item)
     first, more = next(iter(places)), len(places) - 1
     return FileSet(f"{first} and {more} more" if more else first, list(places.values()), places)
-
-
-def _id(url: str) -> str:
-    """Return what tells a URL from others, but for a signature, and nothing of a secret in it."""
-    text = store_of(url).unsigned(url)
-    digest = digest_of(ALGORITHMS["sha256"], [text.encode("utf-8", "surrogateescape")])
-    return digest.rpartition(":")[2][:16]

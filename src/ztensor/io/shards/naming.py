@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.io.source.paths import path_of_file_url, path_text
-from ztensor.io.source.stores import is_remote, store_of
+from ztensor.io.source.stores import Store, is_remote
 from ztensor.io.source.urls import Remote
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def is_set(source: Any) -> bool:
     path = path_text(source)
     if is_remote(path):
         whole = path.partition("?")[0]
-        if is_index(whole) or FIRST_OF_GGUF.search(whole) or store_of(path).names_folder(path):
+        if is_index(whole) or FIRST_OF_GGUF.search(whole) or Store.of(path).names_folder(path):
             return True
         # What a store has under a name that could be either is asked when it is opened.
         if not path.lower().startswith("file://") or isinstance(source, Remote):

@@ -32,7 +32,8 @@ from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.source.urls import Remote
-from ztensor.io.writing.saving import save_all
+from ztensor.io.tensor import no_mapping
+from ztensor.io.writing.saving import save_all, save_as
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -241,21 +242,23 @@ def save_files(
         ZTensorError: what `save_all` raises.
         SourceError: the index could not be written.
     """
-    kind = written_as(path_text(target) if is_path(target) else "", format)
-    save: Callable[..., dict[str, str]] = functools.partial(
-        _save_one,
-        kind,
-        metadata=metadata,
-        compression=compression,
-        **options,
-    )
-    if max_shard_size is None or not hasattr(tensors, "items"):
-        if is_path(target) and hasattr(tensors, "items") and (remote := remote_of(target)):
+    path = path_text(target) if is_path(target) else ""
+    kind = written_as(path, format)
+    write: Callable[..., dict[str, str]] = save_all
+    if kind != "zt":
+        write = functools.partial(save_as, kind)
+    save = functools.partial(write, metadata=metadata, compression=compression, **options)
+    if not hasattr(tensors, "items"):
+        raise no_mapping(tensors, "arrays")
+    if max_shard_size is None:
+        if path and (remote := remote_of(target)) is not None:
             length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
-            target = Place(remote.url, remote=remote, expected=length + length // 16)
+            target = Place(path, remote=remote, expected=length + length // 16)
+        elif path:
+            target = Place(path)
         return save(tensors, target, progress=progress, durable=durable)
     limit = parse_size(max_shard_size)
-    if not isinstance(target, (str, os.PathLike)):
+    if not path:
         raise ArgumentTypeError(
             "shards need a path to be named after; drop max_shard_size to write one file",
             found=describe(target, 40),
@@ -273,25 +276,6 @@ def save_files(
     shared = save(tensors, whole, progress=progress, durable=durable)
     remove_set(target)
     return shared
-
-
-def _save_one(
-    kind: str,
-    tensors: Mapping[str, Any],
-    place: Any,
-    *,
-    metadata: Mapping[str, object] | None,
-    progress: Progress | None,
-    deduplicate: str | bool = "memory",
-    **options: Any,
-) -> dict[str, str]:
-    """Save a dict as one file of a format."""
-    if kind == "zt":
-        return save_all(tensors, place, metadata, progress, deduplicate, **options)
-    from ztensor.io.writing.exporting import save_as
-
-    save_as(kind, tensors, place, metadata, progress, **options)
-    return {}
 
 
 def _save_shards(

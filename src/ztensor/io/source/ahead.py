@@ -13,20 +13,17 @@ in a temporary file.
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztensor.buffers import new_bytes
-from ztensor.io.source.base import Source
-from ztensor.locks import Lock
+from ztensor.io.source.base import Range, Source
+from ztensor.locks import Lock, cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from ztensor.io.source.base import Source
 
 _HEAD_BYTES = 4 << 10  # of each; a longer one is read alone
 _AT_ONCE = 32  # heads that lie far from one another
@@ -74,92 +71,45 @@ def extents_of(offsets: Any, lengths: Any, is_encoded: Any) -> Extents:
     )
 
 
-class Heads:
-    """Reads heads, those behind as well once they are read in order; thread-safe.
-
-    Args:
-        source: where they lie.
-        find: gives the extents that begin with them, when the first is read.
-    """
-
-    def __init__(self, source: Source, find: Callable[[], Extents]) -> None:
-        self._source = source
-        self._find: Callable[[], Extents] | None = find
-        self._starts = self._stops = np.empty(0, np.int64)
-        self._kept: dict[int, memoryview] = {}
-        self._next = -1
-        self._lock = Lock()
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        """Fill `destination` from `offset`.
-
-        Raises:
-            SourceError: the bytes could not be read.
-        """
-        with self._lock:
-            if self._find is not None:
-                extents, self._find = self._find(), None
-                self._starts, self._stops = extents.starts, extents.stops
-            number = int(np.searchsorted(self._starts, offset))
-            if number < len(self._starts) and self._starts[number] == offset:
-                if number == self._next and destination.nbytes <= _HEAD_BYTES:
-                    self._bring(number)
-                elif number not in self._kept:
-                    self._next = number + 1
-                kept = self._kept.get(number)
-                if kept is not None and destination.nbytes <= kept.nbytes:
-                    destination[:] = kept[: destination.nbytes]
-                    return
-        self._source.read_into(offset, destination)
-
-    def _bring(self, first: int) -> None:
-        """Read a head and those behind it."""
-        near = int(np.searchsorted(self._starts, self._starts[first] + _NEAR_BYTES))
-        stop = min(max(first + _AT_ONCE, near), first + _MOST, len(self._starts))
-        starts = self._starts[first:stop]
-        lengths = np.minimum(self._stops[first:stop] - starts, _HEAD_BYTES)
-        heads = [new_bytes(length) for length in lengths.tolist()]
-        self._source.read_many(list(zip(starts.tolist(), heads, strict=True)))
-        self._kept = dict(zip(range(first, stop), heads, strict=True))
-        self._next = stop
-
-
 class AheadSource(Source):
     """A source that brings what is read next; safe to use from several threads.
 
     Args:
         source: what it reads from; it is closed with this.
-        find: gives the extents, when the first component is read; None until `expect` says it.
     """
 
     prefers_long_reads = True
 
-    def __init__(self, source: Source, find: Callable[[], Extents] | None = None) -> None:
+    def __init__(self, source: Source) -> None:
         self.source = source
         self.name = source.name
         self.path = source.path
         self.size = source.size
         self.remote = source.remote
-        self._find = find
-        self._heads: Heads | None = None
-        self._extents = Extents(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+        self._find: Callable[[], tuple[Any, Any, Any]] = lambda: ([], [], [])
+        self._is_patient = False
         self._lock = Lock()
-        self._windows: list[list[tuple[int, memoryview]]] = []
         self._next = -1  # the number of the extent that is read next where all are
+        self._heads: dict[int, memoryview] = {}
+        self._windows: list[list[tuple[int, memoryview]]] = []
         self._budget = 0
         self._walks = 0
         self._waiting: tuple[int, int, IO[bytes]] | None = None
 
-    def expect(self, find: Callable[[], Extents], *, is_patient: bool = False) -> None:
-        """Say where components lie.
+    def expect(self, find: Callable[[], tuple[Any, Any, Any]], *, is_patient: bool = False) -> None:
+        """Say where components lie; before, nothing is brought ahead.
 
         Args:
-            find: gives the extents, when the first component is read.
+            find: gives what `extents_of` takes, when the first component is read.
             is_patient: whether nothing but their heads is brought ahead before somebody goes
                 through all of them: what is read before may be what stands in front of components.
         """
-        self._find = find
-        self._heads = Heads(self.source, find) if is_patient else None
+        self._find, self._is_patient = find, is_patient
+        vars(self).pop("_extents", None)
+
+    @cached_property
+    def _extents(self) -> Extents:
+        return extents_of(*self._find())
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset`.
@@ -167,8 +117,9 @@ class AheadSource(Source):
         Raises:
             SourceError: the bytes could not be read.
         """
-        if self._heads is not None and not self._walks:
-            self._heads.read_into(offset, destination)
+        if self._is_patient and not self._walks:
+            if not self._copy_head(offset, destination):
+                self.source.read_into(offset, destination)
             return
         with self._lock:
             done = 0
@@ -190,6 +141,33 @@ class AheadSource(Source):
         finally:
             self._walks -= 1
 
+    def _copy_head(self, offset: int, destination: memoryview) -> bool:
+        """Fill with a head, if it is one; those behind come with it once they are read in order."""
+        with self._lock:
+            starts = self._extents.starts
+            number = int(np.searchsorted(starts, offset))
+            if number == len(starts) or starts[number] != offset:
+                return False
+            if number == self._next and destination.nbytes <= _HEAD_BYTES:
+                self._bring_heads(number)
+            elif number not in self._heads:
+                self._next = number + 1
+            kept = self._heads.get(number)
+            if kept is None or kept.nbytes < destination.nbytes:
+                return False
+            destination[:] = kept[: destination.nbytes]
+            return True
+
+    def _bring_heads(self, first: int) -> None:
+        starts, stops, _ = self._extents
+        near = int(np.searchsorted(starts, starts[first] + _NEAR_BYTES))
+        stop = min(max(first + _AT_ONCE, near), first + _MOST, len(starts))
+        lengths = np.minimum(stops[first:stop] - starts[first:stop], _HEAD_BYTES)
+        heads = [new_bytes(length) for length in lengths.tolist()]
+        self.source.read_many(list(zip(starts[first:stop].tolist(), heads, strict=True)))
+        self._heads = dict(zip(range(first, stop), heads, strict=True))
+        self._next = stop
+
     def _some(self, offset: int, destination: memoryview) -> int:
         """Fill the beginning of `destination`, and return how much."""
         for window in self._windows:
@@ -205,8 +183,6 @@ class AheadSource(Source):
                 file.seek(offset - start)
                 file.readinto(destination[:count])  # type: ignore[attr-defined]
                 return count
-        if self._find is not None:
-            self._extents, self._find = self._find(), None
         number = int(np.searchsorted(self._extents.starts, offset, "right")) - 1
         start, stop = self._extent(number)
         goes_on = number == self._next or (self._walks > 0 and offset == start)
@@ -265,12 +241,8 @@ class AheadSource(Source):
         self._forget()
         file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `_forget`
         try:
-            memory = new_bytes(_WINDOW_BYTES)
-            for low in range(start, stop, _WINDOW_BYTES):
-                piece = memory[: min(_WINDOW_BYTES, stop - low)]
-                self.source.read_many([(low, piece)])
+            for piece in Range(self.source, start, stop - start).pieces():
                 file.write(piece)
-            file.seek(0, os.SEEK_SET)
         except BaseException:
             file.close()
             raise

@@ -10,7 +10,6 @@ none.
 
 from __future__ import annotations
 
-import abc
 import contextlib
 import functools
 import os
@@ -121,20 +120,18 @@ class LockedFile(FileSource):
         Raises:
             SourceError: the system refused.
         """
-        view = memoryview(data)
-        while view.nbytes and not self._is_trial:
-            descriptor = self.in_use()
-            try:
-                count = _pwrite(descriptor.number, view, offset)
-            except OSError as error:
-                doing = "cannot write; the file still holds its old state"
-                if not self.take_back(self.size if back_to is None else back_to) and tears:
-                    doing += " before a torn end, which `ztensor repair` cuts off"
-                raise SourceError.from_os(error, doing, self.name) from error
-            finally:
-                del descriptor
-            view = view[count:]
-            offset += count
+        if self._is_trial:
+            return
+        descriptor = self.in_use()
+        try:
+            _write_at(descriptor.number, memoryview(data), offset)
+        except OSError as error:
+            doing = "cannot write; the file still holds its old state"
+            if not self.take_back(self.size if back_to is None else back_to) and tears:
+                doing += " before a torn end, which `ztensor repair` cuts off"
+            raise SourceError.from_os(error, doing, self.name) from error
+        finally:
+            del descriptor
 
     def take_back(self, length: int) -> bool:
         """Cut the file to a length it had, and return whether that worked.
@@ -224,10 +221,6 @@ class Commit(Gatherer):
         self._guard = guard
         piece = max(_PIECE_BYTES, _GUARDS_PER_PIECE * len(guard))
         self.small_bytes = self.most_bytes = piece
-
-    @abc.abstractmethod
-    def commit(self, manifest: bytes = b"") -> None:
-        """Make the new state that of the file, flush, and close the file."""
 
     def abort(self) -> None:
         """Drop what is gathered, and let go of the file, which holds its old state."""
@@ -391,8 +384,12 @@ def _open_to_write(path: str, flags: int, *, lock: bool, timeout: float) -> Desc
     raise SourceError("other writers keep replacing the file; try again later", file=path)
 
 
-def _pwrite(number: int, data: memoryview, offset: int) -> int:
-    if hasattr(os, "pwrite"):
-        return os.pwrite(number, data, offset)
-    os.lseek(number, offset, os.SEEK_SET)
-    return os.write(number, data)
+def _write_at(number: int, data: memoryview, offset: int) -> None:
+    while data.nbytes:
+        if hasattr(os, "pwrite"):
+            count = os.pwrite(number, data, offset)
+        else:
+            os.lseek(number, offset, os.SEEK_SET)
+            count = os.write(number, data)
+        data = data[count:]
+        offset += count

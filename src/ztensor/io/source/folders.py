@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ztensor.errors import FormatError, SourceNotFoundError, SourcePermissionError
 from ztensor.io.source.base import Opening, Source
 from ztensor.io.source.beneath import Beneath
-from ztensor.io.source.stores import store_of
+from ztensor.io.source.stores import Store
 from ztensor.io.source.urls import Remote
 from ztensor.threads.pool import Pool
 
@@ -40,11 +40,11 @@ def listed(folder: Remote) -> tuple[list[str], list[str]] | None:
         SourceError: the place cannot be asked.
         UsageError: more is in the folder than can be looked through.
     """
-    found = store_of(folder.url).listed(folder)
+    found = Store.of(folder.url).listed(folder)
     if found is None:
         return None
-    files, folders = found
-    return sorted(filter(_is_plain, files)), sorted(filter(_is_plain, folders))
+    plain = sorted((one.name, one.is_folder) for one in found if _is_plain(one.name))
+    return [name for name, is_in in plain if not is_in], [name for name, is_in in plain if is_in]
 
 
 def _is_plain(name: str) -> bool:
@@ -66,11 +66,11 @@ def there(folder: Remote, names: Iterable[str]) -> list[str]:
         SourceError: the server does not answer.
         UsageError: the URL is signed.
     """
-    store = store_of(folder.url)
+    store = Store.of(folder.url)
 
     def look(name: str) -> bool:
         try:
-            return store.is_there(folder.beside(name))
+            return store.look(folder.beside(name)) is not None
         except (SourceNotFoundError, SourcePermissionError):
             return False
 

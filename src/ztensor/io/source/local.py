@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import mmap
 import os
 import stat
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ztensor.errors import (
     ClosedError,
@@ -110,9 +112,11 @@ class OpenFile:
             ClosedError: it is closed.
             SourceError: the system refused.
         """
-        descriptor = self.in_use()
+        descriptor = self._descriptor or self.in_use()  # which raises
         try:
             return ask(descriptor.number)
+        except SourceError:
+            raise
         except OSError as error:
             raise SourceError.from_os(error, doing, self.name) from error
         finally:
@@ -161,8 +165,8 @@ class FileSource(OpenFile, Source):
             status = self.status()
             if not stat.S_ISREG(status.st_mode):
                 raise _not_regular(path, "a folder" if stat.S_ISDIR(status.st_mode) else "a device")
-            if not status.st_size:
-                self._require_empty(opened.number)
+            if not status.st_size and self._ask(lambda number: os.read(number, 1), "cannot read"):
+                raise _not_regular(path, "a file of the system that tells no length")
         except SourceError:
             opened.close()
             raise
@@ -178,24 +182,19 @@ class FileSource(OpenFile, Source):
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset` with positional reads, which threads may share."""
-        descriptor = self.in_use()
+        self._ask(functools.partial(self._fill, offset, destination), "cannot read")
+
+    def _fill(self, offset: int, destination: memoryview, number: int) -> None:
         done, wanted = 0, destination.nbytes
-        try:
-            while done < wanted:
-                rest, start = destination[done:], offset + done
-                if hasattr(os, "preadv"):  # asked each time: tests take it away
-                    count = os.preadv(descriptor.number, [rest], start)
-                else:
-                    count = self._seek_and_read(descriptor.number, start, rest)
-                if count == 0:
-                    raise shrunk(self.name, offset, wanted, done)
-                done += count
-        except SourceError:
-            raise
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot read", self.name) from error
-        finally:
-            del descriptor  # an error's traceback would keep the file open
+        while done < wanted:
+            rest, start = destination[done:], offset + done
+            if hasattr(os, "preadv"):  # asked each time: tests take it away
+                count = os.preadv(number, [rest], start)
+            else:
+                count = self._seek_and_read(number, start, rest)
+            if count == 0:
+                raise shrunk(self.name, offset, wanted, done)
+            done += count
 
     def _seek_and_read(self, number: int, offset: int, destination: memoryview) -> int:
         with self._lock:
@@ -240,16 +239,11 @@ class FileSource(OpenFile, Source):
         return view
 
     def _map(self) -> memoryview | None:
-        descriptor = self._descriptor
-        if descriptor is None:
-            return None
         try:
-            return memoryview(_map_private(descriptor.number, self.size))
-        except (OSError, ValueError, OverflowError):
+            return memoryview(self._ask(functools.partial(_map_private, self.size)))
+        except (ClosedError, SourceError, ValueError, OverflowError):
             self._mapped = False
             return None
-        finally:
-            del descriptor
 
     def require_unchanged(self, *, ask: bool = False) -> None:
         """Raise when the file shrank or was written to in place.
@@ -341,28 +335,19 @@ class FileSource(OpenFile, Source):
         Raises:
             ClosedError: it is closed.
         """
-        name = "POSIX_FADV_WILLNEED" if is_needed else "POSIX_FADV_DONTNEED"
-        advice: Any = getattr(os, name, None) if hasattr(os, "posix_fadvise") else None
-        descriptor, end, told = self.in_use(), min(offset + length, self.size), 0
-        try:
-            for start in range(offset, end if advice is not None else 0, _ADVICE_BYTES):
-                count = min(_ADVICE_BYTES, end - start)
-                os.posix_fadvise(descriptor.number, start, count, advice)
-                told += count
-        except OSError:
-            pass  # no more than a hint
-        finally:
-            del descriptor  # an error's traceback would keep the file open
-        return told
+        end, told = min(offset + length, self.size), 0
 
-    def _require_empty(self, number: int) -> None:
-        """Raise where a file without a length has bytes, as those of `/proc` and `/sys` have."""
-        try:
-            has_bytes = bool(os.read(number, 1))
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot read", self.name) from error
-        if has_bytes:
-            raise _not_regular(self.name, "a file of the system that tells no length")
+        def tell(number: int) -> None:
+            nonlocal told
+            advice = os.POSIX_FADV_WILLNEED if is_needed else os.POSIX_FADV_DONTNEED
+            for start in range(offset, end, _ADVICE_BYTES):
+                count = min(_ADVICE_BYTES, end - start)
+                os.posix_fadvise(number, start, count, advice)
+                told += count
+
+        with contextlib.suppress(SourceError, AttributeError):  # a hint, which not all systems take
+            self._ask(tell)
+        return told
 
     def close(self) -> None:
         """Let go of the descriptor and of the map; reads that have begun and arrays keep theirs."""
@@ -390,13 +375,13 @@ def _not_regular(path: str, what: str) -> SourceNotRegularError:
     )
 
 
-def _map_private(descriptor: int, size: int) -> mmap.mmap:
+def _map_private(size: int, number: int) -> mmap.mmap:
     """Return a map whose pages are copied on write and never reach the file."""
     if hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(
-            descriptor,
+            number,
             size,
             flags=mmap.MAP_PRIVATE | _MAP_NORESERVE,
             prot=mmap.PROT_READ | mmap.PROT_WRITE,
         )
-    return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+    return mmap.mmap(number, size, access=mmap.ACCESS_COPY)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import SourceError
 from ztensor.io.source.locking import is_dead
 from ztensor.io.source.paths import flush_file, flush_folder
-from ztensor.io.source.stores import store_of
+from ztensor.io.source.stores import Store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -234,7 +234,7 @@ def remove(place: str | Remote, ours: os.stat_result | Check | None = None) -> b
     if not isinstance(place, str):
         if callable(ours) and not ours(place):
             return False
-        store_of(place.url).remove(place)
+        Store.of(place.url).remove(place)
         return True
     folder, name = os.path.split(place)
     try:

@@ -20,7 +20,7 @@ from ztensor.io.source.local import Descriptor, OpenFile
 from ztensor.io.source.paths import flush_folder, path_text
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
 from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow
-from ztensor.io.source.stores import Store, remote_of, store_of
+from ztensor.io.source.stores import Store, remote_of
 from ztensor.io.source.stream import WRITE_BYTES, Gatherer, StreamSink
 from ztensor.io.source.targets import Nowhere, no_folder, require_own_link, require_place, shown
 from ztensor.locks import RLock
@@ -220,47 +220,37 @@ class FileSink(OpenFile, Gatherer):
         Raises:
             SourceError: they could not be copied.
         """
-        while self.position < length and (count := self._copy_in_kernel(old, length)):
-            self.position += count
-            if progress is not None:
-                progress(self.position, length)
-        self._ask(lambda number: os.lseek(number, self.position, os.SEEK_SET), "cannot write")
         while self.position < length:
-            self.write(read_bytes(old, self.position, min(_COPY_BYTES, length - self.position)))
+            if not self._copy_in_kernel(old, length):
+                self.write(read_bytes(old, self.position, min(_COPY_BYTES, length - self.position)))
             if progress is not None:
                 progress(self.position, length)
 
-    def _copy_in_kernel(self, old: FileSource, length: int) -> int:
+    def _copy_in_kernel(self, old: FileSource, length: int) -> bool:
         # Shares the blocks on file systems that can (XFS, Btrfs), copies in the kernel elsewhere.
         source, target, at = old.in_use(), self.in_use(), self.position
         count = min(_KERNEL_BYTES, length - at)
         with contextlib.suppress(OSError, AttributeError):  # across file systems, or it has none
-            return os.copy_file_range(source.number, target.number, count, at, at)
-        return 0
+            self.position += os.copy_file_range(source.number, target.number, count, at, at)
+            os.lseek(target.number, self.position, os.SEEK_SET)
+        return self.position > at
 
     def _temporary_name(self) -> str:
         name = f".{shown(self._target)}.{secrets.token_hex(8)}.tmp"
         return os.path.join(self._folder, name)
 
     def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+        self._ask(functools.partial(self._write_all, pieces, data, start), "cannot write")
+
+    def _write_all(self, pieces: list[bytes], data: memoryview, start: int, number: int) -> None:
         nbytes, written = sum(map(len, pieces)), 0
-        self._reserve(start, nbytes + data.nbytes)
+        if self._is_reserving and nbytes + data.nbytes >= LEAST_BYTES:
+            self._is_reserving = reserve(number, start, nbytes + data.nbytes)
         if 1 < len(pieces) <= _MOST_PIECES and hasattr(os, "writev"):
-            written = self._ask(lambda number: os.writev(number, pieces), "cannot write")
+            written = os.writev(number, pieces)
         if written < nbytes:  # of the others, or on a disk that is nearly full
-            self._write_through(memoryview(b"".join(pieces))[written:], start + written)
-        self._write_through(data, start + nbytes)
-
-    def _write_through(self, data: memoryview, start: int) -> None:
-        while data.nbytes:
-            some = data[: WRITE_BYTES - start % WRITE_BYTES]
-            count = self._ask(functools.partial(_write, some), "cannot write")
-            data = data[count:]
-            start += count
-
-    def _reserve(self, at: int, nbytes: int) -> None:
-        if self._is_reserving and nbytes >= LEAST_BYTES:
-            self._is_reserving = self._ask(lambda number: reserve(number, at, nbytes))
+            _write(number, memoryview(b"".join(pieces))[written:], start + written)
+        _write(number, data, start + nbytes)
 
     def skip(self, count: int) -> None:
         """Go on so many bytes further; between is a hole, which reads as zeros.
@@ -274,30 +264,14 @@ class FileSink(OpenFile, Gatherer):
     def commit(self, manifest: bytes = b"") -> None:
         """Write the manifest, flush as `durable` asks, then rename over the target."""
         flush = self._durable is True or (self._durable == "auto" and self._old is not None)
-        descriptor = self.in_use()
         try:
             self.write(manifest)  # of a small file: with its blobs, in one call
             self._flush()
-            self._settle_rights(descriptor.number)
-            if flush:
-                os.fsync(descriptor.number)
-            if self._is_new:
-                self._take_free_name(descriptor.number)
-            else:
-                self._rename(self._temporary or self._link_temporary(descriptor.number))
-            self._temporary = None
-            if self._undo is not None and self._stamp is not None:
-                self._undo(removal.take_back, self._target, self._stamp)
+            failure = "cannot put the finished file in place; what was there still is"
+            self._ask(functools.partial(self._put_in_place, flush=flush), failure)
         except SourceError:
             self.abort()
             raise
-        except OSError as error:
-            self.abort()
-            raise SourceError.from_os(
-                error, "cannot put the finished file in place; what was there still is", self.name
-            ) from error
-        finally:
-            del descriptor
         try:
             self._close()  # where a network file system says that it could not write back
         except OSError as error:
@@ -308,6 +282,18 @@ class FileSink(OpenFile, Gatherer):
             self.flush_folder("the new file is in place, but its folder could not be flushed")
         with contextlib.suppress(OSError), removal.OpenFolder(self._folder) as folder:
             folder.sweep(re.escape(shown(self._target)))  # what killed saves left
+
+    def _put_in_place(self, number: int, *, flush: bool) -> None:
+        self._settle_rights(number)
+        if flush:
+            os.fsync(number)
+        if self._is_new:
+            self._take_free_name(number)
+        else:
+            self._rename(self._temporary or self._link_temporary(number))
+        self._temporary = None
+        if self._undo is not None and self._stamp is not None:
+            self._undo(removal.take_back, self._target, self._stamp)
 
     def _take_free_name(self, number: int) -> None:
         """Give the temporary the target's name where nothing has it."""
@@ -402,8 +388,11 @@ class FileSink(OpenFile, Gatherer):
             descriptor.close()
 
 
-def _write(data: memoryview, number: int) -> int:
-    return os.write(number, data)
+def _write(number: int, data: memoryview, start: int) -> None:
+    while data.nbytes:
+        count = os.write(number, data[: WRITE_BYTES - start % WRITE_BYTES])
+        data = data[count:]
+        start += count
 
 
 class Place(NamedTuple):
@@ -453,13 +442,17 @@ class Place(NamedTuple):
         """
         if overwrite:
             return
-        remote = self.remote
-        if os.path.lexists(self.path) if remote is None else store_of(remote.url).is_there(remote):
-            error = Store.taken(self.path)
-            if allowed_by is not None:
-                error.in_python = None
-                error.hint = f"{allowed_by} replaces it"
-            raise error
+        if self.remote is None:
+            is_there = os.path.lexists(self.path)
+        else:
+            is_there = Store.of(self.remote.url).look(self.remote) is not None
+        if not is_there:
+            return
+        error = Store.taken(self.path)
+        if allowed_by is not None:
+            error.in_python = None
+            error.hint = f"{allowed_by} replaces it"
+        raise error
 
     @property
     def note(self) -> Callable[[Remote], object] | None:
@@ -484,7 +477,7 @@ class Place(NamedTuple):
             SourceError: no file can be made there.
         """
         if self.remote is not None:
-            return store_of(self.remote.url).sink(
+            return Store.of(self.remote.url).sink(
                 self.remote, is_new=self.is_new, expected=self.expected, note=self.note
             )
         return FileSink(

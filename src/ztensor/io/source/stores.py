@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import (
     ArgumentValueError,
@@ -29,6 +29,39 @@ class Store(abc.ABC):
     Only `open` is needed: such a place is read, one object at a time, and has no folders.
     """
 
+    class Listed(NamedTuple):
+        """What lies in a folder of a store.
+
+        Attributes:
+            name: without the folder, and without a slash.
+            is_folder: whether objects lie beneath it.
+            nbytes: the length of an object; -1 where the place does not say.
+            modified: when it got its bytes, in seconds since 1970, likewise.
+            version: another text once the object was replaced; None where the place tells none.
+        """
+
+        name: str
+        is_folder: bool = False
+        nbytes: int = -1
+        modified: float = -1.0
+        version: str | None = None
+
+    @staticmethod
+    def of(url: str) -> Store:
+        """Return the place that a URL leads to.
+
+        Raises:
+            ArgumentValueError: no place has its scheme.
+        """
+        scheme = scheme_of(url)
+        if scheme not in SCHEMES:
+            raise ArgumentValueError(
+                "URLs of this scheme are not read",
+                file=url,
+                expected="one of " + ", ".join(f"{known}://" for known in SCHEMES),
+            )
+        return SCHEMES[scheme]
+
     @abc.abstractmethod
     def open(self, remote: Remote, size: int | None = None) -> Source:
         """Open an object for reading.
@@ -44,10 +77,6 @@ class Store(abc.ABC):
             SourceError: it cannot be read.
         """
 
-    def unsigned(self, url: str) -> str:
-        """Return a URL without what differs between two that name one object."""
-        return url
-
     # --- Folders ----------------------------------------------------------------------------
 
     def names_folder(self, url: str) -> bool:
@@ -55,20 +84,27 @@ class Store(abc.ABC):
         del url
         return False
 
-    def is_there(self, remote: Remote) -> bool:
-        """Return whether there is an object; False in a place that is not asked.
+    def look(self, remote: Remote) -> Listed | None:
+        """Return what there is of an object; None without one, or where the place is not asked.
 
         Raises:
             SourceError: it could not be asked.
         """
         del remote
-        return False
+        return None
 
-    def listed(self, folder: Remote) -> tuple[list[str], list[str]] | None:
+    def expanded(self, url: str) -> list[str]:
+        """Return the URLs of the objects that a pattern matches; of no pattern the URL itself.
+
+        Raises:
+            SourceNotFoundError: nothing matches.
+            UsageError: it is no pattern, or more than can be looked through may match.
+            SourceError: the place cannot be asked.
+        """
+        return [url]
+
+    def listed(self, folder: Remote) -> list[Listed] | None:
         """Return what lies directly in a folder, whose URL ends in a slash; None without lists.
-
-        Returns:
-            The names of its files and of its folders, without a slash.
 
         Raises:
             SourceError: the place cannot be asked.
@@ -125,6 +161,15 @@ class Store(abc.ABC):
         """
         raise self.read_only(remote)
 
+    def copy(self, source: Remote, target: Remote) -> bool:
+        """Have the place copy an object; return False where the two are not in one.
+
+        Raises:
+            SourceError: it could not be done.
+        """
+        del source, target
+        return False
+
     def remove(self, remote: Remote) -> None:
         """Remove an object, if it is there; only `removal.py` asks for that.
 
@@ -143,22 +188,6 @@ SCHEMES: Registry[str, Store] = Registry(
     group="ztensor.sources",
     kind=Store,
 )
-
-
-def store_of(url: str) -> Store:
-    """Return the place that a URL leads to.
-
-    Raises:
-        ArgumentValueError: no place has its scheme.
-    """
-    scheme = scheme_of(url)
-    if scheme not in SCHEMES:
-        raise ArgumentValueError(
-            "URLs of this scheme are not read",
-            file=url,
-            expected="one of " + ", ".join(f"{known}://" for known in SCHEMES),
-        )
-    return SCHEMES[scheme]
 
 
 def scheme_of(url: str) -> str:

@@ -9,7 +9,7 @@ from ztensor.errors import ArgumentTypeError, describe
 from ztensor.io.source.base import Opening
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_of_file_url, path_text
-from ztensor.io.source.stores import is_remote, store_of
+from ztensor.io.source.stores import Store, is_remote
 from ztensor.io.source.urls import Remote, is_option_store
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def open_url(remote: Remote, size: int | None = None) -> Source:
     """
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
         return FileSource(path_of_file_url(remote.url))
-    return store_of(remote.url).open(remote, size)
+    return Store.of(remote.url).open(remote, size)
 
 
 def opened_by(source: Source) -> Any:

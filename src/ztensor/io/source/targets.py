@@ -17,7 +17,7 @@ from ztensor.errors import (
     without_secrets,
 )
 from ztensor.io.source.paths import absolute_path, is_url, path_text
-from ztensor.io.source.stores import remote_of, store_of
+from ztensor.io.source.stores import Store, remote_of
 
 _MOST_LINKS = 40
 
@@ -123,7 +123,7 @@ class Nowhere:
         self.name = path = path_text(path)
         if remote is not None:
             self.name = remote.name
-            store_of(remote.url).require_writable(remote)
+            Store.of(remote.url).require_writable(remote)
             return
         target = os.path.realpath(absolute_path(path))
         try:

@@ -4,5 +4,5 @@ Read `blob.py` first (one component on its way out), with `frames.py` (its frame
 `planning.py` (what the manifest will say, and what is wrong with an object, before a byte is
 written), `stream.py` (an object that comes in pieces), `copying.py` (components of another file),
 `canonical.py` (each content once); `writer.py` (what users hold: objects, one after another), and
-`saving.py` (whole dicts at once), with `exporting.py` (as a file of another format).
+`saving.py` (whole dicts at once).
 """

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import WRITE_BYTES
 from ztensor.io.writing.frames import Compressor, Frame, frames_of, require_chunk_rows
+from ztensor.locks import cached_property
+from ztensor.spec.container import Form
 from ztensor.spec.digest import Algorithm, require_writable
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import FRAME_FIELD, listed_frames
 from ztensor.spec.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
-from ztensor.spec.model.manifest import Component, TensorObject
-from ztensor.spec.model.rules import Form, align
+from ztensor.spec.model.manifest import Component, TensorObject, align
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from ztensor.io.source.base import Sink
     from ztensor.threads.pool import Pool
@@ -173,7 +176,7 @@ class Blob:
 
 
 class FrameBlob:
-    """One component on its way out in frames.
+    """One component on its way out in frames: in pieces, or as a whole by `write_whole`.
 
     Args:
         sink: where it goes.
@@ -182,12 +185,6 @@ class FrameBlob:
         options: how it is stored.
         compression: how it is encoded.
         crew: threads that compress.
-        total: how many decoded bytes come, where frames are written only if they are fewer. Then
-            they are held until that is known. None writes them as they come.
-
-    Attributes:
-        is_smaller: whether frames are known to be fewer bytes than they decode to.
-        is_lost: whether more frames came before that was known than are held.
     """
 
     def __init__(
@@ -198,44 +195,84 @@ class FrameBlob:
         options: BlobOptions,
         compression: Compression,
         crew: Pool,
-        total: int | None = None,
     ) -> None:
-        self._sink, self._total, self._encoding = sink, total, compression.encoding
+        self._sink, self._encoding = sink, compression.encoding
         self._is_exact = is_exact = options.form.is_exact
         # A digest of 2.x is that of the decoded bytes.
         self._algorithm = options.algorithm if is_exact else None
-        self._hasher = None if self._algorithm is None else self._algorithm.hasher()
         self._options = options._replace(algorithm=None) if is_exact else options
         self._frames = frames_of(plan, role, options.chunk_rows, are_equal=is_exact)
-        self._compressor = Compressor(*compression, self._frames, crew)
-        self._blob: Blob | None = None
-        self._held: list[bytes | memoryview] = []
-        self._stored = self._decoded = 0
-        self.is_smaller = total is None
-        self.is_lost = False
-        self._is_ended = False
+        self._new = functools.partial(Compressor, *compression, self._frames, crew)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._compressor = self._new()
+        self._hasher = None if self._algorithm is None else self._algorithm.hasher()
 
     def write(self, data: memoryview) -> None:
         """Take decoded bytes, which may change when this has returned."""
-        if self._hasher is not None:
-            self._hasher.update(data)
-        self._put(self._compressor.add(data))
-
-    def end(self) -> bool:
-        """Take the end of the bytes, and return whether the frames can be kept.
-
-        Not where they are no fewer bytes, or the first were lost; then nothing was written.
-        """
-        if not self._is_ended:
-            self._is_ended = True
-            self._put(self._compressor.end())
-            self.is_smaller |= self._stored < (self._total or 0)
-        return self.is_smaller and not self.is_lost
+        self._store(self._made(data))
 
     def finish(self, component: Component) -> Component:
         """Return the component with its place, lengths, encoding and digest."""
-        self.end()
-        written = self._begun().finish(component)
+        return self._ended(self._compressor.end(), component)
+
+    def write_whole(
+        self, pieces: Pieces, total: int | None, component: Component
+    ) -> Component | None:
+        """Take all decoded bytes, and return the component as `finish` does.
+
+        Args:
+            pieces: gives the decoded bytes, a second time where frames must be fewer bytes and it
+                takes more of them to know than are held.
+            total: how many they are, where frames must be fewer; None writes them anyway.
+            component: as the manifest has it.
+
+        Returns:
+            None, with nothing written, where frames are no fewer bytes.
+        """
+        frames = self._whole(pieces)
+        if total is None:
+            return self._ended(frames, component)
+        held: list[Frame] = []
+        stored, rest = 0, total
+        for frame in frames:
+            stored += len(frame.data)
+            rest -= frame.decoded
+            held.append(frame)
+            if stored > _HELD_BYTES:
+                held.clear()
+            # Most save more at their beginning than all that follows can cost.
+            if stored + rest + rest // 1024 + 64 * (rest // self._frames.piece + 1) < total:
+                break
+        if stored >= total:
+            return None
+        kept = itertools.chain(held, frames) if held else self._whole(pieces)
+        return self._ended(kept, component)
+
+    def _whole(self, pieces: Pieces) -> Iterator[Frame]:
+        self._begin()
+        for data in pieces():
+            yield from self._made(data)
+        yield from self._compressor.end()
+
+    def _made(self, data: memoryview) -> Iterator[Frame]:
+        if self._hasher is not None:
+            self._hasher.update(data)
+        return self._compressor.add(data)
+
+    @cached_property
+    def _blob(self) -> Blob:
+        """Return what the frames go to, begun with the first."""
+        return Blob(self._sink, self._options)
+
+    def _store(self, frames: Iterable[Frame]) -> None:
+        for frame in frames:
+            self._blob.write(memoryview(frame.data))
+
+    def _ended(self, frames: Iterable[Frame], component: Component) -> Component:
+        self._store(frames)
+        written = self._blob.finish(component)
         if self._algorithm is not None and self._hasher is not None:
             written = written._replace(digest=self._algorithm.spell(self._hasher.hexdigest()))
         extra = None  # 2.x has tables of its own
@@ -247,35 +284,6 @@ class FrameBlob:
             decoded_length=sum(decoded for _, decoded in self._compressor.lengths),
             extra=extra,
         )
-
-    def _begun(self) -> Blob:
-        """Return what the frames go to, with those in it that were held."""
-        if self._blob is None:
-            self._blob = Blob(self._sink, self._options)
-            for data in self._held:
-                self._blob.write(memoryview(data))
-            self._held.clear()
-        return self._blob
-
-    def _put(self, frames: Iterable[Frame]) -> None:
-        total = self._total
-        for frame in frames:
-            if total is None or (self.is_smaller and not self.is_lost):
-                self._begun().write(memoryview(frame.data))
-                continue
-            self._decoded += frame.decoded
-            self._stored += len(frame.data)
-            self._held.append(frame.data)
-            self.is_smaller |= self._is_told(total)
-            if self.is_lost or (self._stored > _HELD_BYTES and not self.is_smaller):
-                self.is_lost = True
-                self._held.clear()
-
-    def _is_told(self, total: int) -> bool:
-        """Return whether the frames so far save more than all others can cost, as most do."""
-        rest = total - self._decoded
-        most = rest + rest // 1024 + 64 * (rest // self._frames.piece + 1)
-        return self._stored + most < total
 
 
 def write_component(
@@ -303,25 +311,14 @@ def write_component(
         total = None
         if ENCODINGS[compression.encoding].must_shrink:
             total = sum(piece.nbytes for piece in pieces()) if nbytes is None else nbytes
-        frames = FrameBlob(sink, plan, role, options, compression, crew, total)
-        written = _write_frames(frames, pieces, component)
-        if written is None and frames.is_smaller:  # more than are held: all once more
-            frames = FrameBlob(sink, plan, role, options, compression, crew)
-            written = _write_frames(frames, pieces, component)
+        frames = FrameBlob(sink, plan, role, options, compression, crew)
+        written = frames.write_whole(pieces, total, component)
         if written is not None:
             return written
     blob = Blob(sink, options, crew)
     for piece in pieces():
         blob.write(piece)
     return blob.finish(component)
-
-
-def _write_frames(frames: FrameBlob, pieces: Pieces, component: Component) -> Component | None:
-    for piece in pieces():
-        frames.write(piece)
-        if frames.is_smaller and frames.is_lost:
-            return None
-    return frames.finish(component) if frames.end() else None
 
 
 def start_blob(sink: Sink, alignment: int) -> int:

@@ -62,7 +62,15 @@ class CanonicalBlobs:
 
         Raises:
             UsageError: the name is not behind that of the last object.
+            NotRepresentableError: it is not in the normal form that canonical files have.
         """
+        if not unicodedata.is_normalized("NFC", name):
+            raise NotRepresentableError(
+                "names in a canonical file are in Unicode's normal form NFC",
+                expected=describe(unicodedata.normalize("NFC", name)),
+                found=describe(name),
+                section="2.1 section 6.3",
+            )
         if last is not None and name.encode() <= last.encode():
             raise UsageError(
                 "a canonical file is written in the order of the names' bytes",
@@ -86,18 +94,3 @@ class CanonicalBlobs:
                 blob.write(piece)
             placed = self._written[key] = blob.finish(component)
         return as_of(placed, component)
-
-
-def require_nfc(name: str) -> None:
-    """Raise where a name is not in the normal form that canonical files have.
-
-    Raises:
-        NotRepresentableError: it is not.
-    """
-    if not unicodedata.is_normalized("NFC", name):
-        raise NotRepresentableError(
-            "names in a canonical file are in Unicode's normal form NFC",
-            expected=describe(unicodedata.normalize("NFC", name)),
-            found=describe(name),
-            section="2.1 section 6.3",
-        )

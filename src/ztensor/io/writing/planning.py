@@ -20,13 +20,13 @@ from ztensor.errors import (
 )
 from ztensor.io.frameworks import adapter_beside, adapter_of
 from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
+from ztensor.spec.container import FORM_1, Form
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import Dense
 from ztensor.spec.layout.elements import numpy_dtype, require_bools, spell
 from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, decoded_size
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects
-from ztensor.spec.model.rules import FORM_1, Form
 
 if TYPE_CHECKING:
     from ztensor.spec.container import Emitter

@@ -9,15 +9,23 @@ import numpy as np
 
 from ztensor.arguments import require_choice, require_function
 from ztensor.errors import ArgumentTypeError, describe
-from ztensor.io.tensor import no_mapping
+from ztensor.io.source.sink import sink_of
 from ztensor.io.writing.writer import Writer
+from ztensor.registry import Registry
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.layout.elements import blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from ztensor.accepted import Durable
     from ztensor.spec.layout.base import Array
+
+
+# What writes a dict as a file of a format that is not ours.
+EXPORTERS: Registry[str, Callable[..., None]] = Registry(
+    {"dict": "ztensor.formats.saving:write_dict"}
+)
 
 
 def save_all(
@@ -40,14 +48,12 @@ def save_all(
 
     Raises:
         NotRepresentableError: a tensor cannot be held by the version.
-        ArgumentTypeError: `tensors` is no mapping.
+        ArgumentTypeError: a name is no text.
         ArgumentValueError: an argument has an unknown value.
         SourceError: the file could not be written. What was there before still is.
     """
     require_choice("deduplicate", deduplicate, ("memory", "content", False))
     require_function("progress", progress)
-    if not hasattr(tensors, "items"):
-        raise no_mapping(tensors, "arrays")
     total = done = 0
     if progress is not None:
         total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
@@ -67,6 +73,47 @@ def save_all(
                 done += getattr(value, "nbytes", 0)
                 progress(done, total)
     return writer.shared
+
+
+def save_as(
+    kind: str,
+    tensors: Mapping[str, Any],
+    target: Any,
+    metadata: Mapping[str, object] | None,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    deduplicate: str | bool = False,
+    durable: Durable = "auto",
+    **options: Any,
+) -> dict[str, str]:
+    """Write a whole dict as one file of another format, or nothing; else as `save_all`.
+
+    No name shares the bytes of another one, so what is returned is empty.
+
+    Args:
+        kind: the format; one that is written.
+        tensors: likewise, like the next three.
+        target: likewise.
+        metadata: likewise.
+        progress: likewise.
+        deduplicate: means nothing here.
+        durable: as in `SaveOptions`.
+        options: of a zTensor file: they must say nothing.
+
+    Raises:
+        NotRepresentableError: the format cannot say a tensor, a name or the metadata.
+        ArgumentValueError: an option only a zTensor file has is set.
+        SourceError: the file could not be written. What was there before still is.
+    """
+    del deduplicate
+    sink = sink_of(target, durable=durable)
+    try:
+        EXPORTERS["dict"](kind, tensors, sink, metadata, progress, **options)
+        sink.commit()
+    except BaseException:
+        sink.abort()
+        raise
+    return {}
 
 
 def _in_order(tensors: Mapping[str, Any]) -> list[str]:

@@ -30,7 +30,7 @@ from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import sink_of
 from ztensor.io.writing.blob import BlobOptions, start_blob, write_component
-from ztensor.io.writing.canonical import CanonicalBlobs, require_nfc
+from ztensor.io.writing.canonical import CanonicalBlobs
 from ztensor.io.writing.copying import Copier
 from ztensor.io.writing.planning import (
     Draft,
@@ -107,7 +107,8 @@ class Writer(Hinted, WriterAliases):
         if is_path(path):
             require_ours(path_text(path), format)
         self._prepare(compression=compression, threads=threads, **options)
-        self.draft.set_attributes(attributes)
+        if attributes is not None:
+            self.draft.set_attributes(attributes)
         self._begin(sink_of(path, durable=durable))
 
     def _prepare(
@@ -147,7 +148,8 @@ class Writer(Hinted, WriterAliases):
     def _extend(self, sink: Sink, length: int) -> None:
         """Go on with a file that was `length` bytes long, 0 for a new one."""
         self._sink, self._previous_length = sink, length
-        self.copier = Copier(sink, self._options, self._crew)
+        is_canonical = self._canonical is not None
+        self.copier = Copier(sink, self._options, self._component, is_decoded=is_canonical)
 
     # --- Objects ----------------------------------------------------------------------------
 
@@ -190,8 +192,14 @@ class Writer(Hinted, WriterAliases):
             how = self._own_options(options)
         with self._whole_or_aborted():
             components = {
-                role: self._component(plan, role, functools.partial(blocks, arrays[role]), how)
-                for role in plan.components
+                role: self._component(
+                    plan,
+                    role,
+                    functools.partial(blocks, arrays[role]),
+                    one.known_decoded_length,
+                    how,
+                )
+                for role, one in plan.components.items()
             }
         # Attributes are written at the end; the caller may change its dict before.
         own = plan.attributes and copy.deepcopy(plan.attributes)
@@ -245,12 +253,15 @@ class Writer(Hinted, WriterAliases):
         return options
 
     def _component(
-        self, plan: TensorObject, role: str, pieces: Pieces, options: BlobOptions
+        self,
+        plan: TensorObject,
+        role: str,
+        pieces: Pieces,
+        length: int | None,
+        options: BlobOptions,
     ) -> Component:
-        component = plan.components[role]
         if self._canonical is not None:
-            return self._canonical.write(self._sink, component, pieces)
-        length = component.known_decoded_length
+            return self._canonical.write(self._sink, plan.components[role], pieces)
         return write_component(self._sink, plan, role, pieces, length, options, self._crew)
 
     def copy(
@@ -285,30 +296,17 @@ class Writer(Hinted, WriterAliases):
         """
         self._require_ready(name)
         source_name = name if from_name is None else from_name
-        is_canonical = self._canonical is not None
         with self._located(name):
             objects = reader.objects if isinstance(reader, ObjectReader) else reader
             file = objects.part(source_name)
             options = None if compress is None else self._own_options({"compress": compress})
-            self.copier.narrow(file)
-            plan, is_stored = self.copier.plan(file, source_name, is_decoded=is_canonical)
-            self.draft.emitter.require_object(plan)
-        there = file.object(source_name).components
-
-        def copied(role: str) -> Component:
-            if self._canonical is not None:
-                pieces = self.copier.pieces(file, source_name, role, progress)
-                return self._component(plan, role, pieces, self._options)
-            shard = there[role].shard
-            if shard is not None and shard.name in self.draft.shards:
-                return there[role]
-            return self.copier.component(
-                file, source_name, role, plan, options, progress, is_stored=is_stored
-            )
-
+            planned = self.copier.plan(file, source_name)
+            self.draft.emitter.require_object(planned[0])
         with self._whole_or_aborted(file.name, source_name):
-            components = {role: copied(role) for role in sorted(plan.components)}
-        self.draft.objects[name] = plan._replace(components=components)
+            components = self.copier.components(
+                file, source_name, planned, options, progress, self.draft.shards
+            )
+        self.draft.objects[name] = planned[0]._replace(components=components)
 
     def share(self, name: str, of: str) -> None:
         """Write an object that has the bytes of one written before; only its name is new.
@@ -449,7 +447,8 @@ class Writer(Hinted, WriterAliases):
                 object_name=name,
             )
         if self._canonical is not None:
-            self._canonical.require_next(name, next(reversed(entries), None))
+            with self._located(name):
+                self._canonical.require_next(name, next(reversed(entries), None))
 
     def _require_idle(self) -> None:
         self._require_open()
@@ -467,8 +466,6 @@ class Writer(Hinted, WriterAliases):
             )
         try:
             self.draft.emitter.require_name(name)
-            if self._canonical is not None:
-                require_nfc(name)
         except NotRepresentableError as error:
             error.locate(file=self._sink.name)
             raise

@@ -190,11 +190,13 @@ class _Reading:
     def _same(self, here: Ints, there: Ints, lengths: Ints) -> Bools:
         """Return whether so many bytes at a place are those at another."""
         same = np.ones(len(here), np.bool_)
-        last = len(self._data)
+        last, least = len(self._data), int(lengths.min(initial=_LONGEST))
         for step in range(0, int(lengths.max(initial=0)), 8):
-            masks = _MASKS[np.clip(lengths - step, 0, 8)]
             words = self._words[np.minimum(here + step, last)]
-            same &= (words ^ self._words[np.minimum(there + step, last)]) & masks == 0
+            words ^= self._words[np.minimum(there + step, last)]
+            if step + 8 > least:
+                words &= _MASKS[np.clip(lengths - step, 0, 8)]
+            same &= words == 0
         return same
 
     def _number(self, at: Ints) -> tuple[Ints, Ints, Bools]:
@@ -217,8 +219,9 @@ class _Reading:
         table = _IS_LOWER_DIGIT if self._decoder.strict else _IS_DIGIT
         for count in set(counts.tolist()) - {0}:
             rows = np.flatnonzero(counts == count)
-            for place in range(count):
-                are_digits[rows] &= table[self._octets[at[rows] + place]]
+            for place in range(0, count, 8):
+                octets = self._words[at[rows] + place].view(np.uint8).reshape(-1, 8)
+                are_digits[rows] &= table[octets[:, : count - place]].all(axis=1)
         return are_digits
 
     # --- Kinds ------------------------------------------------------------------------------

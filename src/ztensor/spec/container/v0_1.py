@@ -17,8 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ztensor.errors import ManifestError, NotRepresentableError, Problem, Reason, describe
+from ztensor.errors import (
+    MOST_PROBLEMS,
+    ManifestError,
+    NotRepresentableError,
+    Problem,
+    Reason,
+    describe,
+)
 from ztensor.limits import Budget
+from ztensor.spec.container import FORM_1
 from ztensor.spec.container.framing import MAGIC_0_1, Frame
 from ztensor.spec.container.walk import check_blob
 from ztensor.spec.model.dtype import BY_LONG_NAME, STORAGE_TYPES
@@ -29,7 +37,6 @@ from ztensor.spec.model.manifest import (
     Manifest,
     TensorObject,
 )
-from ztensor.spec.model.rules import FORM_1, MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import SHAPE, TEXT, UINT, Record, kind_of, read_fields
 
@@ -99,8 +106,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
             problems[known:] = [problem.about(name) for problem in problems[known:]]
         budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
         index += 1
-    if problems:
-        raise manifest_error(problems)
+    ManifestError.require_none(problems)
     decoder.require_end(pos)
     return Manifest(VERSION, objects)
 
@@ -110,7 +116,7 @@ def _parse_entry(
 ) -> tuple[str | None, TensorObject | None]:
     """Return the name of a tensor, and the object; None, and problems, where it breaks rules."""
     fields = read_fields(entry, ENTRY, (index,), problems)
-    if fields is None:
+    if not fields:
         name = entry.get("name") if isinstance(entry, dict) else None
         return (name if isinstance(name, str) else None), None
     name, word, offset, size, shape, encoding, layout, endianness, checksum, custom = fields
@@ -130,8 +136,7 @@ def _parse_entry(
         byte_order="big" if endianness == "big" and is_swapped else "little",
         nonzero_is_true=True,
     )
-    found = check_blob(component, frame.manifest_offset, "checksum")
-    problems += [problem.under(index) for problem in found]
+    problems += check_blob(component, frame.manifest_offset, (index,), "checksum")
     # Any other layout is unknown (0.1 defines none), also where the word is one of a later version.
     is_opaque = layout not in (None, "dense")
     word = f"{layout} of 0.1" if is_opaque else "dense"

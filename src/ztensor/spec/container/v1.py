@@ -25,7 +25,9 @@ from collections.abc import Mapping
 from itertools import islice
 
 from ztensor.errors import (
+    MOST_PROBLEMS,
     DigestMismatchError,
+    ManifestError,
     NotRepresentableError,
     Problem,
     Reason,
@@ -33,6 +35,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import Budget
+from ztensor.spec.container import FORM_1
 from ztensor.spec.container.entries import ObjectsEmitter
 from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
 from ztensor.spec.container.walk import (
@@ -45,8 +48,7 @@ from ztensor.spec.container.walk import (
 )
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.model.dtype import STORAGE_TYPES
-from ztensor.spec.model.manifest import Commit, Component, Manifest, TensorObject
-from ztensor.spec.model.rules import ALIGNMENT, FORM_1, MOST_PROBLEMS, manifest_error
+from ztensor.spec.model.manifest import ALIGNMENT, Commit, Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import (
     ANYTHING,
@@ -158,8 +160,7 @@ def parse_manifest(
     problems: list[Problem] = []
     fields = read_fields(root.fields, ROOT, (), problems)
     problems += root.problems
-    if problems or fields is None:
-        raise manifest_error(problems[:MOST_PROBLEMS])
+    ManifestError.require_none(problems[:MOST_PROBLEMS])
     version, _, attributes, _, extra = fields
     return Manifest(version, root.objects, attributes, commit, extra)
 
@@ -185,13 +186,13 @@ def _parse_object(
 ) -> TensorObject | None:
     path = ("objects", name)
     fields = read_fields(entry, OBJECT, path, problems)
-    if fields is None:
+    if not fields:
         return None
     shape, layout, entries, attributes, extra = fields
 
     def parse(_: str, entry: object, path: Path, problems: list[Problem]) -> Component | None:
         fields = read_fields(entry, COMPONENT, path, problems)
-        if fields is None:
+        if not fields:
             return None
         dtype, offset, length, logical, encoding, digest, decoded_length, extra = fields
         if logical is None:
@@ -209,7 +210,7 @@ def _parse_object(
             digest_may_cover_decoded=is_1_1,
             extra=extra,
         )
-        problems += [problem.under(*path) for problem in check_blob(component, blobs_end)]
+        problems += check_blob(component, blobs_end, path)
         return component
 
     components = parse_components(entries, (*path, "components"), problems, parse)

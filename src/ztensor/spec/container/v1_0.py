@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ztensor.errors import LimitError, ManifestError, Problem, Reason
+from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, Problem, Reason
 from ztensor.limits import Budget
 from ztensor.spec.container.framing import Frame, footer_missing
 from ztensor.spec.container.walk import Path, check_blob, parse_components
@@ -30,7 +30,6 @@ from ztensor.spec.model.manifest import (
     Manifest,
     TensorObject,
 )
-from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Record, read_fields
 
@@ -89,15 +88,14 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     fields = read_fields(value, ROOT, (), problems)
     for name, entry in value["tensors"].items():
         known = len(problems)
-        if fields is None or known >= MOST_PROBLEMS:
+        if not fields or known >= MOST_PROBLEMS:
             break
         budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
         tensor_object = _parse_tensor(entry, ("tensors", name), frame, problems)
         problems[known:] = [problem.about(name) for problem in problems[known:]]
         if tensor_object is not None:
             objects[name] = tensor_object
-    if problems or fields is None:
-        raise manifest_error(problems)
+    ManifestError.require_none(problems)
     version, _, attributes, extra = fields
     return Manifest(version, objects, attributes or None, None, _without(extra, _ROOT_LATER))
 
@@ -112,7 +110,7 @@ def _parse_tensor(
     entry: object, path: Path, frame: Frame, problems: list[Problem]
 ) -> TensorObject | None:
     fields = read_fields(entry, TENSOR, path, problems)
-    if fields is None:
+    if not fields:
         return None
     word, shape, layout, entries, attributes, extra = fields
     storage = BY_LONG_NAME.get(word)
@@ -120,7 +118,7 @@ def _parse_tensor(
 
     def parse(role: str, entry: object, path: Path, problems: list[Problem]) -> Component | None:
         fields = read_fields(entry, COMPONENT, path, problems)
-        if fields is None:
+        if not fields:
             return None
         offset, length, encoding, digest, extra = fields
         component = Component(
@@ -131,8 +129,7 @@ def _parse_tensor(
             digest=digest,
             extra=_without(extra, _COMPONENT_LATER),
         )
-        found = check_blob(component, frame.manifest_offset)
-        problems += [problem.under(*path) for problem in found]
+        problems += check_blob(component, frame.manifest_offset, path)
         return component
 
     components = parse_components(entries, (*path, "components"), problems, parse)

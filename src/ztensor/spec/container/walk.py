@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from ztensor.errors import Problem, Reason
+from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason
 from ztensor.spec.digest import check_digest
-from ztensor.spec.model.manifest import COMPONENT_COST, OBJECT_COST, Component, TensorObject
-from ztensor.spec.model.rules import MOST_PROBLEMS, check_place, manifest_error
+from ztensor.spec.model.manifest import (
+    ALIGNMENT,
+    COMPONENT_COST,
+    OBJECT_COST,
+    Component,
+    TensorObject,
+)
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import Form, read_fields
 
@@ -95,7 +100,7 @@ def read_root(
     if root is not fields:
         problems = []
         read_fields(root, form.root, (), problems)
-        raise manifest_error(problems)
+        ManifestError.require_none(problems)
     return Root(fields, objects, problems)
 
 
@@ -213,18 +218,49 @@ def parse_components(
     return components
 
 
-def check_blob(component: Component, blobs_end: int, digest: str = "digest") -> list[Problem]:
+def check_blob(
+    component: Component, blobs_end: int, path: Path, digest: str = "digest"
+) -> list[Problem]:
     """Return what is wrong with place and digest of a component of 1.x or 0.1.
+
+    A blob is behind the header and ends before the manifest. The texts say only `offset + length <=
+    file size`; their diagrams place every blob between header and manifest, and a blob over either
+    would alias structure.
 
     Args:
         component: what was parsed.
         blobs_end: offset of the manifest.
+        path: steps from the manifest's root to the component.
         digest: what the field of the digest is called.
     """
-    problems = check_place(component, blobs_end)
+    place, path_of_place = (component.offset, component.length), (*path, "offset")
+    problems = check_place(place, blobs_end, ALIGNMENT, path_of_place, "1.2 section 4")
     if component.digest is not None:
-        problems += [problem.under(digest) for problem in check_digest(component.digest)]
+        problems += check_digest(component.digest, *path, digest)
     return problems
+
+
+def check_place(
+    place: tuple[int, int], end: int, alignment: int, path: Path, section: str
+) -> list[Problem]:
+    """Return what is wrong with where a blob is.
+
+    Args:
+        place: its offset and its length, neither negative.
+        end: no blob goes on behind it.
+        alignment: blobs begin at multiples of it, and not at 0, where the header is.
+        path: steps from the manifest's root to the place.
+        section: of the specification.
+    """
+    (offset, length), wrong = place, []
+    if offset % alignment:
+        wrong.append((Reason.OFFSET_ALIGNMENT, f"a multiple of {alignment}, found {offset}"))
+    elif not offset:
+        wrong.append((Reason.OUT_OF_BOUNDS, f"an offset of at least {alignment}, found 0"))
+    if offset + length > end:
+        found = f"a blob that ends at {end} or before, found [{offset}, {offset + length})"
+        wrong.append((Reason.OUT_OF_BOUNDS, found))
+    return [Problem(reason, f"expected {found}", path, section) for reason, found in wrong]
 
 
 def _keeps_more(tensor_object: TensorObject) -> bool:

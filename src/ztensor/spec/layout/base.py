@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from ztensor.errors import LayoutError, Problem, Reason, UsageError, describe
+from ztensor.errors import MOST_PROBLEMS, LayoutError, Problem, Reason, UsageError, describe
 from ztensor.spec.model.manifest import Component, TensorObject
-from ztensor.spec.model.rules import MOST_PROBLEMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
 
+ALIGNMENT = 64
 # Bytes of memory that an object takes at most with its place in a `dict`, and each component:
 # without names, and without texts longer than those of real files.
 OBJECT_COST, COMPONENT_COST = 400, 280
@@ -87,6 +88,11 @@ class Component(NamedTuple):
     is_exact: bool = False
     shard: Shard | None = None
     extra: Mapping[str, object] | None = None
+
+    def at(self, offset: int, length: int, digest: str | None) -> Component:
+        """Return the same elsewhere in the file; half the time of `_replace`."""
+        dtype, _, _, logical, encoding, _, *rest = self
+        return Component._make((dtype, offset, length, logical, encoding, digest, *rest))
 
     @property
     def storage(self) -> StorageType | None:
@@ -171,8 +177,8 @@ class WrittenObjects(UserDict[str, Any]):
             return entry
         number, offset, digest = entry
         kind = self.kinds[number]
-        component = kind.components["data"]._replace(offset=offset, digest=digest)
-        return kind._replace(components={"data": component})
+        like = kind.components["data"]
+        return kind._replace(components={"data": like.at(offset, like.length, digest)})
 
 
 _NO_SHARDS: Mapping[str, Shard] = {}
@@ -208,3 +214,8 @@ class Manifest(NamedTuple):
     commit: Commit | None = None
     extra: Mapping[str, object] | None = None
     shards: Mapping[str, Shard] = _NO_SHARDS
+
+
+def align(offset: int, alignment: int = ALIGNMENT) -> int:
+    """Return the first multiple of an alignment at or after `offset` (1.2 section 4, Alignment)."""
+    return -(-offset // alignment) * alignment

@@ -70,9 +70,8 @@ class Table:
     def object(self, row: int) -> TensorObject:
         """Return the object that a row is about."""
         kind = self.kinds[self.kind_of.item(row)]
-        component = kind.components["data"]._replace(
-            offset=self.offsets.item(row), length=self.lengths.item(row), digest=self.digest(row)
-        )
+        offset, length = self.offsets.item(row), self.lengths.item(row)
+        component = kind.components["data"].at(offset, length, self.digest(row))
         return TensorObject(kind.shape, "dense", {"data": component})
 
 

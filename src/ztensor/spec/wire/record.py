@@ -60,11 +60,11 @@ class Record(NamedTuple):
 
 def read_fields(
     value: object, record: Record, path: tuple[str | int, ...], problems: list[Problem]
-) -> list[Any] | None:
+) -> list[Any]:
     """Return the values of a map in the order of the schema, and a dict of its other fields.
 
     None stands for each optional field that is absent, and for other fields where there are none.
-    The result is None, and problems are added, where something is wrong.
+    The result is empty, and problems are added, where something is wrong.
 
     Args:
         value: what was decoded.
@@ -81,7 +81,7 @@ def read_fields(
         value = _with_text_keys(value)
     if type(value) is not dict:
         wrong(Reason.FIELD_TYPE, f"expected {record.what}, found {kind_of(value)}")
-        return None
+        return []
     values: list[Any] = []
     count = 0
     for name, kind in record.fields.items():
@@ -102,7 +102,7 @@ def read_fields(
             wrong(Reason.FIELD_MISSING, f"expected {word}, found no such field", name)
         values.append(item)
     if len(problems) > start:
-        return None
+        return []
     others = None
     if count < len(value):
         others = {key: item for key, item in value.items() if key not in record.fields}

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor import Remote
 from ztensor.distributed.cleaning import clean_open, remove_parts
-from ztensor.distributed.place import REQUESTS, Place
+from ztensor.distributed.place import Place
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
-from ztensor.ext import OpenFolder, Pool, path_text, remove
+from ztensor.ext import OpenFolder, Pool, Store, path_text, remove
 from ztensor.ext import Place as Target
 from ztensor.io.contents import may_be_of_ours
-from ztensor.remote.prefixes import listed, look
 from ztensor.training.checkpoints.folder_lock import folder_in_use, idle_folder
 from ztensor.training.checkpoints.owning import is_step_file, is_step_root
 from ztensor.training.checkpoints.step import (
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
+REQUESTS = 16  # to a store at a time
 # In a folder that is a step: what makes it one, and is written last.
 ROOT = "checkpoint.zt"
 
@@ -358,11 +358,15 @@ class Prefix:
 
     def entries(self) -> list[Entry]:
         """Return all names that are steps'; what lies beneath one is a step where it has a root."""
-        found = [one for one in listed(self._remote) if step_of(one.name) is not None]
-        files = [(one.name, one) for one in found if one.nbytes >= 0 and one.name.endswith(SUFFIX)]
-        names = [one.name for one in found if one.nbytes < 0 and not one.name.endswith(SUFFIX)]
+        store = Store.of(self._remote.url)
+        store.require_writable(self._remote.beside("-"))  # whoever writes can list
+        found = [one for one in store.listed(self._remote) or () if step_of(one.name) is not None]
+        files = [
+            (one.name, one) for one in found if not one.is_folder and one.name.endswith(SUFFIX)
+        ]
+        names = [one.name for one in found if one.is_folder and not one.name.endswith(SUFFIX)]
         with Pool(REQUESTS) as workers:
-            roots = workers.map(lambda name: look(self.path(f"{name}/{ROOT}")), names)
+            roots = workers.map(lambda name: store.look(self.path(f"{name}/{ROOT}")), names)
             folders = [(name, root) for name, root in zip(names, roots, strict=True) if root]
         return _by_step(
             Entry(

@@ -18,6 +18,7 @@ from ztensor.training.tree.keys import KEY_DEPTH, MOST_ALIKE, are_spread
 from ztensor.training.tree.kinds import Leaf, Made, form_of
 from ztensor.training.tree.names import ROOT, Place, key_step, named, unique
 from ztensor.training.tree.record import fields_of
+from ztensor.training.tree.stored import ATTRIBUTE, stored_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -47,6 +48,11 @@ class Encoded(NamedTuple):
 
     shape: bytes
     leaves: dict[str, Any]
+
+    @property
+    def attribute(self) -> dict[str, object]:
+        """Return the attribute that a file of the leaves has, by its key."""
+        return {ATTRIBUTE: stored_shape(self.shape)}
 
 
 @no_collection()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
 from ztensor.training.tree.names import named, unique
 from ztensor.training.tree.record import Record
@@ -10,19 +11,38 @@ from ztensor.training.tree.record import Record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ztensor.training.tree.decode import LeafAt
+
 # A longer list of numbers is one value where containers are told.
 _MOST_ITEMS = 16
 _PLAIN = frozenset([bool, int, float, str, type(None)])
 
 
-class Container(NamedTuple):
-    """Stands for a container, whose values follow.
+@dataclasses.dataclass(frozen=True, slots=True)
+class Standing:
+    """Stands for what is no plain value: a container, whose values follow, or a tensor.
 
     Attributes:
-        kind: its type's name.
+        text: what it is, for people.
+        framework: whose value a tensor was; None of a container.
     """
 
-    kind: str
+    text: str
+    framework: str | None = None
+
+    @property
+    def is_tensor(self) -> bool:
+        """Return whether it stands for a tensor."""
+        return self.framework is not None
+
+    @classmethod
+    def for_leaf(cls, leaf: LeafAt) -> Standing:
+        """Return what stands for a tensor."""
+        return cls(f"tensor '{leaf.name}'", leaf.framework)
+
+    def __repr__(self) -> str:
+        """Return what it is, for people."""
+        return self.text
 
 
 def flat(tree: Any, *, containers: bool = False) -> dict[str, Any]:
@@ -57,7 +77,7 @@ def _walked(tree: Any, *, containers: bool) -> Iterator[tuple[str, Any]]:
                 continue
             if containers:
                 is_record = isinstance(value, Record)
-                yield name, Container(value.class_name if is_record else kind.__qualname__)
+                yield name, Standing(f"a {value.class_name if is_record else kind.__qualname__}")
             stack.append(iter([(named(name, key), item) for key, item in inside]))
             break
         else:

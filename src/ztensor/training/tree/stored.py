@@ -87,6 +87,11 @@ def shape_of(told: object, budget: Budget) -> tuple[bytes, int]:
     return bytes(whole), len(shape)
 
 
+def tells_tree(attributes: Mapping[str, object]) -> bool:
+    """Return whether attributes say that there is a tree."""
+    return _is_tree(attributes.get(ATTRIBUTE))
+
+
 class _Tree(AttributeKind):
     """The tree of a file: there is one, and it keeps its leaves under whatever names."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +18,6 @@ from ztensor.distributed import PartWriter, commit, read_root, repair
 from ztensor.distributed.root import BOXES, encode_values, write_root
 from ztensor.errors import FormatError, Reason, UsageError
 from ztensor.io.source.sink import FileSink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 ROWS = 4200
 AT = 2050  # the box that is wrong

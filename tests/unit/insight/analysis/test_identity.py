@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,9 +13,6 @@ from ztensor.errors import DigestMismatchError, ObjectNotFoundError, Unsupported
 from ztensor.numpy import save, save_file
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder import draft
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WEIGHT = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 TENSORS: dict[str, Any] = {

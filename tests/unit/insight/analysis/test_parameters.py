@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,13 +9,9 @@ import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
 from ztensor.cli.spelling import parameters_text
 from ztensor.insight.analysis.parameters import parameter_count
+from ztensor.io.opening import Reader
 from ztensor.io.shards.naming import index_path
 from ztensor.numpy import save, save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ztensor.io.opening import Reader
 
 
 def count(reader: Reader) -> int:

@@ -9,8 +9,9 @@ import os
 import shutil
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cbor2
 import ml_dtypes
@@ -34,9 +35,6 @@ from ztensor.errors import (
 from ztensor.numpy import load_file, save_file
 from ztensor.spec.model.manifest import Commit
 from ztensor.testing.builder import VALUES, build, draft
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CORPUS = Path(__file__).parents[3] / "corpus"
 FOUR = np.arange(4, dtype=np.float32)

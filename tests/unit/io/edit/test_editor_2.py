@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +19,9 @@ from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
 from ztensor.spec.container.framing import LOOK_BYTES, locate
 from ztensor.spec.digest import ALGORITHMS, digest_of, xxh3
+from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense, footer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ztensor.spec.model.manifest import Manifest
 
 FOUR = np.arange(4, dtype=np.float32)
 CORPUS = Path(__file__).resolve().parents[3] / "corpus2"

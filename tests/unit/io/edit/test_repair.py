@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ from ztensor.edit import find, repair
 from ztensor.errors import ArgumentValueError, ContainerError, Reason, SourceError
 from ztensor.numpy import save_file
 from ztensor.testing.builder import build
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOUR = np.arange(4, dtype=np.float32)
 TAIL = b"the beginning of a commit" * 40

@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import stat
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +27,6 @@ from ztensor.errors import (
 from ztensor.io.shards.naming import parse_size
 from ztensor.numpy import load_file, save_file
 from ztensor.testing.builder import VALUES, build, draft, stored
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOUR = np.arange(4, dtype=np.float32)
 LARGE = np.arange(30_000, dtype=np.int64)

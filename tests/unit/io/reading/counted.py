@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.opened import component_extents, read_manifest
 from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.source.ahead import AheadSource, extents_of
+from ztensor.io.source.ahead import AheadSource
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class Counted(MemorySource):
@@ -61,6 +58,7 @@ def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
     """Return a reader of a far source, and the source, of which nothing is noted yet."""
     source = Far(data)
     _, manifest = read_manifest(source, DEFAULT_LIMITS)
-    ahead = AheadSource(source, lambda: extents_of(*component_extents(manifest)))
+    ahead = AheadSource(source)
+    ahead.expect(lambda: component_extents(manifest))
     source.asked.clear()
     return ObjectReader(FileObjects(source, manifest, ahead=ahead, verify=verify)), source

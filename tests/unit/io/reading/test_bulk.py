@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,11 +18,7 @@ from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.verify import verify_file
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ztensor.spec.layout.base import Array
+from ztensor.spec.layout.base import Array
 
 COUNT = 600
 VERSIONS = ["1.1.0", "1.2.0", "2.1"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ from ztensor.errors import DigestMismatchError, EncodingError
 from ztensor.io.reading.loading import load_all
 from ztensor.numpy import load_file, save_file
 from ztensor.testing.builder_2 import File2, dense, seekable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MIB = 1 << 20
 

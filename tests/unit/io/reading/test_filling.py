@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +11,6 @@ import pytest
 import ztensor
 from ztensor.numpy import save_file
 from ztensor.spec.encoding.base import FRAME_FIELD
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,13 +16,10 @@ from ztensor.io.contents import open_file
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.loading import load_all
 from ztensor.io.reading.opened import component_extents, read_manifest
-from ztensor.io.source.ahead import AheadSource, extents_of
+from ztensor.io.source.ahead import AheadSource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.spec.model.objects import TableObjects
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def require_same(found: dict[str, Any], reader: ztensor.Reader) -> None:
@@ -124,7 +122,8 @@ def test_all_objects_of_a_far_file_are_asked_for_at_once(compression: bool) -> N
     tensors = {name: np.full(2000, ord(name), np.int32) for name in "abcdef"}
     source = Far(save(tensors, compression=compression))
     _, manifest = read_manifest(source, DEFAULT_LIMITS)
-    ahead = AheadSource(source, lambda: extents_of(*component_extents(manifest)))
+    ahead = AheadSource(source)
+    ahead.expect(lambda: component_extents(manifest))
     source.asked.clear()
     found = load_all(FileObjects(source, manifest, ahead=ahead), copy=True)
     assert all(np.array_equal(found[name], tensors[name]) for name in tensors)

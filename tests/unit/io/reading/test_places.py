@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,10 +21,8 @@ from ztensor.errors import (
 )
 from ztensor.io.opening import reader_over
 from ztensor.numpy import load, save, save_file
+from ztensor.spec.layout.base import Array
 from ztensor.testing.builder_2 import File2, dense
-
-if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Array
 
 
 def some(count: int) -> dict[str, Array]:

@@ -10,9 +10,9 @@ from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.portable import portable_chunks, portable_object, stored_object
 from ztensor.io.source.memory import MemorySource
 from ztensor.numpy import save
+from ztensor.spec.container import FORM_1, Form
 from ztensor.spec.container.v2.emit import FORM_2
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
-from ztensor.spec.model.rules import FORM_1, Form
 from ztensor.testing.builder import VERSIONS, draft, stored, zstd_frame
 
 

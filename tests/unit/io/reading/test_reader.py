@@ -5,7 +5,9 @@ import io
 import os
 import pickle
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -38,10 +40,6 @@ from ztensor.numpy import save
 from ztensor.spec.container import EMITTERS
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.testing.builder import draft
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4)
 TENSORS: dict[str, Any] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import random
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,6 @@ from ztensor.numpy import save
 from ztensor.spec.container.framing import MAGIC_1
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder import build, draft, item, sealed
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FOUR = np.arange(4, dtype=np.float32)
 MIB = 1 << 20

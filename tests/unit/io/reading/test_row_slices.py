@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
 from ztensor import Tensor
-from ztensor.errors import ArgumentValueError, LayoutError
+from ztensor.errors import ArgumentValueError, LayoutError, Problem
 from ztensor.numpy import save
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.base import Layout, Rows, check_components
+from ztensor.spec.layout.base import Array, Indices, Layout, Part, Rows, View, check_components
+from ztensor.spec.model.manifest import TensorObject
 from ztensor.testing.builder import draft, stored, zstd_frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ztensor.errors import Problem
-    from ztensor.spec.layout.base import Array, Indices, Part, View
-    from ztensor.spec.model.manifest import TensorObject
 
 
 @pytest.mark.wing

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,9 +22,6 @@ from ztensor.errors import (
     ObjectNotFoundError,
 )
 from ztensor.numpy import save, save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RNG = np.random.default_rng(0)
 W = RNG.integers(0, 100, (40, 6, 5)).astype(np.int32)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,6 @@ from ztensor.errors import DigestMismatchError, Reason, SourceError, Unsupported
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.memory import MemorySource
 from ztensor.testing.builder_2 import File2, dense
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 VALUES = np.arange(4096, dtype=np.float32)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,16 +19,11 @@ from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
+from ztensor.spec.encoding.base import Stored
 from ztensor.spec.encoding.raw import Raw
 from ztensor.spec.model.dtype import LogicalType, register_logical_type
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.testing.builder import draft
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ztensor.spec.encoding.base import Stored
 
 
 @pytest.mark.usefixtures("registry")

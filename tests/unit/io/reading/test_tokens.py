@@ -6,17 +6,15 @@ import io
 import os
 import pickle
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
 from ztensor.numpy import save, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 ONES, TWOS = np.ones((8, 4), np.float32), np.full((8, 4), 2, np.float32)
 WRITERS: dict[str, Callable[[Any, Path], object]] = {

@@ -3,8 +3,9 @@ from __future__ import annotations
 import io
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -16,18 +17,13 @@ from ztensor import Limits
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.opened import read_manifest
-from ztensor.io.reading.verify import verify_file
+from ztensor.io.reading.verify import VerifyReport, verify_file
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.model.manifest import Manifest
 from ztensor.testing.builder import VERSIONS, draft, stored, zstd_frame
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ztensor.io.reading.verify import VerifyReport
 
 CORPUS = Path(__file__).parents[3] / "corpus"
 WRONG = "crc32c:0x00000000"

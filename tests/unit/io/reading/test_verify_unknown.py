@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,6 @@ from ztensor.errors import Reason
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import File2, seekable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DATA = np.arange(1000, dtype=np.uint16).tobytes()
 FRAME = zstandard.ZstdCompressor().compress(DATA)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ztensor
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ARRAYS = {name: np.full(3, value, np.float32) for value, name in enumerate("abc")}
 

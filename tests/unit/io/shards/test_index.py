@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ztensor.errors import FormatError, LimitError, Reason
 from ztensor.io.shards.index import parse_index, read_index
 from ztensor.limits import Limits
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MAP = {"a": "1.zt", "b": "2.zt", "c": "1.zt"}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,6 @@ import ztensor
 from ztensor.errors import SourceNotFoundError
 from ztensor.io.opening import ShardedReader
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ARRAYS = {name: np.full(1000, value, np.float32) for value, name in enumerate("abcd")}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,6 @@ import pytest
 import ztensor
 import ztensor.numpy
 from ztensor.errors import FormatError, Reason
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 W = np.arange(6.0)
 

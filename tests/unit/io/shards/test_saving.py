@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +11,6 @@ import pytest
 import ztensor
 from ztensor.errors import ArgumentValueError
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ARRAYS = {"a": np.arange(6.0), "b": np.ones(3)}
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 import ztensor
 from ztensor.io.shards.naming import shard_paths
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_only_files_that_hold_what_is_asked_for_are_looked_at(tmp_path: Path) -> None:

@@ -33,8 +33,10 @@ class Far(MemorySource):
 def ahead(lengths: list[int], *, encoded: bool = False) -> tuple[AheadSource, Far, Extents]:
     source = Far()
     offsets = [64 + sum(lengths[:number]) for number in range(len(lengths))]
-    extents = extents_of(offsets, lengths, [encoded] * len(lengths))
-    return AheadSource(source, lambda: extents), source, extents
+    found = offsets, lengths, [encoded] * len(lengths)
+    reading = AheadSource(source)
+    reading.expect(lambda: found)
+    return reading, source, extents_of(*found)
 
 
 def read(source: AheadSource, offset: int, length: int) -> None:
@@ -77,8 +79,8 @@ def test_parts_are_read_alone() -> None:
 @pytest.mark.parametrize("behind", [-1, 0, 1])
 def test_bytes_between_components_are_read_alone(behind: int) -> None:
     far = Far()
-    extents = extents_of([64, 2 * MIB, 4 * MIB], [MIB, MIB, MIB], [False] * 3)
-    source = AheadSource(far, lambda: extents)
+    source = AheadSource(far)
+    source.expect(lambda: ([64, 2 * MIB, 4 * MIB], [MIB, MIB, MIB], [False] * 3))
     read(source, 64, MIB)
     read(source, 3 * MIB + behind, 1)  # at the end of the component that would be the next
     if behind < 0:

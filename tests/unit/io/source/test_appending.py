@@ -12,7 +12,9 @@ import random
 import stat
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -25,12 +27,8 @@ from ztensor.errors import (
     SourceNotRegularError,
 )
 from ztensor.io.source import appending, locking
-from ztensor.io.source.appending import Commit, CommitBehind, CommitOver, LockedFile
+from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 GUARD = b"<the old footer, of exactly forty bytes>"
 FOOTER = b"<the new footer, of exactly forty bytes>"
@@ -39,6 +37,7 @@ OLD = b"HEAD" + b"old blob" * 100 + GUARD
 SECTOR = 512
 
 RECORDED = pytest.mark.skipif(not hasattr(os, "pwrite"), reason="records positional writes")
+KINDS: dict[str, type[CommitBehind | CommitOver]] = {"behind": CommitBehind, "over": CommitOver}
 BOTH = pytest.mark.parametrize("order", ["behind", "over"])
 
 
@@ -55,12 +54,11 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(appending, "_AHEAD_BYTES", 5000)
 
 
-def opened(path: Path, order: str, **options: Any) -> Commit:
-    kind = {"behind": CommitBehind, "over": CommitOver}[order]
-    return kind(LockedFile(str(path), **options), path.read_bytes()[-40:])
+def opened(path: Path, order: str, **options: Any) -> CommitBehind | CommitOver:
+    return KINDS[order](LockedFile(str(path), **options), path.read_bytes()[-40:])
 
 
-def commit_all(sink: Commit, data: bytes, manifest: bytes = MANIFEST) -> int:
+def commit_all(sink: CommitBehind | CommitOver, data: bytes, manifest: bytes = MANIFEST) -> int:
     """Write all, and return where the manifest was said to lie."""
     for start in range(0, len(data), 1300):
         sink.write(data[start : start + 1300])
@@ -260,7 +258,7 @@ def test_without_positional_calls(path: Path, order: str, monkeypatch: pytest.Mo
     monkeypatch.delattr(os, "pwrite", raising=False)
     monkeypatch.delattr(os, "preadv", raising=False)
     file = LockedFile(str(path))
-    sink = {"behind": CommitBehind, "over": CommitOver}[order](file, GUARD)
+    sink = KINDS[order](file, GUARD)
     assert read_bytes(file, 4, 8) == b"old blob"
     sink.write(b"x" * 2500)
     assert read_bytes(file, 0, len(OLD)) == OLD

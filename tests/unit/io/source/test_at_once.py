@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ztensor.io.source.base import AtOnce
 from ztensor.io.source.memory import MemorySource
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 DATA = bytes(range(100))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +12,6 @@ from ztensor.converting.whole_folder import WholeFolder
 from ztensor.io.source.local import Descriptor
 from ztensor.io.source.sink import FileSink
 from ztensor.training.checkpoints.folder_lock import folder_in_use, idle_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows opens no folders")
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ztensor.io.source.paths import flush_file, flush_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_files_and_folders_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

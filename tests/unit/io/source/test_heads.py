@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
 from tests.unit.io.reading.counted import Far
-from ztensor.io.source.ahead import Heads, extents_of
-
-if TYPE_CHECKING:
-    pass
+from ztensor.io.source.ahead import AheadSource
 
 MIB = 1 << 20
 DATA = np.random.default_rng(1).integers(0, 256, 66 * MIB, np.uint8).tobytes()
 
 
-def heads(starts: list[int], lengths: list[int]) -> tuple[Heads, Far]:
+def heads(starts: list[int], lengths: list[int]) -> tuple[AheadSource, Far]:
     far = Far(DATA)
-    return Heads(far, lambda: extents_of(starts, lengths, [False] * len(starts))), far
+    source = AheadSource(far)
+    source.expect(lambda: (starts, lengths, [False] * len(starts)), is_patient=True)
+    return source, far
 
 
-def read(source: Heads, offset: int, length: int) -> None:
+def read(source: AheadSource, offset: int, length: int) -> None:
     memory = bytearray(length)
     source.read_into(offset, memoryview(memory))
     assert bytes(memory) == DATA[offset : offset + length]

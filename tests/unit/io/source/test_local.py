@@ -8,8 +8,9 @@ import mmap
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +32,6 @@ from ztensor.io.source.base import Range, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import FileObjectSource
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DATA = np.random.default_rng(0).bytes(100_000)
 

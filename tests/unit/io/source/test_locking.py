@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,6 @@ import pytest
 from ztensor.errors import Reason, SourceError
 from ztensor.io.source import locking
 from ztensor.numpy import save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 fcntl = pytest.importorskip("fcntl", reason="the locks of Windows are another module")
 

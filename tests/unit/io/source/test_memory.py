@@ -3,7 +3,8 @@ from __future__ import annotations
 import array
 import mmap
 import pickle
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ from ztensor.errors import ArgumentTypeError, Reason, SourceError
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.memory import MemorySource
 from ztensor.numpy import load, save
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DATA = bytes(range(40))
 

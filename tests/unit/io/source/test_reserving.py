@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ztensor.io.source.reserving import reserve
 from ztensor.numpy import load_file, save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MIB = 1 << 20
 BLOCK_BYTES = 4096

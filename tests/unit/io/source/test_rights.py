@@ -6,15 +6,12 @@ import errno
 import os
 import stat
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ztensor.io.source.rights import Rights, hand_over, narrow
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fchmod"), reason="the system has no modes")
 

@@ -5,12 +5,14 @@ import io
 import os
 import stat
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.descriptors import open_files
+from ztensor.accepted import Durable
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -20,14 +22,9 @@ from ztensor.errors import (
     SourceNotRegularError,
     SourcePermissionError,
 )
+from ztensor.io.source.base import Sink
 from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import StreamSink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from ztensor.accepted import Durable
-    from ztensor.io.source.base import Sink
 
 ON_POSIX = os.name == "posix"
 AS_ROOT = ON_POSIX and os.geteuid() == 0

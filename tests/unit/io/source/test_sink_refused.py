@@ -6,7 +6,9 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,6 @@ from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.io.source import locking
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.sink import FileSink
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 OLD = os.urandom(50_000)
 HAS_KERNEL_COPY = hasattr(os, "copy_file_range")

@@ -6,8 +6,8 @@ import importlib
 import io
 import pickle
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -20,9 +20,6 @@ from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import FileObjectSource, MemorySource
 from ztensor.io.source.stores import SCHEMES
 from ztensor.io.source.table import source_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WEIGHT = np.arange(600, dtype=np.float32).reshape(30, 20)
 HEADER = b'{"w":{"dtype":"F32","shape":[30,20],"data_offsets":[0,2400]}}'

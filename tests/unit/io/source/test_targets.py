@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import Place
 from ztensor.io.source.targets import Nowhere, require_own_link
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_what_is_there_is_refused_with_the_way_of_who_asks(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,6 @@ from ztensor.io.writing.blob import Compression, as_of, compression_of
 from ztensor.numpy import load
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.model.manifest import Component
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 NOISE = np.random.default_rng(0).integers(0, 1000, (600, 1024)).astype(np.int32)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,6 @@ from ztensor.numpy import load, save
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import File2, dense, seekable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ARRAY = np.arange(5000, dtype=np.int32)
 RIGHT = digest_of(ALGORITHMS["crc32c"], [ARRAY.tobytes()])

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,10 +19,6 @@ from ztensor.numpy import load, save
 from ztensor.spec.encoding.zstd.codec import FRAME_BYTES
 from ztensor.spec.encoding.zstd.frames import walk_frames
 from ztensor.spec.model.manifest import Component, TensorObject
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 RNG = np.random.default_rng(0)
 

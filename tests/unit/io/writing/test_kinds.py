@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -12,9 +13,6 @@ import pytest
 import ztensor
 from ztensor.errors import ArgumentTypeError, ClosedError, NotRepresentableError, UsageError
 from ztensor.numpy import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GRID = np.arange(24, dtype=np.float32).reshape(4, 6)
 ARRAYS: dict[str, np.ndarray[Any, Any]] = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import os
 import re
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -19,9 +20,6 @@ from tests.extent import examples
 from ztensor.errors import ArgumentTypeError, NotRepresentableError, SourceError
 from ztensor.io.writing.saving import save_all
 from ztensor.numpy import load, load_file, save, save_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DTYPES = ["f4", ">f4", "?", "i1", "u8", "c8", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import ml_dtypes
@@ -18,9 +20,6 @@ from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import MAGIC, PAGE, footer, seekable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Array = np.ndarray[Any, np.dtype[Any]]
 
 INDEX_ROLES = ("coords", "indices", "indptr")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -15,10 +17,6 @@ from ztensor.numpy import load, save, save_file
 from ztensor.spec.container import EMITTERS
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.layout.elements import stored_form
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TYPES = [
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8",

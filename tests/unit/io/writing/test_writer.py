@@ -10,8 +10,9 @@ import subprocess
 import sys
 import threading
 import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -38,9 +39,6 @@ from ztensor.io.writing import blob
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.spec.layout import elements
 from ztensor.testing.builder import draft
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 FOUR = np.arange(4, dtype=np.float32)
 

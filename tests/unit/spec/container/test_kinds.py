@@ -1,41 +1,33 @@
+"""Manifests of 1.x of many plain objects are read as kinds, and say what the objects say."""
+
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ztensor.errors import DigestMismatchError, ManifestError, Reason, UnsupportedVersionError
-from ztensor.io.reading.opened import check_layouts
-from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
-from ztensor.spec.container.v1 import parse_manifest
-from ztensor.spec.model import dtype as model_dtype
-from ztensor.spec.model.dtype import LogicalType, register_logical_type
-from ztensor.spec.model.manifest import Manifest, TensorObject
+from tests.unit.spec.container.readings import (
+    DECLINED,
+    END,
+    PLAIN,
+    compare,
+    frame_1,
+    read,
+)
+from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, register_logical_type
+from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.model.objects import Table, TableObjects
 from ztensor.testing.builder import committed, item
 
-END = 1 << 50  # where the blobs of these tests end
 CRC = "crc32c:0x0A1B2C3D"
 SHA = "sha256:" + "4f" * 32
 ORDER = ("dtype", "type", "offset", "length", "uncompressed_length", "encoding", "digest")
 
 
-def frame_of(data: bytes, blobs_end: int = END) -> Frame:
-    return Frame(Container.V1, blobs_end, len(data), blobs_end + len(data) + TAIL_BYTES)
-
-
-NEVER = 1 << 60
-
-
-def parse(
-    data: bytes, limits: Limits = DEFAULT_LIMITS, blobs_end: int = END, least: int = 1
-) -> Manifest:
-    """Read a manifest; from one object on as kinds, where nothing else is said."""
-    return parse_manifest(data, frame_of(data, blobs_end), Budget(limits, len(data)), least=least)
+def parse(data: bytes) -> Manifest:
+    return read(data, frame_1(data))
 
 
 def plain(shape: tuple[int, ...] = (2,), **fields: Any) -> dict[str, Any]:
@@ -57,24 +49,7 @@ def table_of(manifest: Manifest) -> Table:
     return manifest.objects.table
 
 
-def only(entry: dict[str, Any], **fields: Any) -> TensorObject:
-    """Return an object as the fast path reads it, which has to find it plain."""
-    manifest = parse(item({**root({"w": entry}), **fields}))
-    assert table_of(manifest).names == ["w"]
-    assert check_layouts(manifest) == []
-    return manifest.objects["w"]
-
-
-def test_a_root_without_objects_is_no_root() -> None:
-    for fields in ({"version": "1.2.0"}, {"version": "1.2.0", "attributes": {}}, {}):
-        with pytest.raises(ManifestError) as caught:
-            parse(item(fields))
-        assert caught.value.reason is Reason.FIELD_MISSING
-
-
-# --- Plain objects --------------------------------------------------------------------------
-
-PLAIN: dict[str, dict[str, Any]] = {
+GOOD: dict[str, dict[str, Any]] = {
     "bare": plain(),
     "offset of 64 bits": plain(offset=1 << 49),
     "raw spelled out": plain(encoding="raw"),
@@ -88,28 +63,17 @@ PLAIN: dict[str, dict[str, Any]] = {
     "fp8 of 1.1": plain((8,), dtype="f8_e4m3"),
     "complex of 1.1": plain((1,), dtype="complex64"),
 }
-PLAIN["everything"] = plain(
+GOOD["everything"] = plain(
     (1,), type="complex64", length=5, uncompressed_length=8, encoding="zstd", digest=SHA
 )
 
 
-def test_a_registered_type_is_known_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_dtype, "LOGICAL_TYPES", dict(model_dtype.LOGICAL_TYPES))
+@pytest.mark.usefixtures("registry")
+def test_a_registered_type_is_known_from_then_on() -> None:
     data = item(root({"a": plain(), "w": plain((9,), dtype="u16", type="i3_packed", length=4)}))
     assert table_of(parse(data)).names == ["a"]
     register_logical_type(LogicalType("i3_packed", "u16", "int3", elements_per_storage=5))
-    manifest = parse(data)
-    assert table_of(manifest).names == ["a", "w"]
-    assert check_layouts(manifest) == []
-
-
-@pytest.mark.parametrize(("offset", "length"), [(END - 64, 64), (END, 0)])
-def test_a_plain_object_may_end_where_the_manifest_begins(offset: int, length: int) -> None:
-    entry = plain((length // 4,), offset=offset, length=length)
-    assert only(entry).components["data"].offset == offset
-
-
-# --- Names ----------------------------------------------------------------------------------
+    assert table_of(parse(data)).names == ["a", "w"]
 
 
 # --- Objects between that are not plain -----------------------------------------------------
@@ -132,25 +96,20 @@ def test_a_few_other_objects_are_read_between(name: str, place: int) -> None:
     names = ["a", "b", "c"]
     names.insert(place, "other")
     objects = {key: OTHERS[name] if key == "other" else plain() for key in names}
-    manifest = parse(item(root(objects)))
-    assert list(manifest.objects) == names
-    assert table_of(manifest).names == ["a", "b", "c"]
-    assert check_layouts(manifest) == []
-    alone = parse(item(root({"other": OTHERS[name]})), least=NEVER)
-    assert manifest.objects["other"] == alone.objects["other"]
+    assert compare(item(root(objects))) == PLAIN
+    assert table_of(parse(item(root(objects)))).names == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("kind", ["attributes", "unknown dtype"])
 def test_many_other_objects_are_for_the_general_decoder(kind: str) -> None:
     """Those that begin like plain ones are noticed later than others."""
-    other = OTHERS[kind]
     names = [f"{number:03}" for number in range(400)]
-    for count, is_regular in ((16 + 400 // 16, True), (18 + 400 // 16, False)):
-        objects = {name: other if at < count else plain() for at, name in enumerate(names)}
-        assert isinstance(parse(item(root(objects))).objects, TableObjects) is is_regular
+    for count, expected in ((16 + 400 // 16, PLAIN), (18 + 400 // 16, DECLINED)):
+        objects = {name: OTHERS[kind] if at < count else plain() for at, name in enumerate(names)}
+        assert compare(item(root(objects))) == expected
 
 
-# --- What is wrong is for the general decoder -----------------------------------------------
+# --- What is odd comes to the same both ways --------------------------------------------------
 
 WRONG: list[dict[str, Any]] = [
     plain(offset=65),
@@ -172,50 +131,27 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-def test_a_damaged_manifest_is_noticed_by_its_digest() -> None:
-    fields = {"prev": 0, "end": 0, "digest": CRC}
-    data = committed(root({"a": plain(), "b": plain()}, commit=fields), END)
-    manifest = parse(data)
-    assert table_of(manifest).names == ["a", "b"]
-    assert manifest.commit is not None
-    changed = data.replace(item("b"), item("c"), 1)
-    with pytest.raises(DigestMismatchError):
-        parse(changed)
-
-
-def test_another_major_version_is_refused() -> None:
-    with pytest.raises(UnsupportedVersionError):
-        parse(item({**root({"a": plain()}), "version": "2.0.0"}))
-
-
-# --- The root -------------------------------------------------------------------------------
-
-ROOTS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "released": lambda objects: {"version": "1.2.0", "objects": objects},
-    "attributes": lambda objects: {
-        "version": "1.2.0",
-        "attributes": {"a": [1]},
-        "objects": objects,
-    },
-    "null attributes": lambda objects: {"version": "1.2.0", "attributes": None, "objects": objects},
-    "objects first": lambda objects: {"objects": objects, "version": "1.1.0"},
-    "unknown fields": lambda objects: {"x": {"shape": 1}, **root(objects), "y": [b"\xa3\x65shape"]},
-}
-
-
-@pytest.mark.parametrize("name", ROOTS)
-def test_roots(name: str) -> None:
-    data = item(ROOTS[name]({"a": plain(), "b": plain()}))
-    fast = parse(data)
-    assert table_of(fast).names == ["a", "b"]
-    assert fast == parse(data, least=NEVER)
-
-
+COMMITTED = committed(
+    root({"a": plain(), "b": plain()}, commit={"prev": 0, "end": 0, "digest": CRC}), END
+)
 ONE = item(root({"a": plain()}))
 TWO = item(root({"a": plain(), "é": plain()}))
 ENTRY = item(plain())
 OBJECTS = b"\xa1" + item("objects")
+ROOTS: dict[str, Any] = {
+    "released": root({"a": plain()}),
+    "attributes": {"version": "1.2.0", "attributes": {"a": [1]}, "objects": {"a": plain()}},
+    "null attributes": {"version": "1.2.0", "attributes": None, "objects": {"a": plain()}},
+    "objects first": {"objects": {"a": plain()}, "version": "1.1.0"},
+    "unknown fields": {"x": {"shape": 1}, **root({"a": plain()}), "y": [b"\xa3\x65shape"]},
+    "blobs up to the manifest": root(
+        {"a": plain((16,), offset=END - 64, length=64), "b": plain((0,), offset=END, length=0)}
+    ),
+}
+REGULAR = {name: item(value) for name, value in ROOTS.items()} | {"a commit record": COMMITTED}
 IRREGULAR: dict[str, bytes] = {
+    "a damaged commit record": COMMITTED.replace(item("b"), item("c"), 1),
+    "another major version": item({**root({"a": plain()}), "version": "2.0.0"}),
     "empty": b"",
     "no map": item([1]),
     "no objects": item({"version": "1.2.0"}),
@@ -249,17 +185,14 @@ for names in ("aa", "baa", "aba"):
     )
 
 
+@pytest.mark.parametrize("name", REGULAR)
+def test_a_regular_manifest_is_read_as_kinds(name: str) -> None:
+    assert compare(REGULAR[name]) == PLAIN
+
+
 @pytest.mark.parametrize("name", IRREGULAR)
 def test_an_irregular_manifest_comes_to_the_same_both_ways(name: str) -> None:
-    assert outcome(IRREGULAR[name], 1) == outcome(IRREGULAR[name], NEVER)
-
-
-def outcome(data: bytes, least: int) -> object:
-    try:
-        manifest = parse(data, least=least)
-    except ManifestError as error:
-        return error.reason, str(error)
-    return manifest, check_layouts(manifest)
+    compare(IRREGULAR[name])
 
 
 # --- The mapping ----------------------------------------------------------------------------
@@ -311,23 +244,18 @@ NAMES += ["\x65shape", "x\x65shape", "uncompressed_length"]
 
 @pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
 def test_columns_say_what_the_objects_say(version: str) -> None:
-    entries = dict(PLAIN)
+    entries = dict(GOOD)
     for number, (shape, length) in enumerate(SHAPES):
         entries[f"shape {number}"] = plain(shape, length=length)
-    for number, logical in enumerate(model_dtype.LOGICAL_TYPES.values()):
-        width = logical.storage_count(1) * model_dtype.STORAGE_TYPES[logical.dtype].width
+    for number, logical in enumerate(LOGICAL_TYPES.values()):
+        width = logical.storage_count(1) * STORAGE_TYPES[logical.dtype].width
         of = {"dtype": logical.dtype, "type": logical.name, "length": width}
         entries[f"type {number}"] = plain((1,), **of)
     entries |= {name: plain() for name in NAMES}
     data = item(root({**entries, "other": OTHERS["attributes"]}, version=version))
-    manifest = parse(data)
-    table = table_of(manifest)
+    assert compare(data) == PLAIN
+    table = table_of(parse(data))
     assert table.names == list(entries)
-    others = manifest.objects.others  # type: ignore[attr-defined]  # table_of looked at the type
-    assert list(others) == ["other"]
-    general = parse(data, least=NEVER)
-    for row, name in enumerate(table.names):
-        assert table.object(row) == general.objects[name]
     for column in (table.offsets, table.lengths, table.kind_of, table.digests):
         assert column.dtype == np.int64
 

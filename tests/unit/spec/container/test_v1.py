@@ -581,15 +581,6 @@ def test_what_is_no_cbor_item(data: bytes, reason: Reason) -> None:
     assert caught.value.reason is reason
 
 
-def test_the_cap_on_nesting_is_used_and_named() -> None:
-    deep = cbor2.dumps(root(attributes={"a": nested(10)}))
-    assert parse(deep, Limits(depth=12)).attributes is not None
-    with pytest.raises(LimitError) as caught:
-        parse(deep, Limits(depth=11))
-    assert caught.value.reason is Reason.LIMIT_DEPTH
-    assert "Limits.depth" in str(caught.value)
-
-
 def test_a_torn_file_lacks_its_footer_wherever_it_was_cut() -> None:
     file = small_file()
     for length in range(len(file)):

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import LimitError, ManifestError, Reason, UnsupportedVersionError
+from ztensor.errors import LimitError, ManifestError, Problem, Reason, UnsupportedVersionError
 from ztensor.limits import Limits
 from ztensor.spec.container.framing import Container, locate
-from ztensor.spec.model.rules import MOST_PROBLEMS
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense, footer, one_object
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ztensor.errors import Problem
 
 
 def reason_of(data: bytes, **options: Any) -> Reason | None:
@@ -259,18 +254,6 @@ def test_blobs_that_overlap_in_a_shard_are_told_with_its_name() -> None:
     file.blob(bytes(8))
     with pytest.raises(ManifestError, match=f"disjoint blobs, {re.escape(found)}"):
         ztensor.open(file.seal({"objects": objects}))
-
-
-@pytest.mark.parametrize("count", [MOST_PROBLEMS - 1, MOST_PROBLEMS, MOST_PROBLEMS + 9])
-def test_so_many_problems_are_told_and_no_more(count: int) -> None:
-    names = [f"{at:04}" for at in range(count)]
-    wrong = EMPTY | {"dtype": "f99"}
-    for root in (
-        {"objects": dict.fromkeys(names, dense(wrong, [0]))},
-        {"objects": {"w": dense({}, [0], parts=dict.fromkeys(names, wrong))}},
-        {"objects": {}, "shards": dict.fromkeys(names, SHARD | {"size": 1})},
-    ):
-        assert len(problems_of(root)) == min(count, MOST_PROBLEMS)
 
 
 @pytest.mark.parametrize("place", ["attributes", "object", "part"])

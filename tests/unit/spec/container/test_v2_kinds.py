@@ -10,35 +10,20 @@ import pytest
 
 import ztensor
 from tests.extent import amount
-from ztensor.errors import Reason, ZTensorError
-from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.spec.container.framing import Container, Frame
-from ztensor.spec.container.v2.schema import parse_manifest
-from ztensor.spec.digest import xxh3
-from ztensor.spec.model.manifest import Manifest
+from tests.unit.spec.container.readings import (
+    NEVER,
+    PLAIN,
+    REFUSED,
+    compare,
+    frame_2,
+    outcome,
+    read,
+)
+from ztensor.errors import Reason
+from ztensor.limits import DEFAULT_LIMITS
 from ztensor.spec.model.objects import TableObjects
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense
-
-NEVER = 1 << 60
-
-
-def parse(data: bytes, size: int, least: int, offset: int | None = None) -> Manifest:
-    """Read a manifest, which lies last where nothing else is said."""
-    if offset is None:
-        offset = size - 40 - len(data)
-    frame = Frame(Container.V2, offset, len(data), size, xxh3(data))
-    return parse_manifest(data, frame, Budget(DEFAULT_LIMITS, size), least=least)
-
-
-def outcome(data: bytes, size: int, least: int) -> tuple[Any, bool]:
-    """Return what a manifest says, or why it is refused, and whether a table was read."""
-    try:
-        found = parse(data, size, least)
-    except ZTensorError as error:
-        return (error.reason, str(error)), False
-    is_table = isinstance(found.objects, TableObjects)
-    return (repr(dict(found.objects)), repr(found.attributes), found.extra, found.shards), is_table
 
 
 def many(count: int = 40) -> tuple[dict[str, Any], int]:
@@ -73,11 +58,7 @@ def many(count: int = 40) -> tuple[dict[str, Any], int]:
 def test_tables_say_what_the_other_way_says() -> None:
     root, size = many()
     data = cbor.encode(root)
-    found, is_table = outcome(data, size, 1)
-    assert is_table
-    expected, is_other_table = outcome(data, size, NEVER)
-    assert not is_other_table
-    assert found == expected
+    assert compare(data, frame_2(data, size)) == PLAIN
 
 
 @pytest.mark.slow
@@ -85,7 +66,7 @@ def test_whatever_is_wrong_is_said_in_the_same_words() -> None:
     root, size = many()
     data = cbor.encode(root)
     dice = random.Random(7)
-    seen, tables, tries = set(), 0, amount(100, full=1500)
+    tables, tries = 0, amount(100, full=1500)
     for _ in range(tries):
         wrong = bytearray(data)
         for _ in range(dice.choice((1, 1, 1, 2))):
@@ -99,13 +80,8 @@ def test_whatever_is_wrong_is_said_in_the_same_words() -> None:
                 del wrong[at : at + dice.randrange(1, 9)]
             else:
                 wrong[at:at] = wrong[dice.randrange(len(wrong)) :][: dice.randrange(1, 9)]
-        found, is_table = outcome(bytes(wrong), size, 1)
-        expected, _ = outcome(bytes(wrong), size, NEVER)
-        assert found == expected
-        tables += is_table
-        seen.add(found[0] if len(found) == 2 else None)
-    assert tables > tries // 75
-    assert len(seen) > amount(5, full=8)
+        tables += compare(bytes(wrong), frame_2(bytes(wrong), size)) == PLAIN
+    assert tries // 75 < tables < tries // 2
 
 
 def test_arrays_of_columns_are_those_of_the_file() -> None:
@@ -142,8 +118,7 @@ def test_what_is_of_no_kind_comes_to_the_same(old: bytes, new: bytes) -> None:
     root, size = many()
     data = cbor.encode(root)
     assert old in data
-    found, _ = outcome(data.replace(old, new), size, 1)
-    assert found == outcome(data.replace(old, new), size, NEVER)[0]
+    compare(data.replace(old, new), frame_2(data.replace(old, new), size))
 
 
 @pytest.mark.parametrize("digest", ["xxh3", "sha256", None])
@@ -152,20 +127,14 @@ def test_objects_whose_digests_are_of_one_kind(digest: str | None) -> None:
     values = [np.arange(count, dtype=np.uint8) for count in range(1, 20)]
     objects = {f"{len(v):02}": dense(file.part(v, digest=digest), v.shape) for v in values}
     data = cbor.encode({"objects": objects})
-    size = len(file.data) + len(data) + 40
-    found, is_table = outcome(data, size, 1)
-    assert is_table
-    assert found == outcome(data, size, NEVER)[0]
+    assert compare(data, frame_2(data, len(file.data) + len(data) + 40)) == PLAIN
 
 
 def test_blobs_may_touch_and_an_empty_one_may_lie_anywhere() -> None:
     blobs = {"a": [4096, 12288], "b": [8192, 0], "c": [4096, 0], "d": [16384, 0], "e": [16384, 8]}
     objects = {name: dense({"dtype": "u8", "blob": blobs[name]}, blobs[name][1:]) for name in blobs}
     data = cbor.encode({"objects": objects})
-    found, is_table = outcome(data, 20480 + len(data) + 40, 1)
-    assert is_table
-    assert len(found) == 4
-    assert found == outcome(data, 20480 + len(data) + 40, NEVER)[0]
+    assert compare(data, frame_2(data, 20480 + len(data) + 40)) == PLAIN
 
 
 @pytest.mark.parametrize("lengths", [(8, 4), (4, 8), (8, 8, 4), (0, 8, 4)])
@@ -176,18 +145,16 @@ def test_blobs_that_overlap_are_told_from_the_shorter_one_on(lengths: tuple[int,
     }
     data = cbor.encode({"objects": objects})
     for least in (1, NEVER):
-        (reason, text), _ = outcome(data, 8192 + len(data) + 40, least)
-        assert reason is Reason.BLOB_OVERLAP
-        assert "found [4096, 4100] and [4096, 4104]" in text
+        _, found = outcome(data, frame_2(data, 8192 + len(data) + 40), DEFAULT_LIMITS, least)
+        assert found["reason"] is Reason.BLOB_OVERLAP
+        assert "found [4096, 4100] and [4096, 4104]" in found["text"]
 
 
 @pytest.mark.parametrize("length", [1, 23, 24, 25, 255])
 def test_names_of_tables_are_as_long_as_their_heads_say(length: int) -> None:
     entry = dense({"dtype": "u8", "blob": [4096, 0]}, [0])
     data = cbor.encode({"objects": {"n" * length: entry, "o" * length: entry}})
-    found, is_table = outcome(data, 8192 + len(data) + 40, 1)
-    assert is_table
-    assert found == outcome(data, 8192 + len(data) + 40, NEVER)[0]
+    assert compare(data, frame_2(data, 8192 + len(data) + 40)) == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -211,10 +178,7 @@ def test_what_is_no_name_is_refused_in_the_same_words(name: bytes, at: int) -> N
     names = [b"\x61a", name] if at else [name, b"\x79\x01\0" + b"z" * 256]
     pairs = b"".join(one + entry for one in names)
     data = b"\xa1" + cbor.encode_text("objects") + b"\xa2" + pairs
-    found, is_table = outcome(data, 8192 + len(data) + 40, 1)
-    assert not is_table
-    assert len(found) == 2
-    assert found == outcome(data, 8192 + len(data) + 40, NEVER)[0]
+    assert compare(data, frame_2(data, 8192 + len(data) + 40)) == REFUSED
 
 
 def test_plain_objects_lie_between_the_first_page_and_the_footer() -> None:
@@ -222,7 +186,8 @@ def test_plain_objects_lie_between_the_first_page_and_the_footer() -> None:
     size = 4 * 4096 + 40
     blobs = {"a": [4096, 8], "b": [12288, 4096], "c": [16384, 0]}
     objects = {name: dense({"dtype": "u8", "blob": blobs[name]}, blobs[name][1:]) for name in blobs}
-    found = parse(cbor.encode({"objects": objects}), size, 1, 8192).objects
+    data = cbor.encode({"objects": objects})
+    found = read(data, frame_2(data, size, 8192)).objects
     assert isinstance(found, TableObjects)
     assert found.table.names == ["a", "b", "c"]
     assert [one.components["data"].offset for one in found.values()] == [4096, 12288, 16384]

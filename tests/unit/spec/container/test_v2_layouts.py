@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -10,9 +11,6 @@ from ztensor.errors import NotRepresentableError, Reason
 from ztensor.spec.container.v2.emit import Emitter
 from ztensor.spec.container.v2.words import GGUF_BLOCKS, check_layout, ours, theirs
 from ztensor.spec.model.manifest import Component, TensorObject
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SIZES = {"elems_per_block": 32, "block_bytes": 18}
 BOTH: list[tuple[str, Mapping[str, object] | None, str, Mapping[str, object] | None]] = [

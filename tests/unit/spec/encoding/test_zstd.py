@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,14 @@ from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.spec.encoding.zstd import codec, frames
 from ztensor.spec.encoding.zstd.codec import FRAME_BYTES, Zstd
 from ztensor.spec.encoding.zstd.frames import walk_frames
-from ztensor.spec.encoding.zstd.libraries import bind_standard_library, bind_zstandard, find_binding
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ztensor.spec.encoding.zstd.libraries import Binding, Decoder, Encoder
+from ztensor.spec.encoding.zstd.libraries import (
+    Binding,
+    Decoder,
+    Encoder,
+    bind_standard_library,
+    bind_zstandard,
+    find_binding,
+)
 
 MIB = 1 << 20
 MAGIC = bytes.fromhex("28b52ffd")

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from ztensor.errors import Reason
+from ztensor.errors import MOST_PROBLEMS, Reason
 from ztensor.spec.layout.base import check_components, check_length, known_count
 from ztensor.spec.model.manifest import Component, TensorObject
-from ztensor.spec.model.rules import MOST_PROBLEMS
 
 
 def of(**parts: Component) -> TensorObject:

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 
 import pytest
 
-from ztensor.errors import ManifestError, Problem, Reason
-from ztensor.spec.model.rules import MOST_PROBLEMS, manifest_error
+from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason
+
+
+def error_of(problems: Sequence[Problem]) -> ManifestError:
+    with pytest.raises(ManifestError) as caught:
+        ManifestError.require_none(problems)
+    return caught.value
+
 
 BARE = Problem(Reason.FIELD_TYPE, "expected text, found null", ("dtype",))
 
@@ -45,18 +52,17 @@ def test_one_error_carries_all_and_stands_where_the_first_is() -> None:
         Problem(Reason.OUT_OF_BOUNDS, "too far"),
         Problem(Reason.FIELD_VALUE, "too large"),
     ]
-    error = manifest_error(problems)
-    assert isinstance(error, ManifestError)
+    error = error_of(problems)
     assert error.problems == tuple(problems)
     assert (error.reason, error.object_name, error.component) == (BARE.reason, "w", "data")
     assert str(problems[0]) in str(error)
     assert "2 more" in str(error)
-    assert "more" not in str(manifest_error(problems[:1]))
+    assert "more" not in str(error_of(problems[:1]))
 
 
 @pytest.mark.parametrize("count", [MOST_PROBLEMS - 1, MOST_PROBLEMS])
 def test_a_full_list_says_that_there_may_be_others(count: int) -> None:
-    text = str(manifest_error([BARE] * count))
+    text = str(error_of([BARE] * count))
     assert f"{count - 1} more problems" in text
     assert ("or others behind them" in text) is (count == MOST_PROBLEMS)
 

@@ -11,7 +11,8 @@ import struct
 import sys
 import time
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -21,9 +22,6 @@ from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Rea
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MIB = 1 << 20
 UINT64_MAX = (1 << 64) - 1

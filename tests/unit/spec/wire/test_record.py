@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.naming import shown
-from ztensor.errors import Reason
+from ztensor.errors import Problem, Reason
 from ztensor.spec.wire.cbor import UINT64_MAX, UNDEFINED, Pairs, Tag
 from ztensor.spec.wire.record import (
     ANYTHING,
@@ -20,9 +20,6 @@ from ztensor.spec.wire.record import (
     read_fields,
 )
 
-if TYPE_CHECKING:
-    from ztensor.errors import Problem
-
 MISSING, TYPE, VALUE = Reason.FIELD_MISSING, Reason.FIELD_TYPE, Reason.FIELD_VALUE
 ABSENT = object()
 KINDS = {"text": TEXT, "uint": UINT, "shape": SHAPE, "map": MAP}
@@ -34,8 +31,8 @@ def read(kind: Kind, value: Any = ABSENT, **how: bool) -> tuple[Any, list[Proble
     record = Record("a map of this test", "the section", {"field": kind}, **how)
     fields = {} if value is ABSENT else {"field": value}
     values = read_fields(fields, record, ("root",), problems)
-    assert (values is None) == bool(problems)
-    return None if values is None else values[0], problems
+    assert (not values) == bool(problems)
+    return values[0] if values else None, problems
 
 
 @pytest.mark.parametrize(
@@ -119,7 +116,7 @@ def test_other_fields_are_kept() -> None:
 def test_every_field_that_is_wrong_is_a_problem() -> None:
     problems: list[Problem] = []
     record = Record("a map", "", {"a": TEXT, "b": UINT, "c": UINT})
-    assert read_fields({"b": "1", "c": 1}, record, (), problems) is None
+    assert read_fields({"b": "1", "c": 1}, record, (), problems) == []
     assert [(problem.path, problem.reason) for problem in problems] == [
         (("a",), MISSING), (("b",), TYPE)
     ]  # fmt: skip
@@ -128,7 +125,7 @@ def test_every_field_that_is_wrong_is_a_problem() -> None:
 @pytest.mark.parametrize("value", [[], "map", None, 3, Pairs(((1, 2),)), Tag(55799, {})], ids=shown)
 def test_a_record_is_a_map_with_text_keys(value: object) -> None:
     problems: list[Problem] = []
-    assert read_fields(value, Record("a map of this test", "", {}), ("x",), problems) is None
+    assert read_fields(value, Record("a map of this test", "", {}), ("x",), problems) == []
     (problem,) = problems
     assert problem.reason is TYPE
     assert problem.path == ("x",)

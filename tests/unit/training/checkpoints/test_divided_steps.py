@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +21,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from ztensor.typing import Path as Where
+from ztensor.typing import Path as Where
 
 
 def write_of(step: int, processes: int = 2) -> Any:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ztensor.training.checkpoints import folder_lock
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
 

@@ -8,7 +8,9 @@ import os
 import shutil
 import signal
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -34,10 +36,6 @@ from ztensor.errors import (
 from ztensor.training.checkpoints import manager as module
 from ztensor.training.checkpoints import place
 from ztensor.training.states import save_encoded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 def state(step: int) -> dict[str, Any]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,6 @@ import pytest
 from tests.unit.planting import MODEL, Area
 from ztensor import CheckpointManager
 from ztensor.errors import FormatError, SourceError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 class Run(Area):

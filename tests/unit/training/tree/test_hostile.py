@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +16,6 @@ from ztensor.numpy import save_file
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.wire.cbor import encode as encode_cbor
 from ztensor.training.tree.columns import Node
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 MILLION = 1_000_000
 _KEY = "k" * 300_000

@@ -5,7 +5,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,10 +20,6 @@ from tests.unit.training.tree.alike import assert_alike
 from ztensor.errors import NotRepresentableError
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.training.tree import decode, encode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @dataclasses.dataclass(eq=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,10 +11,6 @@ import pytest
 import ztensor
 from tests.unit.training.tree.alike import assert_alike
 from ztensor.numpy import load_file, save_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _canonical(path: Path) -> Path:

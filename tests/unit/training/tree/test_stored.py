@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,6 @@ import ztensor
 from ztensor.errors import FormatError, LimitError, UnsupportedError, UsageError
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.training.tree.stored import TREE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ONE: dict[str, Any] = {"model": {"w": np.arange(6.0), "b": np.ones(2)}, "step": 1}
 OTHER: dict[str, Any] = {"optimizer": {"m": np.zeros(6)}, "step": 2}

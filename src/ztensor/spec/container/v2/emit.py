@@ -15,13 +15,13 @@ from ztensor.errors import (
     Reason,
     describe,
 )
+from ztensor.spec.container import Form
 from ztensor.spec.container.entries import ObjectsEmitter
 from ztensor.spec.container.framing import FOOTER_2, MAGIC_2, MANIFEST_2_MOST, PAGE_2
 from ztensor.spec.container.v2.schema import DEPTH, ROOT, check_names, parse_object
 from ztensor.spec.container.v2.words import theirs, word_of, words_of
 from ztensor.spec.digest import xxh3
-from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject
-from ztensor.spec.model.rules import Form, align
+from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, align
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import read_fields
 
@@ -87,7 +87,7 @@ class Emitter:
         """Raise where the file's own attributes cannot be said."""
         root = {"objects": {}, "attributes": _read_back(cbor.encode(dict(attributes)), levels=1)}
         problems: list[Problem] = []
-        if read_fields(root, ROOT, (), problems) is not None:
+        if read_fields(root, ROOT, (), problems):
             problems = check_names(attributes, "attributes")
         _require_none(problems)
 

@@ -15,7 +15,7 @@ from itertools import islice
 
 import numpy as np
 
-from ztensor.errors import LimitError, ManifestError, Problem, Reason, describe
+from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, Problem, Reason, describe
 from ztensor.limits import Budget
 from ztensor.spec.container.framing import FOOTER_2_BYTES, PAGE_2, Frame
 from ztensor.spec.container.v2.words import (
@@ -31,13 +31,13 @@ from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
     ParseObject,
     Path,
+    check_place,
     parse_components,
     read_root,
 )
 from ztensor.spec.digest import check_digest, xxh3
-from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject
+from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, align
 from ztensor.spec.model.objects import TableObjects, Uints
-from ztensor.spec.model.rules import MOST_PROBLEMS, align, manifest_error
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import (
     ANYTHING,
@@ -169,17 +169,13 @@ def _parse_root(decoder: cbor.Decoder, frame: Frame, least: int) -> Manifest:
     root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
     problems += root.problems
     fields = read_fields(root.fields, ROOT, (), problems)
-    if fields is None:
-        raise manifest_error(problems)
-    _, attributes, _, extra = fields
+    attributes, extra = (fields[1], fields[-1]) if fields else (None, None)
     problems += check_names(attributes or (), "attributes")
-    if problems:
-        raise manifest_error(problems)
+    ManifestError.require_none(problems)
     blobs = _blobs(root.objects, frame, decoder.budget)
     for shard, (offsets, lengths) in blobs.items():
         problems += _check_overlaps(offsets, lengths, shard)
-    if problems:
-        raise manifest_error(problems)
+    ManifestError.require_none(problems)
     shards = {
         name: shard if name in blobs else shard._replace(start=None)
         for name, shard in files.items()
@@ -208,15 +204,14 @@ def _parse_files(table: object, size: int, problems: list[Problem]) -> dict[str 
             message = "expected 1 to 64 of A-Z a-z 0-9 . _ -, no dot first, found " + describe(name)
             problems.append(Problem(Reason.FIELD_VALUE, message, ("shards",), SHARD.section))
         fields = read_fields(entry, SHARD, ("shards", name), problems)
-        if fields is None:
+        if not fields:
             continue
         size, digest, _ = fields
         if size < LEAST_SHARD:
             message = f"expected at least {LEAST_SHARD}, found {size}"
             path = ("shards", name, "size")
             problems.append(Problem(Reason.FIELD_VALUE, message, path, SHARD.section))
-        found = check_digest(digest, strict=True)
-        problems += [problem.under("shards", name, "digest") for problem in found]
+        problems += check_digest(digest, "shards", name, "digest", strict=True)
         files[name] = Shard(name, size, digest)
     start = 0
     # The longest come last: a shard that no object needs may claim any size.
@@ -262,7 +257,7 @@ def parse_object(
         problems += check_names([name], "objects")
         return None
     fields = read_fields(entry, OBJECT, path, problems)
-    if fields is None:
+    if not fields:
         return None
     shape, layout, entries, attributes, extra = fields
     found = check_names(entries, "parts") + check_names(attributes or (), "attributes")
@@ -298,7 +293,7 @@ def _parse_part(
     files: Mapping[str | None, Shard], _: str, entry: object, path: Path, problems: list[Problem]
 ) -> Component | None:
     fields = read_fields(entry, PART, path, problems)
-    if fields is None:
+    if not fields:
         return None
     dtype, blob, logical, shard, encoding, decoded_length, digest, extra = fields
     start = len(problems)
@@ -320,10 +315,10 @@ def _parse_part(
         message = "expected encoding and decoded_length together, found one alone"
         wrong(field, message, Reason.FIELD_MISSING)
     if digest is not None:
-        found = check_digest(digest, strict=True)
-        problems += [problem.under(*path, "digest") for problem in found]
+        problems += check_digest(digest, *path, "digest", strict=True)
     if len(problems) == start:
-        problems += [problem.under(*path, "blob") for problem in _check_place(blob, files[shard])]
+        end = files[shard].size - FOOTER_2_BYTES
+        problems += check_place(blob, end, PAGE_2, (*path, "blob"), _PLACES)
     if len(problems) > start:
         return None
     dtype, logical = types_of(dtype, logical)
@@ -343,20 +338,6 @@ def _parse_part(
 
 
 # --- Places ------------------------------------------------------------------------------------
-
-
-def _check_place(blob: tuple[int, int], file: Shard) -> list[Problem]:
-    (offset, length), end = blob, file.size - FOOTER_2_BYTES
-    if offset % PAGE_2:
-        expected, reason = f"a multiple of {PAGE_2}", Reason.OFFSET_ALIGNMENT
-    elif offset < PAGE_2:
-        expected, reason = f"at least {PAGE_2}", Reason.OUT_OF_BOUNDS
-    elif offset + length > end:
-        expected, reason = f"the blob to end before the footer at {end}", Reason.OUT_OF_BOUNDS
-    else:
-        return []
-    message = f"expected {expected}, found {offset} and {length} bytes"
-    return [Problem(reason, message, (), _PLACES)]
 
 
 def _blobs(

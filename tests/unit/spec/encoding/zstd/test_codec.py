@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +14,7 @@ from ztensor.errors import EncodingError, Reason
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.spec.encoding.zstd.codec import Zstd
 from ztensor.spec.encoding.zstd.frames import Held
-from ztensor.spec.encoding.zstd.libraries import Binding
-
-if TYPE_CHECKING:
-    from ztensor.spec.encoding.zstd.libraries import Span
+from ztensor.spec.encoding.zstd.libraries import Binding, Span
 
 DATA = np.random.default_rng(3).integers(0, 9, 1 << 14, np.uint8).tobytes()
 WITHOUT_SIZE = zstandard.ZstdCompressor(write_content_size=False)

@@ -1,27 +1,20 @@
-"""A dict of tensors as a file of another format, through the exporter of that format."""
+"""A dict of tensors as a file of a format, through the exporter of that format."""
 
 from __future__ import annotations
 
 import bisect
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import ztensor
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.io.formats import FORMATS
-from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import read_manifest
-from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.source.base import Source
-from ztensor.io.source.sink import sink_of
-from ztensor.io.writing.saving import save_all
-from ztensor.limits import DEFAULT_LIMITS
-from ztensor.spec.container import LATEST
+from ztensor.ext import FORMATS, FileObjects, Manifest, ObjectReader, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from typing_extensions import Buffer
 
-    from ztensor.accepted import Durable
+    from ztensor.ext import Sink
 
 
 # What options of zTensor files are where they say nothing; digests are in none of these formats.
@@ -29,38 +22,34 @@ _NOTHING: dict[str, tuple[object, ...]] = {
     "compression": (False,),
     "chunk_rows": (None,),
     "checksum": (True, "crc32c", "none", None, False),
-    "version": (LATEST,),
+    "version": ("1.2.0",),
     "alignment": (None,),
     "canonical": (False,),
 }
 
 
-def save_as(
+def write_dict(
     kind: str,
     tensors: Mapping[str, Any],
-    target: Any,
+    sink: Sink,
     metadata: Mapping[str, object] | None,
     progress: Callable[[int, int], None] | None = None,
-    *,
-    durable: Durable = "auto",
     **options: object,
 ) -> None:
-    """Write a whole dict as one file of another format, or nothing.
+    """Write a whole dict as one file of a format.
 
     Args:
         kind: the format; one that has an `export`.
         tensors: names to NumPy arrays or `Tensor`s, all in memory until this returns.
-        target: a path, or a file object open for writing bytes.
+        sink: where the bytes go; finished by the caller.
         metadata: key-value pairs of the file.
         progress: called with the bytes of tensors written so far and of all of them.
-        durable: as in `SaveOptions`.
         options: of a zTensor file: they must say nothing.
 
     Raises:
         NotRepresentableError: the format cannot say a tensor, a name or the metadata.
         ArgumentValueError: an option only a zTensor file has is set.
-        ArgumentTypeError: `tensors` is no mapping.
-        SourceError: the file could not be written. What was there before still is.
+        SourceError: the bytes could not be stored.
     """
     for name, value in options.items():
         if (type(value), value) not in [(type(one), one) for one in _NOTHING[name]]:
@@ -70,23 +59,19 @@ def save_as(
                 found=describe(value),
             )
     held = _Held()
-    # Twins are told apart by nobody: these formats store each name's bytes.
-    save_all(tensors, held, metadata, None, deduplicate=False, checksum=None)
-    _, manifest = read_manifest(held, DEFAULT_LIMITS)
+    with ztensor.Writer(held, attributes=metadata, checksum=None) as writer:
+        for name in sorted(tensors, key=str):
+            writer.write(name, tensors[name])
+    draft = writer.draft
+    manifest = Manifest(draft.version, draft.objects, draft.attributes)
     reader = ObjectReader(FileObjects(held, manifest, verify=False))
-    sink = sink_of(target, durable=durable)
 
     def refuse(name: str | None, sentence: str) -> NoReturn:
         raise NotRepresentableError(
             f"a {kind} file cannot say this: {sentence}", file=sink.name, object_name=name
         )
 
-    try:
-        FORMATS[kind].loaded().export(reader, sink, lose=refuse, progress=progress)
-        sink.commit()
-    except BaseException:
-        sink.abort()
-        raise
+    FORMATS[kind].loaded().export(reader, sink, lose=refuse, progress=progress)
 
 
 class _Held(Source):

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ztensor.errors import Reason
-from ztensor.spec.model.manifest import Component
-from ztensor.spec.model.rules import align, check_place
+from ztensor.spec.container.walk import check_place
+from ztensor.spec.model.manifest import align
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,6 @@ OUTSIDE = Reason.OUT_OF_BOUNDS
 def test_a_blob_lies_between_header_and_manifest(
     offset: int, length: int, reasons: list[Reason]
 ) -> None:
-    problems = check_place(Component("u8", offset, length), 256)
+    problems = check_place((offset, length), 256, 64, ("offset",), "a section")
     assert [problem.reason for problem in problems] == reasons
     assert all(problem.path == ("offset",) for problem in problems)

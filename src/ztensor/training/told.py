@@ -1,0 +1,107 @@
+"""What a file says of the tree in it, for those that look: no tensor is read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ztensor.distributed.nested import attributes_of
+from ztensor.distributed.opened import DividedObjects
+from ztensor.errors import UsageError, ZTensorError
+from ztensor.ext import FileObjects, ObjectReader, foreign_bytes
+from ztensor.limits import Budget
+from ztensor.training.tree.decode import LeafAt, decode
+from ztensor.training.tree.flattening import Standing, flat
+from ztensor.training.tree.stored import ATTRIBUTE, shape_of, split_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+class TreeValues(NamedTuple):
+    """The values of a tree by their paths, as `LazyTree` has them.
+
+    Attributes:
+        every: all of them. What is no plain value is stood for by what tells for people, as text,
+            what it is: of a tensor its name, of a container its type.
+        tensors: the paths of tensors.
+        containers: the paths of containers, whose values follow.
+    """
+
+    every: dict[str, Any]
+    tensors: frozenset[str]
+    containers: frozenset[str]
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Return the plain values."""
+        others = self.tensors | self.containers
+        return {path: value for path, value in self.every.items() if path not in others}
+
+
+class ToldTree(NamedTuple):
+    """What a file says of its tree.
+
+    Attributes:
+        attributes: those of the file that say something else.
+        attribute: the one that says it, by its key.
+        reader: the file.
+    """
+
+    attributes: dict[str, Any]
+    attribute: dict[str, Any]
+    reader: ObjectReader
+
+    def values(self) -> TreeValues:
+        """Return what is around the tensors.
+
+        Raises:
+            FormatError: its shape is damaged.
+            UnsupportedError: a newer release saved it, or it has a type that is unknown here.
+            LimitError: a safety cap is exceeded.
+        """
+        every = flat(decoded(self.reader, Standing.for_leaf), containers=True)
+        standing = {path: one for path, one in every.items() if isinstance(one, Standing)}
+        tensors = frozenset(path for path, one in standing.items() if one.is_tensor)
+        return TreeValues(every, tensors, frozenset(standing.keys() - tensors))
+
+
+def told_tree(reader: ObjectReader) -> ToldTree | None:
+    """Return what an open file says of its tree; None where it is none."""
+    attributes, told = split_tree(reader.attributes)
+    return None if told is None else ToldTree(attributes, {ATTRIBUTE: told}, reader)
+
+
+def decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any) -> Any:
+    """Return the tree of an open file; see `ztensor.training.tree.decode`.
+
+    Raises:
+        UsageError: the file holds no tree.
+        FormatError: its shape is damaged.
+        UnsupportedError: a newer release saved it, or it has a type that is unknown here.
+        LimitError: a safety cap is exceeded.
+    """
+    parts = reader.objects.parts()
+    budget = Budget(parts[0].limits, sum(part.nbytes for part in parts))
+    try:
+        told = reader.attributes.get(ATTRIBUTE)
+        if told is None and isinstance(reader.objects, DividedObjects):  # tensors and nothing else
+            told = attributes_of(reader.objects.root, {})[ATTRIBUTE]
+        if told is None:
+            raise _no_tree(parts)
+        with foreign_bytes("the tree"):
+            shape, stored = shape_of(told, budget)
+        return decode(shape, budget, leaf, stored=stored, **options).tree
+    except ZTensorError as error:
+        raise error.locate(file=reader.name) from error.__cause__
+
+
+def _no_tree(parts: Iterable[FileObjects]) -> UsageError:
+    trees = sum(ATTRIBUTE in (part.attributes or {}) for part in parts)
+    if trees > 1:
+        return UsageError(
+            "the files hold different trees, and none of them is that of all; load each by itself",
+            found=f"{trees} trees",
+        )
+    error = UsageError("the file holds no tree")
+    error.in_python = "ztensor.numpy.load_file gives the tensors of any file"
+    return error
