@@ -5,7 +5,6 @@ A change is sealed again: the hash of the manifest is right, or nothing behind i
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 from pathlib import Path
@@ -164,14 +163,12 @@ def _placed(one: TensorObject) -> TensorObject:
     components = {
         role: part
         if part.shard is None
-        else dataclasses.replace(
-            part,
-            offset=part.offset - (part.shard.start or 0),
-            shard=dataclasses.replace(part.shard, start=None),
+        else part._replace(
+            offset=part.offset - (part.shard.start or 0), shard=part.shard._replace(start=None)
         )
         for role, part in one.components.items()
     }
-    return dataclasses.replace(one, components=components)
+    return one._replace(components=components)
 
 
 def changed(limits: ztensor.Limits, folder: Path, data: bytes) -> bool:

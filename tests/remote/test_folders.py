@@ -23,7 +23,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.io.shards.folders import RemoteFolder
+from ztensor.io.shards.choosing import RemoteFolder
 from ztensor.io.source.folders import folder_of, listed
 from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file

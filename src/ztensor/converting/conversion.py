@@ -13,7 +13,7 @@ from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
 from ztensor.ext import Place, path_text
-from ztensor.io.shards.earlier import earlier_files, place_of_whole, remove_set
+from ztensor.io.shards.earlier import Earlier
 from ztensor.io.shards.naming import parse_size, shard_paths
 from ztensor.options import ConvertOptions, RewriteOptions, require_options
 from ztensor.spec.container import require_version
@@ -91,7 +91,7 @@ def convert_as(
     how = dataclasses.replace(how, version=require_version(how.version))
     require_compressed(kind, how.compression, how.chunk_rows)
     if not overwrite:
-        for there in (path, *(earlier_files(path) if max_shard_size is not None else ())):
+        for there in (path, *(Earlier(path).files() if max_shard_size is not None else ())):
             Place.of(there).require_free()
     casts = Casts(cast_target(dtype), dequantize=dequantize)
     with Opened(source) as reader:
@@ -104,15 +104,16 @@ def convert_as(
         limit = parse_size(max_shard_size)
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
-        for old in (*earlier_files(path), *shard_paths(target, len(groups))):
+        earlier = Earlier(path)
+        for old in (*earlier.files(), *shard_paths(target, len(groups))):
             require_other(inputs, path_text(old))
         if len(groups) > 1:
             return _told(casts, write_set(part, path, kind, groups, inputs, how))
-        place, flush = place_of_whole(path, how.durable)
+        place, flush = earlier.place_of_whole(how.durable)
         how = dataclasses.replace(how, durable=flush)
         report = write_file(part, place, kind, inputs, how)
         if not how.dry_run:
-            remove_set(path)
+            earlier.remove()
         return _told(casts, report)
 
 

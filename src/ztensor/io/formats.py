@@ -18,10 +18,13 @@ from ztensor.io.losses import UNREAD, Tally, Unrepresented
 from ztensor.io.source.base import Sink, Source, read_bytes
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.folders import FolderSource
+from ztensor.io.source.urls import Remote
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
 from ztensor.registry import Registry
+from ztensor.spec.encoding import Encoding
 from ztensor.spec.model.dtype import STORAGE_TYPES
+from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
     from ztensor.io.reading.reader import ObjectReader

@@ -2,11 +2,10 @@
 
 Read `editor.py` first: several changes as one commit, appended behind the old state or, on
 demand, as a new file put in its place. `operations.py` has each change as a function,
-`compacting.py` leaves the dead bytes out, `rewriting.py` says what a file is written again as, and
+`rewriting.py` says what a file is written again as, and leaves the dead bytes out, and
 `repairing.py` finds the last committed state of a torn file.
 """
 
-from ztensor.io.edit.compacting import compact
 from ztensor.io.edit.editor import Editor
 from ztensor.io.edit.operations import (
     remove_tensors,
@@ -15,6 +14,7 @@ from ztensor.io.edit.operations import (
     set_attributes,
 )
 from ztensor.io.edit.repairing import RepairReport, find, repair
+from ztensor.io.edit.rewriting import compact
 
 __all__ = [
     "Editor",

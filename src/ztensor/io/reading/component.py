@@ -23,14 +23,13 @@ from ztensor.locks import Lock, cached_property
 from ztensor.spec.digest import Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
-from ztensor.spec.layout.base import Array
+from ztensor.spec.layout.base import Array, Indices
 from ztensor.spec.layout.elements import is_native
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from ztensor.io.reading.runs import Kept, Parts
     from ztensor.io.source.ahead import AheadSource
-    from ztensor.spec.layout.base import Indices
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
 # those aligned that are multiples of 8, so no flag would tell.

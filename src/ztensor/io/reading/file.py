@@ -22,6 +22,7 @@ from ztensor.errors import (
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.opened import OpenedFile
 from ztensor.io.reading.places import Places
+from ztensor.locks import cached_property
 from ztensor.spec.encoding import Encoding
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.base import Array
@@ -58,11 +59,9 @@ class Location(NamedTuple):
 class FileObjects(OpenedFile):
     """The objects of one file; see `Objects` for what it has in common with several files'."""
 
-    _places: Places | None = None
-
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
-        self._places = None
+        vars(self).pop("places", None)
         super().close()
 
     def check(self, names: Iterable[str] | None = None, **how: Any) -> VerifyReport:
@@ -129,7 +128,6 @@ class FileObjects(OpenedFile):
             encodings: how their components are stored; as those of this by default.
         """
         part = self._with(objects=objects)
-        part._places = None
         if encodings is not None:
             part.encodings = encodings
             part.fetching = self.fetching.with_encodings(encodings)
@@ -142,6 +140,7 @@ class FileObjects(OpenedFile):
     def _with(self, **changes: Any) -> Self:
         part = object.__new__(type(self))
         vars(part).update(vars(self))
+        vars(part).pop("places", None)
         part.manifest = self.manifest._replace(**changes)
         return part
 
@@ -271,22 +270,15 @@ class FileObjects(OpenedFile):
 
     # --- Their elements ---------------------------------------------------------------------
 
+    @cached_property
     def places(self) -> Places:
-        """Return where the plain tensors are.
-
-        Raises:
-            ClosedError: the file was given back.
-        """
-        places = self._places
-        if places is None:
-            self.require_open()
-            places = self._places = Places(self)
-        return places
+        """Where the plain tensors are; a `ClosedError` once the file was given back."""
+        self.require_open()
+        return Places(self)
 
     def value(self, name: str, *, copy: bool) -> Any:
         """Return a dense object as an array, one of another layout as a `Tensor`."""
-        places = self._places or self.places()
-        array = places.copied(name) if copy else places.view(name)
+        array = None if copy else self.places.view(name)
         if array is not None:
             return array
         if self.object(name).format == "dense":
@@ -295,7 +287,7 @@ class FileObjects(OpenedFile):
 
     def array(self, name: str, *, copy: bool) -> Array:
         """Return a dense object as an array of its shape; see `Reader.read_numpy`."""
-        plain = self.plain(name, copy=copy)
+        plain = self.places.copied(name) if copy else self.places.view(name)
         if plain is not None:
             return plain
         tensor_object = self.require_dense(name)
@@ -304,16 +296,6 @@ class FileObjects(OpenedFile):
             if array.shape == tensor_object.shape:
                 return array
             return self.as_tensor(tensor_object, {"data": array}).numpy()
-
-    def plain(self, name: str, *, copy: bool = False) -> Array | None:
-        """Return a plain tensor; None for others, and where it takes more than a few steps.
-
-        Raises:
-            ClosedError: the file was given back.
-            SourceError: the file is not what it was.
-        """
-        places = self._places or self.places()
-        return places.copied(name) if copy else places.view(name)
 
     def require_copied(self, name: str) -> None:
         """Check the digests of an object of which views were read, and whose bytes are copied then.

@@ -63,7 +63,7 @@ def load_all(
             # What each is stands beside its bytes: to look at each first would be a request each.
             result = dict.fromkeys(objects) | file.arrays_at_once(objects)
         else:
-            places, whole = file.places().every(), None if copy else source.view()
+            places, whole = file.places.every(), None if copy else source.view()
             copy = whole is None
             if whole is None:
                 result = _owned(file, places, workers, separate=separate)

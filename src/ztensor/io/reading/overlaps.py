@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
+from ztensor.io.reading.file import FileObjects
 from ztensor.locks import Lock
 from ztensor.spec.model.manifest import ALIGNMENT, Component
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.file import FileObjects
-
     Place = tuple[FileObjects, int, int]
 
 _T = TypeVar("_T")

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason
+from ztensor.io.reading.file import FileObjects
 from ztensor.spec.container import FORM_1, Form
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import blocks, checked_bools, typed_array, whole_elements
+from ztensor.spec.model.manifest import TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.spec.model.manifest import TensorObject
 
 
 def portable_object(file: FileObjects, name: str, form: Form = FORM_1) -> TensorObject:

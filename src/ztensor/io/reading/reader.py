@@ -9,6 +9,7 @@ from ztensor.aliases import ReaderAliases
 from ztensor.errors import ArgumentTypeError, describe
 from ztensor.interactive import Hinted, Keyed, Shown
 from ztensor.showing import counted
+from ztensor.spec.layout.base import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.slices import TensorSlice
     from ztensor.io.tensor import Tensor
-    from ztensor.spec.layout.base import Array
 
 
 class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):

@@ -10,15 +10,13 @@ import math
 import operator
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-
-if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Indices
+from ztensor.spec.layout.base import Indices
 
 # Bytes that are cheaper to read than to jump over; so there are at most that few reads.
 GAP_BYTES = 64 << 10

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +24,10 @@ from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.runs import Parts, Pieces, StreamReader
 from ztensor.io.reading.selection import PIECE_BYTES, Piece, gathered, plan, select
 from ztensor.io.source.base import AtOnce
-from ztensor.spec.layout.base import Array
+from ztensor.spec.layout.base import Array, Indices
 from ztensor.spec.layout.elements import is_native, result_dtype, storage_dtype, typed_array
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
-
-if TYPE_CHECKING:
-    from ztensor.spec.layout.base import Indices
 
 _MOST_PIECES = 1 << 12  # that are read together
 _WHOLE_BYTES = 64 << 20  # decoded, of a component that is kept whole for any part of it

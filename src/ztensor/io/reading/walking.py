@@ -15,18 +15,17 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.component import digest_of
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.overlaps import Overlaps
 from ztensor.spec.digest import Hasher, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import FRAME_FIELD, runs_of_field
 from ztensor.spec.layout.base import Watch
 from ztensor.spec.layout.elements import require_known, storage_dtype, typed_array, whole_elements
+from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.overlaps import Overlaps
-    from ztensor.spec.model.manifest import Component
 
 
 class ComponentWalk:

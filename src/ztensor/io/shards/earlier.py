@@ -19,7 +19,7 @@ from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.removal import remove
-from ztensor.io.source.rights import narrowest_of
+from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import Place
 from ztensor.io.source.stores import remote_of
 from ztensor.io.source.table import source_of
@@ -27,116 +27,107 @@ from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterable
 
     from ztensor.accepted import Durable
 
     Target = str | Remote
 
 
-def target_of(given: Any) -> Target:
-    """Return where a caller saves a model: a path, or a URL with what opens its store."""
-    return remote_of(given) or path_text(given)
+class Earlier:
+    """What an earlier save of a model left.
+
+    Args:
+        given: the file that the model is saved as, or that its shards are named after: a path, or a
+            URL of a store.
+
+    Attributes:
+        target: the file: its path, or its URL with what opens its store.
+        name: its name without its folder.
+        index: where the index of its shards is, if there is one.
+        index_data: what is there; None for no index.
+        shards: the names of its shards, and the objects in each; an index that cannot be read names
+            none. On disk also of those that a killed save left under the names that shards wait
+            with, in which no index names objects.
+
+    Raises:
+        SourceError: the index cannot be read.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self.target: Target = remote_of(given) or path_text(given)
+        if isinstance(self.target, Remote):
+            self.name = self.target.url.rpartition("/")[2]
+        else:
+            self.name = os.path.basename(self.target)
+        self.index = self.beside(self.name + INDEX_SUFFIX)
+        self.index_data = data_of(self.index)
+        self.shards = dict(sorted(self._shards().items()))
+
+    def beside(self, name: str) -> Target:
+        """Return the file of that name in the same folder."""
+        if isinstance(self.target, Remote):
+            return self.target.beside(name)
+        return os.path.join(os.path.dirname(self.target), name)
+
+    def _shards(self) -> dict[str, list[str]]:
+        stem = os.path.splitext(self.name)[0]
+        shards: dict[str, list[str]] = {}
+        if isinstance(self.target, str):
+            names = names_in(os.path.dirname(self.target) or os.curdir)
+            waiting = filter(None, map(WAITING.fullmatch, names))
+            shards.update((match[0], []) for match in waiting if match["stem"] == stem)
+        with contextlib.suppress(ZTensorError):
+            for name, file in parse_index(self.index_data or b"")["weight_map"].items():
+                match = SHARD.fullmatch(file) or WAITING.fullmatch(file)
+                if match is not None and match["stem"] == stem:
+                    shards.setdefault(file, []).append(name)
+        return shards
+
+    def files(self) -> list[Target]:
+        """Return the index and the shards, whether they exist or not."""
+        return [self.index, *map(self.beside, self.shards)]
+
+    def place_of_whole(self, durable: Durable) -> tuple[Place, Durable]:
+        """Return how a file is to be written that may take the place of shards, which go next."""
+        if isinstance(self.target, Remote):
+            return Place(self.target.url, remote=self.target), durable
+        if durable == "auto" and self.index_data is not None:
+            durable = True
+        return Place(self.target, like=self.narrowest()), durable
+
+    def narrowest(self, more: Iterable[str] = ()) -> Rights | None:
+        """Return the rights of the shard on disk, or of some more files, that grants the fewest."""
+        return narrowest_of([*(os.fspath(self.beside(file)) for file in self.shards), *more])
+
+    def remove(self) -> None:
+        """Remove the index and the shards; the model now is one file.
+
+        Raises:
+            SourceError: one could not be removed from a store; on disk it stays.
+        """
+        if self.index_data is not None:
+            _remove(self.index, _is_index)
+        self.remove_shards(self.shards)
+
+    def remove_shards(self, files: Iterable[str]) -> None:
+        """Remove some of the shards, or other files that no index names; as `remove`."""
+        for file in files:
+            _remove(self.beside(file), functools.partial(_has_objects, self.shards.get(file, ())))
 
 
-def base_of(target: Target) -> str:
-    """Return the file's name without its folder."""
-    if isinstance(target, Remote):
-        return target.url.rpartition("/")[2]
-    return os.path.basename(target)
-
-
-def beside(target: Target, name: str) -> Target:
-    """Return the file of that name in the same folder."""
-    if isinstance(target, Remote):
-        return target.beside(name)
-    return os.path.join(os.path.dirname(target), name)
-
-
-def index_of(target: Target) -> Target:
-    """Return where the index of a model's shards is."""
-    return beside(target, base_of(target) + INDEX_SUFFIX)
-
-
-def index_data(target: Target) -> bytes | bytearray | None:
-    """Return the index of a model's shards, None where there is none.
+def data_of(index: Target) -> bytes | bytearray | None:
+    """Return an index, None where there is none.
 
     Raises:
         SourceError: it cannot be read.
     """
     try:
-        source = source_of(index_of(target), mapped=False)
+        source = source_of(index, mapped=False)
     except SourceNotFoundError:
         return None
     with contextlib.closing(source):
         return read_bytes(source, 0, min(source.size, DEFAULT_LIMITS.index_bytes))
-
-
-def shards_in(target: Target, index: bytes | bytearray | None) -> dict[str, list[str]]:
-    """Return the shards of an earlier save, and the objects in each.
-
-    Args:
-        target: the model.
-        index: its index; one that cannot be read names no shards.
-
-    Returns:
-        The names of files; on disk also of those that a killed save left under the names that
-        shards wait with, in which no index names objects.
-    """
-    stem = os.path.splitext(base_of(target))[0]
-    shards: dict[str, list[str]] = {}
-
-    def is_shard(file: str) -> bool:
-        match = SHARD.fullmatch(file) or WAITING.fullmatch(file)
-        return match is not None and match["stem"] == stem
-
-    if isinstance(target, str):
-        names = names_in(os.path.dirname(target) or os.curdir)
-        shards.update((name, []) for name in filter(WAITING.fullmatch, names) if is_shard(name))
-    with contextlib.suppress(ZTensorError):
-        for name, file in parse_index(index or b"")["weight_map"].items():
-            if is_shard(file):
-                shards.setdefault(file, []).append(name)
-    return dict(sorted(shards.items()))
-
-
-def earlier_files(given: Any) -> list[Target]:
-    """Return the index and the shards of an earlier save, whether they exist or not."""
-    target = target_of(given)
-    shards = shards_in(target, index_data(target))
-    return [index_of(target), *(beside(target, file) for file in shards)]
-
-
-def place_of_whole(given: Any, durable: Durable) -> tuple[Place, Durable]:
-    """Return how a file is to be written that may take the place of shards, which go next."""
-    target = target_of(given)
-    if isinstance(target, Remote):
-        return Place(target.url, remote=target), durable
-    index = index_data(target)
-    shards = (os.fspath(beside(target, file)) for file in shards_in(target, index))
-    if durable == "auto" and index is not None:
-        durable = True
-    return Place(target, like=narrowest_of(shards)), durable
-
-
-def remove_set(given: Any) -> None:
-    """Remove the index and the shards of an earlier save of a model, which now is one file.
-
-    Raises:
-        SourceError: one could not be removed from a store; on disk it stays.
-    """
-    target = target_of(given)
-    index = index_data(target)
-    shards = shards_in(target, index)
-    if index is not None:
-        _remove(index_of(target), _is_index)
-    remove_shards(target, shards)
-
-
-def remove_shards(target: Target, shards: Mapping[str, Collection[str]]) -> None:
-    """Remove shards of an earlier save; as `remove_set`."""
-    for file, names in shards.items():
-        _remove(beside(target, file), functools.partial(_has_objects, names))
 
 
 def _remove(place: Target, is_ours: Callable[[Any], bool]) -> None:
@@ -145,11 +136,8 @@ def _remove(place: Target, is_ours: Callable[[Any], bool]) -> None:
 
 
 def _is_index(given: Any) -> bool:
-    with (
-        contextlib.suppress(ZTensorError),
-        contextlib.closing(source_of(given, mapped=False)) as source,
-    ):
-        parse_index(read_bytes(source, 0, min(source.size, DEFAULT_LIMITS.index_bytes)))
+    with contextlib.suppress(ZTensorError):
+        parse_index(data_of(given) or b"")
         return True
     return False
 

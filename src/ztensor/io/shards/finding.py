@@ -16,8 +16,14 @@ from ztensor.errors import (
     without_secrets,
 )
 from ztensor.io.formats import opened_in
-from ztensor.io.shards.choosing import PIPELINE, chosen, require_complete
-from ztensor.io.shards.folders import Folder, LocalFolder, RemoteFolder
+from ztensor.io.shards.choosing import (
+    PIPELINE,
+    Folder,
+    LocalFolder,
+    RemoteFolder,
+    chosen,
+    require_complete,
+)
 from ztensor.io.shards.index import FileSet, read_index, shown_name
 from ztensor.io.shards.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, shard_paths
 from ztensor.io.source.beneath import Beneath

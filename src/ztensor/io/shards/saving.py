@@ -13,21 +13,11 @@ import numpy as np
 
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.io.formats import written_as
-from ztensor.io.shards.earlier import (
-    base_of,
-    beside,
-    index_data,
-    index_of,
-    place_of_whole,
-    remove_set,
-    remove_shards,
-    shards_in,
-    target_of,
-)
+from ztensor.io.shards.earlier import Earlier, data_of
 from ztensor.io.shards.naming import parse_size, plan_shards, shard_paths, shifted
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.removal import remove
-from ztensor.io.source.rights import Rights, narrowest_of
+from ztensor.io.source.rights import Rights
 from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import Nowhere
@@ -74,35 +64,35 @@ class ShardSet:
         sources: Iterable[Rights] = (),
         replaces_file: bool = True,
     ) -> None:
-        self._target = target = target_of(given)
+        self._earlier = earlier = Earlier(given)
         self._sources = tuple(sources)
         self._replaces_file = replaces_file
         self._made = contextlib.ExitStack()
         self._like: Rights | None = None
-        index = index_data(target)
-        self._old = shards_in(target, index)
-        self._files = self._names = shard_paths(base_of(target), count)
-        is_taken = index is not None
-        if isinstance(target, str):
-            whole = [target] if replaces_file else []
-            old = [os.path.join(os.path.dirname(target), file) for file in self._old]
-            self._like = narrowest_of([*old, *whole])
+        self._files = self._names = shard_paths(earlier.name, count)
+        is_taken = earlier.index_data is not None
+        if isinstance(earlier.target, str):
+            whole = [earlier.target] if replaces_file else []
+            self._like = earlier.narrowest(whole)
             if durable == "auto" and (is_taken or any(map(os.path.lexists, whole))):
                 durable = True
-            is_taken = any(os.path.lexists(beside(target, name)) for name in self._names)
+            is_taken = any(os.path.lexists(earlier.beside(name)) for name in self._names)
         if is_taken:
             extension = os.path.splitext(self._names[0])[1]
             suffix = f".{secrets.token_hex(4)}{extension}"
             self._files = [name.removesuffix(extension) + suffix for name in self._names]
         self.durable: Durable = durable
-        self.paths = [os.fspath(beside(target, file)) for file in self._files]
+        self.paths = self._paths(self._files)
+
+    def _paths(self, files: Iterable[str]) -> list[str]:
+        return [os.fspath(self._earlier.beside(file)) for file in files]
 
     def place(self, path: str) -> Place:
         """Return how a shard is to be written: with the rights of those it replaces."""
-        return self._place(self._files[self.paths.index(path)], self._made.callback)
+        file = self._files[self.paths.index(path)]
+        return self._place(self._earlier.beside(file), self._made.callback)
 
-    def _place(self, name: str, undo: Callable[..., object] | None) -> Place:
-        place = beside(self._target, name)
+    def _place(self, place: str | Remote, undo: Callable[..., object] | None) -> Place:
         remote = place if isinstance(place, Remote) else None
         return Place(os.fspath(place), is_derived=True, like=self._like, remote=remote, undo=undo)
 
@@ -141,32 +131,31 @@ class ShardSet:
                 self.abort()
             raise
         live, kept = self._files, {*self._files}
-        if isinstance(self._target, str) and self._files is not self._names:
+        if isinstance(self._earlier.target, str) and self._files is not self._names:
             # A file system without hard links keeps the other names: the set is whole either way.
             with contextlib.suppress(OSError):
-                for file, name in zip(self._files, self._names, strict=True):
-                    _link_over(*(os.fspath(beside(self._target, one)) for one in (file, name)))
+                for path, name in zip(self.paths, self._paths(self._names), strict=True):
+                    _link_over(path, name)
                 self._write_index(index_for(self._names))
                 kept = set()
             if self._has_index(index_for(self._names)):
                 live = self._names
             kept.update(live)
-        old = {**dict.fromkeys(self._files, ()), **self._old}
+        old = dict.fromkeys([*self._files, *self._earlier.shards])
         try:
-            remove_shards(self._target, {file: old[file] for file in old if file not in kept})
+            self._earlier.remove_shards(file for file in old if file not in kept)
             self._remove_whole()
         except SourceError as error:
             error.hint = "the new set is in place; this one of the old stays, and can be removed"
             raise
-        return [os.fspath(beside(self._target, file)) for file in live]
+        return self._paths(live)
 
     def abort(self) -> None:
         """Remove the shards that were written; what was there before is untouched."""
         self._made.close()
 
     def _write_index(self, data: bytes) -> None:
-        name = base_of(index_of(self._target))
-        sink = self._place(name, None).sink(self.durable)
+        sink = self._place(self._earlier.index, None).sink(self.durable)
         try:
             if isinstance(sink, FileSink):
                 for rights in self._sources:
@@ -183,14 +172,15 @@ class ShardSet:
     def _has_index(self, data: bytes) -> bool:
         """Return whether an index is in place; True where that cannot be told."""
         try:
-            return index_data(self._target) == data
+            return data_of(self._earlier.index) == data
         except ZTensorError:
             return True
 
     def _remove_whole(self) -> None:
+        target = self._earlier.target
         if not self._replaces_file:
             return
-        remove(self._target)
+        remove(target)
 
 
 def _link_over(path: str, name: str) -> None:
@@ -272,9 +262,10 @@ def save_files(
         return _save_shards(
             save, tensors, target, [names for names, _ in groups], progress, durable
         )
-    whole, durable = place_of_whole(target, durable)
+    earlier = Earlier(target)
+    whole, durable = earlier.place_of_whole(durable)
     shared = save(tensors, whole, progress=progress, durable=durable)
-    remove_set(target)
+    earlier.remove()
     return shared
 
 
@@ -308,9 +299,6 @@ def _memory(tensors: Mapping[str, Any], name: str) -> object:
     # Another mapping may make its arrays when asked: the address of one that is gone says nothing.
     if not isinstance(tensors, dict):
         return None
-    if isinstance(value, np.ndarray):
-        if value.size:
-            return value.__array_interface__["data"][0], value.dtype, value.shape, value.strides
-    elif callable(getattr(value, "data_ptr", None)) and value.nbytes:
-        return value.data_ptr(), value.dtype, tuple(value.shape), value.stride()
+    if isinstance(value, np.ndarray) and value.size:
+        return value.__array_interface__["data"][0], value.dtype, value.shape, value.strides
     return None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.arguments import require_choice, require_function
-from ztensor.errors import ArgumentTypeError, describe
 from ztensor.io.source.sink import sink_of
 from ztensor.io.writing.writer import Writer
 from ztensor.registry import Registry
@@ -57,10 +56,9 @@ def save_all(
     total = done = 0
     if progress is not None:
         total = sum(getattr(value, "nbytes", 0) for value in tensors.values())
-    names = _in_order(tensors)
     stored = _Stored(tensors, by_content=deduplicate == "content") if deduplicate else None
     with Writer(target, attributes=metadata, format="zt", **options) as writer:
-        for name in names:
+        for name in sorted(tensors, key=str):  # by code points, which is by UTF-8 bytes
             value = tensors[name]
             alias = None
             if stored is not None and type(value) is np.ndarray:
@@ -114,14 +112,6 @@ def save_as(
         sink.abort()
         raise
     return {}
-
-
-def _in_order(tensors: Mapping[str, Any]) -> list[str]:
-    for kind in set(map(type, tensors)):
-        if not issubclass(kind, str):
-            wrong = next(name for name in tensors if not isinstance(name, str))
-            raise ArgumentTypeError("an object's name is text", found=describe(wrong))
-    return sorted(tensors)  # by code points, which is by UTF-8 bytes
 
 
 class _Stored:
