@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.ecosystem.run import HERE, table
-
-if TYPE_CHECKING:
-    pass
 
 # Run by `torchrun`, and importing what is not here.
 collect_ignore = ["two_processes.py"]

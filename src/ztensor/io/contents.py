@@ -78,16 +78,13 @@ def open_file(
             if not left or not _is_being_written(source):
                 frame, manifest = _recovered(source, error, caps, recover=recover)
                 break
-        except SourceError as error:
+        except BaseException as error:
             # A change that was given up, or took less room than it had made, was cut off between
             # looking at the file and reading it.
-            is_cut = error.reason is Reason.SOURCE_CHANGED and isinstance(source, FileSource)
-            if not left or not is_cut:
+            is_cut = isinstance(error, SourceError) and error.reason is Reason.SOURCE_CHANGED
+            if not left or not (is_cut and isinstance(source, FileSource)):
                 source.close()
                 raise
-        except BaseException:
-            source.close()
-            raise
         source.close()
         time.sleep(_RETRY_SECONDS)
     reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-import functools
-import threading
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ztensor.threads.sharing import at_most, work_alone
 
@@ -68,35 +66,24 @@ class Pool(_Threads):
 
         For work that waits for what the caller does next, and so cannot be done at once.
         """
-        job = _Job(functools.partial(work, *args, **kwargs))
+        future: concurrent.futures.Future[_T] = concurrent.futures.Future()
+
+        def once() -> _T:
+            if not future.set_running_or_notify_cancel():
+                raise concurrent.futures.CancelledError
+            try:
+                value = work(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+                raise
+            future.set_result(value)
+            return value
+
         try:
-            return super().submit(job)
-        except RuntimeError:  # raised before or after the job was queued for threads there are
-            return None if job.is_taken_back() else job.future
+            return super().submit(once)
+        except RuntimeError:  # raised before or after it was queued for threads there are
+            return None if future.cancel() else future
 
     def close(self) -> None:
         """Wait for what is running, drop what is not begun, and end the threads."""
         self.shutdown(wait=True, cancel_futures=True)
-
-
-class _Job(Generic[_T]):
-    """Work that is done once, by a thread, unless the caller takes it back before."""
-
-    def __init__(self, work: Callable[[], _T]) -> None:
-        self._work = work
-        self._turn = threading.Lock()
-        self.future: concurrent.futures.Future[_T] = concurrent.futures.Future()
-
-    def is_taken_back(self) -> bool:
-        return self._turn.acquire(blocking=False)
-
-    def __call__(self) -> _T:
-        if not self._turn.acquire(blocking=False):
-            raise concurrent.futures.CancelledError
-        try:
-            value = self._work()
-        except BaseException as error:
-            self.future.set_exception(error)
-            raise
-        self.future.set_result(value)
-        return value

@@ -581,15 +581,6 @@ def test_a_dry_run_foretells_what_then_happens(run: Run, every: Any, tmp_path: P
                 assert run("verify", path, "-q").code == 0
 
 
-def test_quiet_and_json(run: Run, every: Any) -> None:
-    for command in every:
-        if command[0] in ("append", "rm", "set", "compact") and "--atomic" not in command:
-            ended = run(*command, "-q")
-            assert (ended.code, ended.out, ended.err) == (0, "", "")
-        ended = run(*command, "-q", "--json")
-        assert ended.code == ExitCode.USAGE
-
-
 @pytest.mark.parametrize("verb", ["append", "replace", "rm", "mv", "set"])
 def test_atomic_makes_a_new_file_and_in_place_keeps_the_inode(
     run: Run, file: Path, npy: Path, verb: str

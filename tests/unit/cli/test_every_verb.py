@@ -272,14 +272,6 @@ def test_patterns_choose(run: Run, made: Made, verb: str, kind: str) -> None:
         assert f'"{hidden}"' not in some.out
 
 
-@pytest.mark.parametrize("verb", ["stats", "plot", "diff", "verify", "hash"])
-def test_patterns_that_choose_nothing_are_an_error(run: Run, made: Made, verb: str) -> None:
-    arguments, _ = looking(verb, "npz", made("npz"))
-    ended = run(*arguments, "--include", "zzz")
-    assert ended.code == ExitCode.USAGE
-    assert "'zzz'" in ended.err
-
-
 # --- Verbs that change a file in its place --------------------------------------------------
 
 CHANGING: dict[str, tuple[str, ...]] = {

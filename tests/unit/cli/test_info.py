@@ -7,29 +7,10 @@ import pytest
 
 import ztensor
 from tests.unit.cli.conftest import Run
-from ztensor.cli.info import unused
 from ztensor.numpy import save_file
 from ztensor.testing.builder_2 import File2, dense
 
 CORPUS = Path(__file__).parents[2] / "corpus"
-
-
-@pytest.mark.parametrize(
-    ("blobs", "end", "padding", "dead"),
-    [
-        ([], 8, 0, 0),
-        ([], 64, 56, 0),
-        ([], 200, 56, 136),
-        ([(64, 10)], 74, 56, 0),
-        ([(64, 10)], 128, 56 + 54, 0),
-        ([(64, 10)], 200, 56 + 54, 72),
-        ([(192, 8), (64, 64)], 200, 56, 64),
-        ([(64, 100), (64, 100), (128, 8)], 164, 56, 0),
-        ([(64, 0), (128, 0)], 128, 56, 64),
-    ],
-)
-def test_unused(blobs: list[tuple[int, int]], end: int, padding: int, dead: int) -> None:
-    assert unused(blobs, 8, end) == (padding, dead)
 
 
 def test_json(run: Run, model: Path) -> None:

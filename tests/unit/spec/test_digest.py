@@ -7,7 +7,6 @@ from itertools import pairwise
 import pytest
 
 from ztensor.errors import (
-    ArgumentValueError,
     DigestMismatchError,
     FormatError,
     MissingDependencyError,
@@ -20,7 +19,6 @@ from ztensor.spec.digest import (
     digest_of,
     parse_digest,
     require_match,
-    require_writable,
 )
 
 NINE = b"123456789"
@@ -134,27 +132,6 @@ def test_broken_digests_are_damage_not_something_unknown(text: str) -> None:
     assert problem.reason is Reason.DIGEST_MALFORMED
     assert problem.section == caught.value.section
     assert str(problem).isascii()
-
-
-@pytest.mark.parametrize(
-    ("asked", "name"),
-    [
-        (None, None),
-        (False, None),
-        ("none", None),
-        (True, "crc32c"),
-        ("crc32c", "crc32c"),
-        ("sha256", "sha256"),
-    ],
-)
-def test_what_a_writer_may_be_asked_for(asked: str | bool | None, name: str | None) -> None:
-    assert require_writable(asked, ()) is (None if name is None else ALGORITHMS[name])
-
-
-@pytest.mark.parametrize("asked", ["xxh3", "md5", "CRC32C", "", "crc32"])
-def test_what_no_text_names_is_not_written(asked: str) -> None:
-    with pytest.raises(ArgumentValueError):
-        require_writable(asked, ())
 
 
 def test_a_match_ignores_case_and_a_mismatch_says_both() -> None:

@@ -123,31 +123,26 @@ def require_right(file: FileObjects, rows: Rows, memory: memoryview) -> None:
 def _are_right(file: FileObjects, rows: Rows, covered: Sequence[memoryview]) -> Bools:
     """Return a mask of the tensors without a digest to check, and of those that match it.
 
+    Those whose digests are of another kind than the first, or are not spelled as our writers do,
+    are left to the general way, as if they did not match.
+
     Args:
         file: the file.
         rows: the tensors.
         covered: of each the bytes that its digest covers.
     """
-    is_checked = file.verify is not False
+    first = next((place.digest for _, place in rows.named if place.digest is not None), None)
+    if first is None or file.verify is False:
+        return np.ones(len(rows), np.bool_)
+    algorithm = ALGORITHMS.get(first.partition(":")[0])
+    spelled = (lambda _: "") if algorithm is None else algorithm.whole()
     return np.array(
         [
-            place.digest is None or not is_checked or _is_right(place.digest, memory)
+            place.digest is None or place.digest == spelled(memory)
             for (_, place), memory in zip(rows.named, covered, strict=True)
         ],
         np.bool_,
     )
-
-
-def _is_right(text: str, memory: memoryview) -> bool:
-    """Return whether a digest matches that is spelled as our writers do."""
-    whole = _whole(text.partition(":")[0])
-    return whole is not None and whole(memory) == text
-
-
-@functools.cache
-def _whole(algorithm: str) -> Callable[[memoryview], str] | None:
-    known = ALGORITHMS.get(algorithm)
-    return None if known is None else known.whole()
 
 
 # --- Small ones ------------------------------------------------------------------------------
@@ -195,7 +190,7 @@ def right_names(
         and place is not None
         and place.digest is not None
         and place.length <= _SMALL_BYTES
-        and place.dtype != np.bool_  # any other byte is a number
+        and place.dtype.char != "?"  # of a bool any other byte is a number
     ]
     right: set[str] = set()
 
@@ -249,8 +244,9 @@ def _jobs(
     jobs: list[Job] = []
     nbytes = count = 0
     for encoding, rows in groups:
-        nbytes, count = nbytes + sum(one.nbytes for _, one in rows.named), count + len(rows)
-        most = RUN_BYTES if encoding is None else _PACKED_RUN_BYTES
+        is_raw, count = encoding is None, count + len(rows)
+        nbytes += int(rows.lengths.sum()) if is_raw else sum(one.nbytes for _, one in rows.named)
+        most = RUN_BYTES if is_raw else _PACKED_RUN_BYTES
         jobs += [
             functools.partial(_read, file, encoding, run, take)
             for run in rows.runs(most, _SMALL_BYTES + 1)

@@ -10,8 +10,6 @@ import itertools
 import os
 import random
 import stat
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
 )
-from ztensor.io.source import appending, locking
+from ztensor.io.source import appending
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 
@@ -208,31 +206,6 @@ def test_a_footer_is_never_in_two_sectors(path: Path, extra: int) -> None:
     between = path.read_bytes()[len(OLD) + extra + len(MANIFEST) : -40]
     assert between == bytes(len(between))
     assert len(between) < 40
-
-
-@RECORDED
-@pytest.mark.usefixtures("small_pieces")
-def test_a_guard_is_on_disk_before_what_it_guards_is_written(path: Path) -> None:
-    """A lost flush: else bytes could be on disk behind which no footer is."""
-    with Recorded(path) as record:
-        commit_all(opened(path, "over"), b"x" * 40_000)
-    room = flushed = len(OLD)
-    sizes = set()
-    for kind, *call in record.calls:
-        if kind == "flush":
-            flushed = room
-        elif kind == "cut":
-            room = call[0]
-        else:
-            offset, data = call
-            if offset + len(data) > room:
-                assert data == GUARD  # nothing else makes the file longer
-                room = offset + len(data)
-                sizes.add(room)
-            elif data != FOOTER:
-                assert offset + len(data) <= flushed - 40 or data == GUARD
-    assert len(sizes) > 3
-    assert [call[0] for call in record.calls][-2:] == ["write", "flush"]
 
 
 @BOTH
@@ -470,24 +443,6 @@ def test_a_file_that_was_replaced_is_noticed(
     with pytest.raises(SourceError, match="new file in its place") as caught:
         sink.require_in_place()
     assert caught.value.reason is Reason.SOURCE_CHANGED
-    sink.close()
-
-
-def test_a_writer_that_waits_gets_the_file_that_is_there_then(path: Path, tmp_path: Path) -> None:
-    (tmp_path / "new").write_bytes(b"the new file")
-    holder = os.open(path, os.O_RDWR)
-    locking.acquire(holder, str(path))
-
-    def finish() -> None:
-        time.sleep(0.1)
-        os.replace(tmp_path / "new", path)
-        os.close(holder)
-
-    other = threading.Thread(target=finish)
-    other.start()
-    sink = LockedFile(str(path), timeout=20)
-    other.join()
-    assert read_bytes(sink, 0, sink.size) == b"the new file"
     sink.close()
 
 

@@ -65,22 +65,6 @@ def test_what_is_written_is_the_file(tmp_path: Path, convert: Callable[[bytes], 
 
 
 @pytest.mark.usefixtures("temporary")
-@pytest.mark.parametrize("old", [None, b"old"])
-def test_an_abort_leaves_what_was_there(tmp_path: Path, old: bytes | None) -> None:
-    target = tmp_path / "m.zt"
-    if old is not None:
-        target.write_bytes(old)
-    sink = FileSink(str(target))
-    sink.write(bytes(100_000))
-    sink.abort()
-    sink.abort()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == (
-        {} if old is None else {"m.zt": old}
-    )
-
-
-@pytest.mark.usefixtures("temporary")
-@pytest.mark.usefixtures("temporary")
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_the_end_of_a_sink_leaves_no_file_open(tmp_path: Path, end: str) -> None:
     before = open_files()

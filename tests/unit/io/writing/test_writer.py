@@ -585,21 +585,6 @@ def test_the_seed_of_hashes_does_not_matter() -> None:
     assert len(answers) == 1
 
 
-def test_the_bytes_are_these() -> None:
-    """A small file, from first to last; `commit` is our own root field."""
-    file = save({"w": np.array([1, 2], np.uint8)}, checksum=None)
-    manifest = (
-        b"\xa3" b"\x67version\x651.2.0" b"\x67objects\xa1" b"\x61w\xa3"
-        b"\x65shape\x81\x02" b"\x66format\x65dense" b"\x6acomponents\xa1\x64data\xa3"
-        b"\x65dtype\x62u8" b"\x66offset\x18\x40" b"\x66length\x02"
-        b"\x66commit\xa3\x64prev\x00\x63end\x18" + bytes([len(file)]) + b"\x66digest\x71crc32c:0x"
-    )  # fmt: skip
-    start = b"ZTEN1000" + bytes(56) + b"\x01\x02"
-    assert file[: 66 + len(manifest)] == start + manifest
-    assert file[-16:] == (len(manifest) + 8).to_bytes(8, "little") + b"ZTEN1000"
-    assert len(file) == 66 + len(manifest) + 8 + 16
-
-
 # --- Streams ------------------------------------------------------------------------------------
 
 

@@ -38,84 +38,81 @@ def test_the_magics_are_those_of_the_texts() -> None:
     assert MAGIC_2 == b"\x89ZT2\r\n\x1a\n"
 
 
-@pytest.mark.parametrize(
-    ("file", "frame"),
-    [
-        (MAGIC_1 + b"\xa0" + size(1) + MAGIC_1, Frame(Container.V1, 8, 1, 25)),
-        (MAGIC_1 + bytes(56) + b"\xa0" * 5 + size(5) + MAGIC_1, Frame(Container.V1, 64, 5, 85)),
-        (MAGIC_1 + bytes(60) + size(5) + MAGIC_1, Frame(Container.V1, 63, 5, 84)),
-        (MAGIC_1 + size(0) + MAGIC_1, Frame(Container.V1, 8, 0, 24)),
-        (MAGIC_0_1 + b"\x80" + size(1), Frame(Container.V0_1, 8, 1, 17)),
-        (MAGIC_0_1 + bytes(56) + b"\x80" * 9 + size(9), Frame(Container.V0_1, 64, 9, 81)),
-        (MAGIC_1 + b"\xa0" * 9 + size(9), Frame(Container.V1_0, 8, 9, 25)),
-        (MAGIC_1 + bytes(56) + b"\xa0" * 9 + size(9), Frame(Container.V1_0, 64, 9, 81)),
-    ],
-    ids=[
-        "1.2, smallest",
-        "1.2",
-        "1.2, padding before the manifest",
-        "1.2, no manifest",
-        "0.1, smallest",
-        "0.1",
-        "1.0, smallest",
-        "1.0",
-    ],
-)
+FOUND = {
+    "1.2, smallest": (MAGIC_1 + b"\xa0" + size(1) + MAGIC_1, Frame(Container.V1, 8, 1, 25)),
+    "1.2": (MAGIC_1 + bytes(56) + b"\xa0" * 5 + size(5) + MAGIC_1, Frame(Container.V1, 64, 5, 85)),
+    "1.2, padding before the manifest": (
+        MAGIC_1 + bytes(60) + size(5) + MAGIC_1,
+        Frame(Container.V1, 63, 5, 84),
+    ),
+    "1.2, no manifest": (MAGIC_1 + size(0) + MAGIC_1, Frame(Container.V1, 8, 0, 24)),
+    "0.1, smallest": (MAGIC_0_1 + b"\x80" + size(1), Frame(Container.V0_1, 8, 1, 17)),
+    "0.1": (MAGIC_0_1 + bytes(56) + b"\x80" * 9 + size(9), Frame(Container.V0_1, 64, 9, 81)),
+    "1.0, smallest": (MAGIC_1 + b"\xa0" * 9 + size(9), Frame(Container.V1_0, 8, 9, 25)),
+    "1.0": (MAGIC_1 + bytes(56) + b"\xa0" * 9 + size(9), Frame(Container.V1_0, 64, 9, 81)),
+}
+
+
+@pytest.mark.parametrize(("file", "frame"), FOUND.values(), ids=FOUND)
 def test_the_manifest_is_found(file: bytes, frame: Frame) -> None:
     assert look(file) == frame
 
 
-@pytest.mark.parametrize(
-    ("file", "kind", "reason"),
-    [
-        (b"", ContainerError, Reason.TRUNCATED),
-        (b"ZT", NotZTensorError, Reason.TRUNCATED),
-        (b"ZTEN100", NotZTensorError, Reason.TRUNCATED),
-        (b"ZTEN000", NotZTensorError, Reason.TRUNCATED),
-        (MAGIC_1, ContainerError, Reason.TRUNCATED),
-        (MAGIC_1 + bytes(15), ContainerError, Reason.TRUNCATED),
-        (MAGIC_0_1 + bytes(7), ContainerError, Reason.TRUNCATED),
-        (b"GGUF\x03\x00\x00\x00" + bytes(64), NotZTensorError, Reason.NOT_ZTENSOR),
-        (b"\x00" * 64, NotZTensorError, Reason.NOT_ZTENSOR),
-        (b"ZTEM1000" + bytes(64), NotZTensorError, Reason.NOT_ZTENSOR),
-        (b"ZTEN1001" + bytes(64), NotZTensorError, Reason.HEADER_MAGIC),
-        (b"ZTEN0000" + bytes(64), NotZTensorError, Reason.HEADER_MAGIC),
-        (MAGIC_2 + bytes(64), ContainerError, Reason.FOOTER_MAGIC),
-        (MAGIC_1 + bytes(64), ContainerError, Reason.FOOTER_MAGIC),
-        (MAGIC_1 + bytes(8) + size(1) + MAGIC_0_1, ContainerError, Reason.FOOTER_MAGIC),
-        (MAGIC_1 + bytes(8) + size(9), ContainerError, Reason.FOOTER_MAGIC),
-        (MAGIC_1 + bytes(8) + size(9) + MAGIC_1, ContainerError, Reason.MANIFEST_SIZE),
-        (MAGIC_1 + bytes(8) + size(2**64 - 1) + MAGIC_1, ContainerError, Reason.MANIFEST_SIZE),
-        (MAGIC_0_1 + bytes(8) + size(9), ContainerError, Reason.MANIFEST_SIZE),
-        (MAGIC_0_1 + bytes(8) + size(2**64 - 1), ContainerError, Reason.MANIFEST_SIZE),
-        (MAGIC_0_1 + size(0), ContainerError, Reason.MANIFEST_SIZE),
-        (MAGIC_0_1 + bytes(8) + size(0), ContainerError, Reason.MANIFEST_SIZE),
-    ],
-    ids=[
-        "empty",
-        "two bytes",
-        "seven bytes of 1.x",
-        "seven bytes of 0.1",
-        "header only",
-        "one byte short",
-        "0.1, one byte short",
-        "another format",
-        "zeros",
-        "not our first letters",
-        "damaged last letter",
-        "damaged middle",
-        "2.x",
-        "footer of zeros",
-        "footer of 0.1",
-        "1.0, one byte more than there is",
-        "one byte more than there is",
-        "largest number",
-        "0.1, one byte more than there is",
-        "0.1, largest number",
-        "0.1, no index",
-        "0.1, no index behind blobs",
-    ],
-)
+NOT_FOUND = {
+    "empty": (b"", ContainerError, Reason.TRUNCATED),
+    "two bytes": (b"ZT", NotZTensorError, Reason.TRUNCATED),
+    "seven bytes of 1.x": (b"ZTEN100", NotZTensorError, Reason.TRUNCATED),
+    "seven bytes of 0.1": (b"ZTEN000", NotZTensorError, Reason.TRUNCATED),
+    "header only": (MAGIC_1, ContainerError, Reason.TRUNCATED),
+    "one byte short": (MAGIC_1 + bytes(15), ContainerError, Reason.TRUNCATED),
+    "0.1, one byte short": (MAGIC_0_1 + bytes(7), ContainerError, Reason.TRUNCATED),
+    "another format": (b"GGUF\x03\x00\x00\x00" + bytes(64), NotZTensorError, Reason.NOT_ZTENSOR),
+    "zeros": (b"\x00" * 64, NotZTensorError, Reason.NOT_ZTENSOR),
+    "not our first letters": (b"ZTEM1000" + bytes(64), NotZTensorError, Reason.NOT_ZTENSOR),
+    "damaged last letter": (b"ZTEN1001" + bytes(64), NotZTensorError, Reason.HEADER_MAGIC),
+    "damaged middle": (b"ZTEN0000" + bytes(64), NotZTensorError, Reason.HEADER_MAGIC),
+    "2.x": (MAGIC_2 + bytes(64), ContainerError, Reason.FOOTER_MAGIC),
+    "footer of zeros": (MAGIC_1 + bytes(64), ContainerError, Reason.FOOTER_MAGIC),
+    "footer of 0.1": (
+        MAGIC_1 + bytes(8) + size(1) + MAGIC_0_1,
+        ContainerError,
+        Reason.FOOTER_MAGIC,
+    ),
+    "1.0, one byte more than there is": (
+        MAGIC_1 + bytes(8) + size(9),
+        ContainerError,
+        Reason.FOOTER_MAGIC,
+    ),
+    "one byte more than there is": (
+        MAGIC_1 + bytes(8) + size(9) + MAGIC_1,
+        ContainerError,
+        Reason.MANIFEST_SIZE,
+    ),
+    "largest number": (
+        MAGIC_1 + bytes(8) + size(2**64 - 1) + MAGIC_1,
+        ContainerError,
+        Reason.MANIFEST_SIZE,
+    ),
+    "0.1, one byte more than there is": (
+        MAGIC_0_1 + bytes(8) + size(9),
+        ContainerError,
+        Reason.MANIFEST_SIZE,
+    ),
+    "0.1, largest number": (
+        MAGIC_0_1 + bytes(8) + size(2**64 - 1),
+        ContainerError,
+        Reason.MANIFEST_SIZE,
+    ),
+    "0.1, no index": (MAGIC_0_1 + size(0), ContainerError, Reason.MANIFEST_SIZE),
+    "0.1, no index behind blobs": (
+        MAGIC_0_1 + bytes(8) + size(0),
+        ContainerError,
+        Reason.MANIFEST_SIZE,
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "kind", "reason"), NOT_FOUND.values(), ids=NOT_FOUND)
 def test_what_no_manifest_is_found_in(
     file: bytes, kind: type[ZTensorError], reason: Reason
 ) -> None:

@@ -69,32 +69,6 @@ def test_what_is_emitted_is_parsed(count: int) -> None:
     assert list(parse(index).objects) == list(manifest.objects)  # the order of writing is kept
 
 
-def test_the_bytes() -> None:
-    """Fields in the order of released writers; no order is said of bytes or compressed data."""
-    emitted = EMITTERS["0.1.0"]().emit(Manifest("0.1.0", OBJECTS), END)
-    common = {"layout": "dense", "shape": [2]}
-    decoded = cbor2.loads(emitted[:-8])
-    assert decoded == [
-        {
-            "name": "z", "offset": 64, "size": 8, "dtype": "float32", **common, "encoding": "raw",
-            "data_endianness": "little",
-        },
-        {
-            "name": "a", "offset": 64, "size": 8, "dtype": "float32", **common, "encoding": "zstd",
-            "checksum": "crc32c:0x00000001", "k": [1, {"a": None}],
-        },
-        {"name": "", "offset": 64, "size": 2, "dtype": "bool", **common, "encoding": "raw"},
-        {
-            "name": "é\0", "offset": 64, "size": 8, "dtype": "float32", **common,
-            "encoding": "raw", "data_endianness": "big",
-        },
-    ]  # fmt: skip
-    assert cbor2.dumps(decoded) == emitted[:-8]
-    assert list(decoded[1]) == [
-        "name", "offset", "size", "dtype", "layout", "shape", "encoding", "checksum", "k",
-    ]  # fmt: skip
-
-
 DATA = Component("u8", 0, 0)
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import sys
-from typing import Any, Literal
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -24,69 +23,11 @@ from ztensor.spec.layout.elements import (
     stored_form,
     typed_array,
 )
-from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.spec.model.manifest import Component
-
-STORAGE = list(STORAGE_TYPES.values())
-LOGICAL = list(LOGICAL_TYPES.values())
 
 
 def component(dtype: str, type: str | None = None, **more: Any) -> Component:
     return Component(dtype, 64, 0, type, **more)
-
-
-# Element type to a value and the bytes that store it, by hand.
-STORED: dict[str, tuple[Any, str]] = {
-    "float64": (-2.0, "00 00 00 00 00 00 00 c0"),
-    "float32": (1.5, "00 00 c0 3f"),
-    "float16": (-2.0, "00 c0"),
-    "bfloat16": (1.5, "c0 3f"),
-    "int64": (-2, "fe ff ff ff ff ff ff ff"),
-    "int32": (258, "02 01 00 00"),
-    "int16": (-2, "fe ff"),
-    "int8": (-1, "ff"),
-    "uint64": (2**64 - 2, "fe ff ff ff ff ff ff ff"),
-    "uint32": (258, "02 01 00 00"),
-    "uint16": (65_534, "fe ff"),
-    "uint8": (255, "ff"),
-    "bool": (True, "01"),
-    "float8_e4m3fn": (1.5, "3c"),
-    "float8_e5m2": (1.5, "3e"),
-    "float8_e4m3fnuz": (1.5, "44"),
-    "float8_e5m2fnuz": (1.5, "42"),
-    "float8_e8m0fnu": (2.0, "80"),
-    "complex64": (1.5 - 2j, "00 00 c0 3f 00 00 00 c0"),
-    "complex128": (0.5 + 2j, "00 00 00 00 00 00 e0 3f 00 00 00 00 00 00 00 40"),
-}
-
-
-def spelled(long_name: str) -> tuple[str, str | None]:
-    if long_name in BY_LONG_NAME:
-        return BY_LONG_NAME[long_name].name, None
-    logical = next(logical for logical in LOGICAL if logical.long_name == long_name)
-    return logical.dtype, logical.name
-
-
-@pytest.mark.parametrize("long_name", STORED)
-def test_an_element_and_its_bytes(long_name: str) -> None:
-    value, text = STORED[long_name]
-    data = bytes.fromhex(text) * 2
-    dtype = numpy_dtype(long_name)
-    array = np.array([value, value], dtype)
-    assert stored_form(array).tobytes() == data
-    assert spell(dtype) == spelled(long_name)
-    made = component(*spelled(long_name))
-    back = typed_array(made, memoryview(data))
-    assert back.dtype == result_dtype(made) == dtype
-    assert back.tolist() == [value, value]
-    assert np.shares_memory(back, np.frombuffer(data, np.uint8)) is (
-        sys.byteorder == "little" or dtype.itemsize == 1
-    )
-
-
-def test_every_type_is_in_the_table() -> None:
-    packed = {logical.long_name for logical in LOGICAL if logical.elements_per_storage > 1}
-    assert {*BY_LONG_NAME, *(logical.long_name for logical in LOGICAL)} == {*STORED, *packed}
 
 
 @pytest.mark.parametrize(
@@ -118,20 +59,6 @@ def test_bits_above_the_four_are_not_packed() -> None:
     assert stored_form(array).tobytes() == b"\x71"
 
 
-@pytest.mark.parametrize("dtype", [np.uint16, np.float32, np.complex64, np.complex128], ids=str)
-def test_other_byte_orders_are_swapped(dtype: type) -> None:
-    """Of a complex number each half."""
-    native: np.ndarray[Any, Any] = np.array([1, 258, 65_000], dtype)
-    orders: tuple[Literal["<", ">"], ...] = ("<", ">")
-    for order in orders:
-        swapped = native.astype(native.dtype.newbyteorder(order))
-        assert (
-            stored_form(swapped).tobytes()
-            == native.astype(native.dtype.newbyteorder("<")).tobytes()
-        )
-        assert is_stored_as_is(swapped.dtype) is (order == "<")
-
-
 @pytest.mark.parametrize("name", ["float32", "int16", "uint64", "float64", "float16", "bfloat16"])
 def test_big_endian_components_come_native(name: str) -> None:
     values = np.array([1, 2, 300], np.float32).astype(numpy_dtype(name))
@@ -141,22 +68,6 @@ def test_big_endian_components_come_native(name: str) -> None:
     assert array.dtype == values.dtype
     assert array.dtype.isnative
     assert array.tobytes() == values.tobytes()
-
-
-@pytest.mark.parametrize(
-    ("stored", "is_0_1", "values"),
-    [
-        (b"\x00\x01\x01", True, [False, True, True]),
-        (b"\x00\x02\xff", True, [False, True, True]),
-        (b"", True, []),
-    ],
-    ids=["plain", "0.1 allows any", "none"],
-)
-def test_true_is_any_non_zero_byte_in_0_1(stored: bytes, is_0_1: bool, values: list[bool]) -> None:
-    array = typed_array(component("bool", nonzero_is_true=is_0_1), memoryview(stored))
-    assert array.dtype == bool
-    assert array.tolist() == values
-    assert array.view(np.uint8).max(initial=0) <= 1
 
 
 def test_other_bools_keep_their_bytes_since_1_0() -> None:

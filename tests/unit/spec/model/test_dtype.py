@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
@@ -15,9 +13,6 @@ from ztensor.spec.model.dtype import (
     element_count,
     register_logical_type,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @pytest.mark.parametrize(
