@@ -30,18 +30,14 @@ from ztensor.ext import (
     FileObjects,
     Stored,
     TensorObject,
-    View,
     element_count,
     numpy_dtype,
-    slice_of,
     spell,
     typed_array,
 )
 from ztensor.io.opening import reader_over
 from ztensor.limits import Limits
-from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
-from ztensor.quantization.group_profiles import PROFILES
-from ztensor.quantization.scheme import GroupScheme
+from ztensor.quantization.floats import floats_of
 from ztensor.spec.layout import known_length
 from ztensor.spec.layout.elements import whole_elements
 
@@ -56,7 +52,6 @@ _SOURCES = ("float64", *TARGETS)
 # Which role's floats are an object's elements.
 _ROLES = {"dense": "data", "sparse_csr": "values", "sparse_coo": "values"}
 _EXACT = {("float16", "float32"), ("bfloat16", "float32")}
-_PIECE_BYTES = 4 << 20  # of the floats of a quantized object, at a time
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -167,18 +162,10 @@ class Casts:
             return role, dict(attributes) if attributes else None, cast
         if not self._dequantize:
             return None
-        if tensor_object.format in GGUF_LAYOUTS:
-            role, pieces = "data", _blocks(file, name, tensor_object)
-        elif tensor_object.format in PROFILES:
-            role, pieces = "data", _groups(file, name)
-            attributes = None  # all of them say how it is quantized
-        elif tensor_object.format == "quantized_group":
-            role, pieces = "packed_weight", _groups(file, name)
-            schemes = {field.name for field in dataclasses.fields(GroupScheme)}
-            left = {key: value for key, value in (attributes or {}).items() if key not in schemes}
-            attributes = left
-        else:
+        floats = floats_of(file, name)
+        if floats is None:
             return None
+        pieces, left = floats
         target = np.dtype(np.float32) if self._dtype is None else self._dtype
         parts = list(tensor_object.components.values())
         same = [part._replace(digest=None, extra=None) for part in parts]
@@ -186,7 +173,7 @@ class Casts:
         cast = self._new(own, file, name, target, pieces, parts)
         cast.take_source("float32", element_count(tensor_object.shape))
         self._done.append((name, tensor_object.format, cast))
-        return "data", dict(attributes) if attributes else None, cast
+        return "data", left or None, cast
 
     def _new(
         self,
@@ -248,60 +235,6 @@ def _plain(
             yield typed_array(read, chunk)
 
     return pieces
-
-
-def _blocks(
-    file: FileObjects, name: str, tensor_object: TensorObject
-) -> Callable[[], Iterator[Array]]:
-    layout = GGUF_LAYOUTS[tensor_object.format]
-    kind = layout.block_type
-    try:
-        layout.require_known()
-    except UnsupportedError as error:
-        error.locate(file=file.name, object_name=name)
-        error.hint = "exclude the object to convert the others"
-        raise
-
-    def pieces() -> Iterator[Array]:
-        rest = b""
-        for chunk in file.decoded_chunks(name, "data"):
-            data = memoryview(rest + bytes(chunk)) if rest else chunk
-            count = data.nbytes // kind.nbytes
-            rest = bytes(data[count * kind.nbytes :])
-            if count:
-                blocks = np.frombuffer(data[: count * kind.nbytes], np.uint8)
-                view = View((count * kind.elements,), {"data": blocks}, {})
-                yield layout.dequantize(view, threads=1)
-
-    return pieces
-
-
-def _groups(file: FileObjects, name: str) -> Callable[[], Iterator[Array]]:
-    def pieces() -> Iterator[Array]:
-        tensor_object = file.object(name)
-        shape = tensor_object.shape
-        part: Any = slice_of(file, name)
-        scattered = "g_idx" in tensor_object.components and len(shape) > 1
-        if scattered or not element_count(shape):
-            yield file.tensor(name, copy=True).dequantize(threads=1).reshape(-1)
-            return
-        _require_digests(file, name, tensor_object)  # a part is checked against none
-        unit = part.row_unit
-        rows = max(1, _PIECE_BYTES // (4 * element_count(shape[1:])) // unit) * unit
-        for start in range(0, shape[0], rows):
-            yield part[start : min(start + rows, shape[0])].dequantize(threads=1).reshape(-1)
-
-    return pieces
-
-
-def _require_digests(file: FileObjects, name: str, tensor_object: TensorObject) -> None:
-    if file.verify is False:
-        return
-    for role, component in tensor_object.components.items():
-        with file.located(name, role):
-            if not file.stored(component).check(once=True):
-                for _ in file.decoded_chunks(name, role):  # raises where it covers neither
-                    pass
 
 
 # --- What they become --------------------------------------------------------------------------

@@ -23,25 +23,6 @@ MOST_OPEN = 128
 _ALIGNMENT = 4096
 
 
-def join_behind(first: Source, files: Sequence[LazyFile]) -> JoinedSource:
-    """Return a source with files behind an open one, each at the start of a page.
-
-    Raises:
-        SourceError: they are longer together than any file can be.
-    """
-    parts: list[tuple[int, Source]] = [(0, first)]
-    end = first.size
-    for file in files:
-        start = -(-end // _ALIGNMENT) * _ALIGNMENT
-        parts.append((start, file))
-        end = start + file.size
-    if end >= 1 << 62:
-        raise SourceError(
-            "the files are longer together than any can be", file=first.name, found=str(end)
-        )
-    return JoinedSource(parts)
-
-
 class LazyFile(Source):
     """A file that is opened when it is first read, and may be closed and opened again.
 
@@ -176,6 +157,36 @@ class OpenFiles:
     def __init__(self) -> None:
         self._lock = Lock()
         self._open: collections.OrderedDict[LazyFile, Source] = collections.OrderedDict()
+
+    def file(
+        self,
+        name: str,
+        path: str | None,
+        size: int,
+        open: Callable[[], Source],
+        explain: Callable[[SourceError], SourceError] | None = None,
+    ) -> LazyFile:
+        """Return one that is opened when it is first read; see `LazyFile`."""
+        return LazyFile(name, path, size, open, self, explain)
+
+    @staticmethod
+    def behind(first: Source, files: Sequence[Source]) -> JoinedSource:
+        """Return a source with files behind an open one, each at the start of a page.
+
+        Raises:
+            SourceError: they are longer together than any file can be.
+        """
+        parts: list[tuple[int, Source]] = [(0, first)]
+        end = first.size
+        for file in files:
+            start = -(-end // _ALIGNMENT) * _ALIGNMENT
+            parts.append((start, file))
+            end = start + file.size
+        if end >= 1 << 62:
+            raise SourceError(
+                "the files are longer together than any can be", file=first.name, found=str(end)
+            )
+        return JoinedSource(parts)
 
     def opened(self, file: LazyFile, open: Callable[[], Source]) -> Source:
         """Return an open file; others may be closed for it."""

@@ -12,7 +12,7 @@ import numpy as np
 from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
 from ztensor.distributed.chunks.table import Chunk
-from ztensor.distributed.lazy_files import LazyFile, OpenFiles, join_behind
+from ztensor.distributed.lazy_files import OpenFiles
 from ztensor.distributed.nested import RootAttributes, named_apart
 from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
 from ztensor.distributed.root import Root, is_root, open_root, parse_root, value_arrays
@@ -78,17 +78,16 @@ class DividedObjects(FileObjects):
                 raise self.explained(error) from error.__cause__
         pool = OpenFiles()
         files = [
-            LazyFile(
+            pool.file(
                 place.shown(one.name),
                 place.path(one.name),
                 one.size,
                 functools.partial(place.open, one.name, one.size),
-                pool,
                 self.explained,
             )
             for one in table.files
         ]
-        source = join_behind(file.fetching.source, files)
+        source = pool.behind(file.fetching.source, files)
         self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
         tensors = self.assembler.objects(self._whole)
         arrays = value_arrays(file)

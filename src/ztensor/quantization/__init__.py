@@ -5,7 +5,8 @@ Read `scheme.py` (every convention, and the sizes that follow from it), then
 - `namespace.py` (what is asked of an array library), `unpacking.py` (words to integers) and
   `dequantizing.py` (integers to floats), written once for NumPy and PyTorch;
 - `quantizing.py` (floats to groups) and `recipes.py` (floats to what named formats store);
-- `checkpoints.py` (tensors of GPTQ, AWQ and other checkpoints to objects).
+- `checkpoints.py` (tensors of GPTQ, AWQ and other checkpoints to objects) and `floats.py` (objects
+  of a file to floats, a piece at a time).
 
 `docs/quantized.md` is the page about the conventions.
 """

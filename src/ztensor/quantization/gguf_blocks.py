@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from ztensor.quantization.unpacking import Indices
 
 SECTION = "GGUF, ggml types"
-PREFIX = "gguf."
 
 # Elements worked on at once: the floats and what lies between fit a second level cache.
 _PIECE = 1 << 17
@@ -56,6 +55,11 @@ class BlockType(NamedTuple):
     elements: int
     nbytes: int
 
+    @property
+    def layout(self) -> str:
+        """Return the word for the layout of such blocks."""
+        return f"gguf.{self.name}"
+
     def data_bytes(self, shape: Sequence[int]) -> int | None:
         """Return the bytes of a tensor, or None where its rows are no whole blocks."""
         blocks, rest = divmod(shape[-1] if shape else 1, self.elements)
@@ -71,7 +75,7 @@ class GgufBlocks(Quantized):
     has_row_bytes = True
 
     def __init__(self, block_type: BlockType) -> None:
-        self.name = PREFIX + block_type.name
+        self.name = block_type.layout
         self.block_type = block_type
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:

@@ -23,9 +23,8 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.ext import Array
+from ztensor.ext import LAYOUTS, Array, Quantized
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,7 +156,9 @@ def _exercise_object(outcome: Outcome, reader: Reader, name: str, *, keep: bool)
                 array, view.components[role]
             ):
                 raise PromiseBroken("view and copy differ")
-    has_rows = metadata.format in GGUF_LAYOUTS and len(metadata.shape) > 1
+    layout = LAYOUTS.get(metadata.format)
+    has_blocks = isinstance(layout, Quantized) and layout.has_row_bytes
+    has_rows = has_blocks and len(metadata.shape) > 1
     if has_rows or metadata.format in ("dense", "sparse_csr", "sparse_coo"):
         piece = _tried(outcome, "slice", name, lambda: _sliced(reader, name))
         same = is_same_number if has_rows else is_same  # blocks are numbers only when computed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ztensor.distributed.lazy_files import MOST_OPEN, LazyFile, OpenFiles, join_behind
+from ztensor.distributed.lazy_files import MOST_OPEN, LazyFile, OpenFiles
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.joined import JoinedSource
@@ -45,7 +45,7 @@ def joined(paths: list[Path], opened: list[FileSource]) -> JoinedSource:
         LazyFile(path.name, str(path), 100, functools.partial(open_one, path), pool)
         for path in paths
     ]
-    return join_behind(MemorySource(b"first"), files)
+    return OpenFiles.behind(MemorySource(b"first"), files)
 
 
 def test_what_is_between_files_is_zeros(joined: JoinedSource, opened: list[FileSource]) -> None:
@@ -100,7 +100,7 @@ def test_closing_closes_what_is_open(joined: JoinedSource, opened: list[FileSour
 
 def test_a_file_of_another_length_is_refused(paths: list[Path]) -> None:
     opener = functools.partial(FileSource, str(paths[0]))
-    joined = join_behind(MemorySource(b""), [LazyFile("f", None, 7, opener, OpenFiles())])
+    joined = OpenFiles.behind(MemorySource(b""), [LazyFile("f", None, 7, opener, OpenFiles())])
     with pytest.raises(SourceError, match="another length"):
         read_bytes(joined, 0, 1)
 
@@ -110,9 +110,9 @@ def test_how_long_files_may_be_together() -> None:
         return LazyFile("f", None, size, lambda: MemorySource(b""), OpenFiles())
 
     most = (1 << 62) - 1
-    assert join_behind(MemorySource(b""), [of(most)]).size == most
+    assert OpenFiles.behind(MemorySource(b""), [of(most)]).size == most
     with pytest.raises(SourceError, match="longer together"):
-        join_behind(MemorySource(b""), [of(most + 1)])
+        OpenFiles.behind(MemorySource(b""), [of(most + 1)])
 
 
 def test_what_tells_the_files_from_others(paths: list[Path]) -> None:

@@ -1,6 +1,6 @@
 """Boxes in arrays: where each begins and how long it is along each axis, as NumPy columns.
 
-Which boxes overlap, whether boxes tile the shapes that they are parts of, and which are runs.
+Which boxes overlap, and whether boxes tile the shapes that they are parts of.
 """
 
 from __future__ import annotations
@@ -222,32 +222,3 @@ def _runs(group: Array, piece: int) -> Iterator[Array]:
     cuts = firsts[np.searchsorted(firsts, np.arange(0, len(group), piece), side="right") - 1]
     for start, stop in itertools.pairwise([*np.unique(cuts).tolist(), len(group)]):
         yield order[start:stop]
-
-
-def is_in_order(strides: tuple[int, ...], sizes: tuple[int, ...], width: int) -> bool:
-    """Return whether elements follow one another in C's order, without gaps."""
-    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
-        if size != 1 and stride != width:
-            return False
-        width *= size
-    return True
-
-
-def is_run(part: tuple[slice, ...], sizes: tuple[int, ...]) -> bool:
-    """Return whether a part of a box is one run of its elements."""
-    is_cut = False
-    for one, size in zip(reversed(part), reversed(sizes), strict=True):
-        count = one.stop - one.start
-        if is_cut and count != 1:
-            return False
-        is_cut = is_cut or count != size
-    return True
-
-
-def c_strides(sizes: tuple[int, ...], width: int) -> tuple[int, ...]:
-    """Return the bytes between neighbours of an array in C's order."""
-    strides: list[int] = []
-    for size in reversed(sizes):
-        strides.append(width)
-        width *= size
-    return tuple(reversed(strides))

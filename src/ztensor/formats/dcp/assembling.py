@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.distributed.chunks.boxes import find_misfit, is_in_order, is_run, overlap, touching
+from ztensor.distributed.chunks import boxes as geometry
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
 from ztensor.ext import (
     Array,
@@ -228,9 +228,9 @@ class InBoxes(InBlocks):
         starts = [part.start for part in whole]
         lengths = [part.stop - part.start for part in whole]
         target: Array = np.frombuffer(destination, self._dtype).reshape(lengths)
-        for box in touching(boxes.offsets, boxes.sizes, starts, lengths).tolist():
+        for box in geometry.touching(boxes.offsets, boxes.sizes, starts, lengths).tolist():
             sizes = boxes.sizes[box].tolist()
-            common = overlap(boxes.offsets[box].tolist(), sizes, starts, lengths)
+            common = geometry.overlap(boxes.offsets[box].tolist(), sizes, starts, lengths)
             self._copy(box, tuple(sizes), common.source, target[common.target], sums)
 
     def _copy(
@@ -243,7 +243,7 @@ class InBoxes(InBlocks):
     ) -> None:
         """Copy a part of a box."""
         where = self._where(box)
-        if not (is_in_order(where.strides, sizes, self._dtype.itemsize) and is_run(part, sizes)):
+        if not (_is_in_order(where.strides, sizes, self._dtype.itemsize) and _is_run(part, sizes)):
             if sums is not None:
                 sums.take_whole(box, where)
             stored = Range(self._source, where.offset, where.nbytes)
@@ -342,7 +342,7 @@ def _require_filled(shape: tuple[int, ...], boxes: Boxes) -> None:
             found=boxes.name(box),
         )
     tensors = np.zeros(len(boxes.offsets), np.intp)
-    found = find_misfit(boxes.offsets, boxes.sizes, tensors, lengths.reshape(1, -1))
+    found = geometry.find_misfit(boxes.offsets, boxes.sizes, tensors, lengths.reshape(1, -1))
     if found is None:
         return
     if found.boxes:
@@ -358,3 +358,23 @@ def _require_filled(shape: tuple[int, ...], boxes: Boxes) -> None:
         expected=f"{math.prod(shape)} elements",
         found=f"{counted(len(boxes.offsets), 'chunk')} without the one at {found.element}",
     )
+
+
+def _is_in_order(strides: tuple[int, ...], sizes: tuple[int, ...], width: int) -> bool:
+    """Return whether elements follow one another in C's order, without gaps."""
+    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
+        if size != 1 and stride != width:
+            return False
+        width *= size
+    return True
+
+
+def _is_run(part: tuple[slice, ...], sizes: tuple[int, ...]) -> bool:
+    """Return whether a part of a box is one run of its elements."""
+    is_cut = False
+    for one, size in zip(reversed(part), reversed(sizes), strict=True):
+        count = one.stop - one.start
+        if is_cut and count != 1:
+            return False
+        is_cut = is_cut or count != size
+    return True

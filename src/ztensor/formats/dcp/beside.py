@@ -7,7 +7,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from ztensor.distributed.lazy_files import LazyFile, OpenFiles
+from ztensor.distributed.lazy_files import OpenFiles
 from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
 from ztensor.ext import Beneath, Pool, Source, source_of
 
@@ -32,7 +32,7 @@ class Beside(Protocol):
 
     def files(
         self, wanted: Sequence[Parts], needed: Sequence[int]
-    ) -> list[tuple[int | None, LazyFile]]:
+    ) -> list[tuple[int | None, Source]]:
         """Return how long some files are, None where one is not there, and what opens each.
 
         Args:
@@ -55,10 +55,10 @@ class OnDisk:
 
     def files(
         self, wanted: Sequence[Parts], needed: Sequence[int]
-    ) -> list[tuple[int | None, LazyFile]]:
+    ) -> list[tuple[int | None, Source]]:
         """Return how long files are, and what opens each."""
         pool = OpenFiles()
-        found: list[tuple[int | None, LazyFile]] = []
+        found: list[tuple[int | None, Source]] = []
         for parts, least in zip(wanted, needed, strict=True):
             path = os.path.join(os.path.dirname(self._path), *parts)
             try:
@@ -67,7 +67,7 @@ class OnDisk:
                 length = None
             opened = functools.partial(_opened, self._path, parts)
             size = least if length is None else length
-            found.append((length, LazyFile(path, path, size, opened, pool)))
+            found.append((length, pool.file(path, path, size, opened)))
         return found
 
 
@@ -89,7 +89,7 @@ class InStore:
 
     def files(
         self, wanted: Sequence[Parts], needed: Sequence[int]
-    ) -> list[tuple[int | None, LazyFile]]:
+    ) -> list[tuple[int | None, Source]]:
         """Return how long files are, and what opens each; several are asked for at a time.
 
         Raises:
@@ -102,12 +102,11 @@ class InStore:
         return [
             (
                 length,
-                LazyFile(
+                pool.file(
                     place.name,
                     None,
                     least if length is None else length,
                     functools.partial(source_of, place, mapped=False),
-                    pool,
                 ),
             )
             for place, length, least in zip(places, lengths, needed, strict=True)
@@ -130,11 +129,11 @@ class Nowhere:
 
     def files(
         self, wanted: Sequence[Parts], needed: Sequence[int]
-    ) -> list[tuple[int | None, LazyFile]]:
+    ) -> list[tuple[int | None, Source]]:
         """Return files of the lengths they have to have, none of which can be opened."""
         pool = OpenFiles()
         return [
-            (least, LazyFile(name, None, least, functools.partial(_refuse, name), pool))
+            (least, pool.file(name, None, least, functools.partial(_refuse, name)))
             for name, least in zip(map("/".join, wanted), needed, strict=True)
         ]
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.distributed.chunks.boxes import c_strides
-from ztensor.distributed.lazy_files import join_behind
+from ztensor.distributed.lazy_files import OpenFiles
 from ztensor.errors import (
     ContainerError,
     FormatError,
@@ -71,7 +70,7 @@ class Checkpoint:
         found = beside.files(table.files, table.ends)
         self._lengths = [length for length, _ in found]
         files = [file for _, file in found]
-        self._source = join_behind(source, files)
+        self._source = OpenFiles.behind(source, files)
         self._starts = self._source.starts[1:]
         self._require_apart()
         self._names = list(table.tensors)
@@ -276,7 +275,7 @@ class Checkpoint:
             place = self._table.place(entry, box)
             if place is not None and place.form is Form.ELEMENTS:
                 at, length, _ = self._stored(place)
-                return Lying(at, c_strides(sizes, entry.element.width), length, None)
+                return Lying(at, _c_strides(sizes, entry.element.width), length, None)
             record = self._record(name, entry, box)
             data = require_same(record.tensor, entry.element, sizes)
             strides = _strides(record, data, sizes, entry.element.width)
@@ -304,7 +303,7 @@ def _strides(
     if data.byte_order == "big":
         return None
     if data.encoding == "raw":
-        return c_strides(sizes, width)
+        return _c_strides(sizes, width)
     encoding = record.encodings.get(data.encoding)
     if not isinstance(encoding, Gathered):
         return None
@@ -313,3 +312,12 @@ def _strides(
         return None
     strides = iter(geometry.stride)
     return tuple(0 if size == 1 else next(strides) for size in sizes)
+
+
+def _c_strides(sizes: tuple[int, ...], width: int) -> tuple[int, ...]:
+    """Return the bytes between neighbours of an array in C's order."""
+    strides: list[int] = []
+    for size in reversed(sizes):
+        strides.append(width)
+        width *= size
+    return tuple(reversed(strides))

@@ -18,6 +18,7 @@ from ztensor.formats.gguf.types import (
     DEFAULT_ALIGNMENT,
     DTYPES,
     HEADER,
+    LAYOUTS,
     MAGIC,
     MOST_RANK,
     NUMBERS,
@@ -27,7 +28,6 @@ from ztensor.formats.gguf.types import (
     is_alignment,
 )
 from ztensor.formats.parts import Pouring, lose_attributes
-from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,8 +91,8 @@ def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None
     shape, component = tensor_object.shape, tensor_object.components.get("data")
     number, length = None, None
     if component is not None and component.encoding != SWAPPED:
-        if tensor_object.format in GGUF_LAYOUTS:
-            block_type = GGUF_LAYOUTS[tensor_object.format].block_type
+        if tensor_object.format in LAYOUTS:
+            block_type = LAYOUTS[tensor_object.format]
             number, length = block_type.number, block_type.data_bytes(shape)
         elif tensor_object.format == "dense" and component.type is None:
             number = PLAIN_NUMBERS.get(component.dtype)

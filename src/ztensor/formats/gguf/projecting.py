@@ -23,7 +23,6 @@ from ztensor.formats.gguf.cursor import Cursor
 from ztensor.formats.gguf.metadata import alignment_of, read_metadata
 from ztensor.formats.gguf.types import BLOCKS, HEADER, MOST_RANK, PLAIN, SWAPPED, broken
 from ztensor.limits import Budget
-from ztensor.quantization.gguf_blocks import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -218,8 +217,8 @@ def _object(
         return TensorObject(shape, "dense", {"data": component})
     if number not in BLOCKS:
         component = Component("u8", place, length)
-        return TensorObject(shape, f"{PREFIX}type_{number}", {"data": component}, is_opaque=True)
+        return TensorObject(shape, f"gguf.type_{number}", {"data": component}, is_opaque=True)
     component = Component("u8", place, length)
     if order == ">":
         component = Component("u8", place, length, encoding=SWAPPED, decoded_length=length)
-    return TensorObject(shape, PREFIX + BLOCKS[number].name, {"data": component})
+    return TensorObject(shape, BLOCKS[number].layout, {"data": component})

@@ -54,6 +54,7 @@ PLAIN = {
 }
 PLAIN_NUMBERS = {dtype: number for number, dtype in PLAIN.items()}
 BLOCKS = {block_type.number: block_type for block_type in BLOCK_TYPES}
+LAYOUTS = {block_type.layout: block_type for block_type in BLOCK_TYPES}
 
 
 def is_alignment(value: object) -> bool:

@@ -118,8 +118,7 @@ def repair(
         drop_tail: with `in_place`, do not keep them.
         accept: take the state that ends at this offset although its position proves nothing.
         durable: as for `Writer`.
-        lock: with `in_place`, False where the file system has no locks and the caller knows that
-            he is alone.
+        lock: with `in_place`; see `ztensor.typing.EditOptions`.
         timeout: with `in_place`, seconds to wait for another writer.
         dry_run: True takes every step but writing; the report says what would be written.
         overwrite: with `write`, False refuses to replace a file that is there.
@@ -129,14 +128,11 @@ def repair(
     Raises:
         ArgumentValueError: both or contradicting ways to mend were asked for.
         ContainerError: no committed state was found; the message says what was.
-        UsageError: it is a file of another format; or there is one at `write` and `overwrite` is
-            False.
+        UsageError: it is a file of another format; or `write` is there, and `overwrite` False.
         SourceError: a file cannot be read or written, or another process is writing it.
     """
-    if write is not None and in_place:
-        raise ArgumentValueError("repair writes a new file or mends in place, not both")
-    if drop_tail and not in_place:
-        raise ArgumentValueError("drop_tail goes with in_place")
+    if (write is not None and in_place) or (drop_tail and not in_place):
+        raise ArgumentValueError("repair writes a new file, or mends in place and may drop a tail")
     name = path_text(path)
     require_changed_in_place(name)
     locked = None
@@ -148,25 +144,25 @@ def repair(
             return report
         if report.end is None:
             raise _nothing_found(report)
-        if locked is not None:
-            tail_path = (
-                None if drop_tail else _keep_tail(locked, report.end, progress, dry_run=dry_run)
-            )
-            locked.cut(report.end)
-            return dataclasses.replace(report, written=name, tail_path=tail_path)
-        target = path_text(write)
-        require_changed_in_place(target)
-        if os.path.exists(target) and os.path.samefile(target, name):
-            raise ArgumentValueError(
-                "repair writes to another file; in_place=True mends this one", file=name
-            )
-        Place(target).require_free(overwrite=overwrite)
-        sink: FileSink | Nowhere
-        sink = Nowhere(target) if dry_run else FileSink(target, durable=durable)
-        if isinstance(sink, FileSink):
-            sink.narrow(source.rights())
-        _copy(source, 0, report.end, sink, progress)
-        return dataclasses.replace(report, written=target)
+        if locked is None:
+            target = _require_other(path_text(write), name, overwrite=overwrite)
+            sink = Nowhere(target) if dry_run else FileSink(target, durable=durable)
+            _copy(source, 0, report.end, sink, progress)
+            return dataclasses.replace(report, written=target)
+        tail = None if drop_tail else _keep_tail(locked, report.end, progress, dry_run=dry_run)
+        locked.cut(report.end)
+        return dataclasses.replace(report, written=name, tail_path=tail)
+
+
+def _require_other(target: str, name: str, *, overwrite: bool) -> str:
+    """Return the path of a new file, which may be written, and is not that of the torn one."""
+    require_changed_in_place(target)
+    if os.path.exists(target) and os.path.samefile(target, name):
+        raise ArgumentValueError(
+            "repair writes to another file; in_place=True mends this one", file=name
+        )
+    Place(target).require_free(overwrite=overwrite)
+    return target
 
 
 def _report(source: Source, progress: Progress | None = None, **options: Any) -> RepairReport:
@@ -207,10 +203,12 @@ def _report(source: Source, progress: Progress | None = None, **options: Any) ->
 
 
 def _copy(
-    source: Source, start: int, stop: int, sink: FileSink | Nowhere, progress: Progress | None
+    source: FileSource, start: int, stop: int, sink: FileSink | Nowhere, progress: Progress | None
 ) -> None:
-    """Make a range of a file the whole of another."""
+    """Make a range of a file the whole of another, which grants no more."""
     try:
+        if isinstance(sink, FileSink):
+            sink.narrow(source.rights())
         for offset in range(start, stop, _WINDOW):
             count = min(_WINDOW, stop - offset)
             sink.write(read_bytes(source, offset, count))
@@ -228,11 +226,8 @@ def _keep_tail(locked: LockedFile, start: int, progress: Progress | None, *, dry
     while os.path.lexists(f"{locked.name}.tail-{number}"):
         number += 1
     path = f"{locked.name}.tail-{number}"
-    sink: FileSink | Nowhere
-    if dry_run:
-        sink = Nowhere(path)
-    else:
-        sink = FileSink(path, durable=True, is_new=True, like=locked.rights())
+    rights = locked.rights()
+    sink = Nowhere(path) if dry_run else FileSink(path, durable=True, is_new=True, like=rights)
     _copy(locked, start, locked.size, sink, progress)
     return path
 

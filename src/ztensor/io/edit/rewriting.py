@@ -159,8 +159,7 @@ def compact(
         NotRepresentableError: a name is not in NFC, as a canonical file asks.
         FormatError: the file is damaged; it is left as it is.
         UsageError: it is a file of another format, or a data shard of 2.x.
-        SourceError: it cannot be read or written, or another process is writing it; it is left as
-            it is.
+        SourceError: it cannot be read or written, or another process is writing it; it stays.
     """
     name = path_text(path)
     locked = LockedFile(name, lock=lock, timeout=timeout)  # keeps other writers out

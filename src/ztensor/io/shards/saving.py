@@ -240,56 +240,54 @@ def save_files(
     save = functools.partial(write, metadata=metadata, compression=compression, **options)
     if not hasattr(tensors, "items"):
         raise no_mapping(tensors, "arrays")
-    if max_shard_size is None:
-        if path and (remote := remote_of(target)) is not None:
-            length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
-            target = Place(path, remote=remote, expected=length + length // 16)
-        elif path:
-            target = Place(path)
-        return save(tensors, target, progress=progress, durable=durable)
-    limit = parse_size(max_shard_size)
-    if not path:
-        raise ArgumentTypeError(
-            "shards need a path to be named after; drop max_shard_size to write one file",
-            found=describe(target, 40),
-        )
+    if max_shard_size is not None:
+        if not path:
+            raise ArgumentTypeError(
+                "shards need a path to be named after; drop max_shard_size to write one file",
+                found=describe(target, 40),
+            )
+        limit = parse_size(max_shard_size)
+        return _save_within(save, tensors, target, limit, progress, durable)
+    if path and (remote := remote_of(target)) is not None:
+        length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
+        target = Place(path, remote=remote, expected=length + length // 16)
+    elif path:
+        target = Place(path)
+    return save(tensors, target, progress=progress, durable=durable)
+
+
+def _save_within(
+    save: Callable[..., dict[str, str]],
+    tensors: Mapping[str, Any],
+    target: Any,
+    limit: int,
+    progress: Progress | None,
+    durable: Durable,
+) -> dict[str, str]:
+    """Save a dict as one file, or as several of at most `limit` bytes and an index."""
     Nowhere(target)  # raises where no file can be
     sizes = {name: int(getattr(tensors[name], "nbytes", 0)) for name in sorted(tensors, key=str)}
     groups = plan_shards(
         ((name, size, _memory(tensors, name)) for name, size in sizes.items()), limit
     )
-    if len(groups) > 1:
-        return _save_shards(
-            save, tensors, target, [names for names, _ in groups], progress, durable
-        )
-    earlier = Earlier(target)
-    whole, durable = earlier.place_of_whole(durable)
-    shared = save(tensors, whole, progress=progress, durable=durable)
-    earlier.remove()
-    return shared
-
-
-def _save_shards(
-    save: Callable[..., dict[str, str]],
-    tensors: Mapping[str, Any],
-    target: Any,
-    groups: Sequence[Sequence[str]],
-    progress: Progress | None,
-    durable: Durable,
-) -> dict[str, str]:
-    """Save a dict as several files and an index; see `save_files`."""
+    if len(groups) == 1:
+        earlier = Earlier(target)
+        whole, durable = earlier.place_of_whole(durable)
+        shared = save(tensors, whole, progress=progress, durable=durable)
+        earlier.remove()
+        return shared
     shards = ShardSet(target, len(groups), durable=durable)
-    sizes = [sum(int(getattr(tensors[name], "nbytes", 0)) for name in names) for names in groups]
-    shared: dict[str, str] = {}
+    shared, done, total = {}, 0, sum(sizes.values())
     try:
-        for number, (names, place) in enumerate(zip(groups, shards.paths, strict=True)):
+        for (names, _), path in zip(groups, shards.paths, strict=True):
             part = {name: tensors[name] for name in names}
-            report = shifted(progress, sum(sizes[:number]), sum(sizes))
-            shared |= save(part, shards.place(place), progress=report, durable=shards.durable)
+            report = shifted(progress, done, total)
+            shared |= save(part, shards.place(path), progress=report, durable=shards.durable)
+            done += sum(sizes[name] for name in names)
     except BaseException:
         shards.abort()
         raise
-    shards.commit(groups, sum(sizes))
+    shards.commit([names for names, _ in groups], total)
     return shared
 
 
