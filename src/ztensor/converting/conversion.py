@@ -99,7 +99,8 @@ def convert_as(
         require_other(inputs, target)
         part = casts.over(part_of(reader, matching(reader, include, exclude)))
         if max_shard_size is None:
-            place = Place.of(path, is_new=not overwrite)
+            place = Place.of(path)
+            place = place._replace(is_new=not overwrite and place.remote is not None)
             return _told(casts, write_file(part, place, kind, inputs, how))
         limit = parse_size(max_shard_size)
         require_divided(kind)

@@ -153,7 +153,7 @@ def _write_shard(
 def _sink(path: str, durable: Durable, undo: Undo, *, dry_run: bool) -> Sink:
     if dry_run:
         return Place(path).dry(makes_folder=True)
-    return FileSink(path, durable=durable, is_new=True, undo=undo)
+    return FileSink(Place(path, is_new=True, undo=undo), durable=durable)
 
 
 def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:

@@ -410,7 +410,7 @@ class _Folder:
         if isinstance(index.get("metadata"), dict):
             index["metadata"].pop("digests", None)  # of the files as they were
         text = json.dumps(index, indent=2) + "\n"
-        sink = FileSink(target, durable=durable, is_new=True)
+        sink = FileSink(Place(target, is_new=True), durable=durable)
         try:
             with contextlib.closing(self._place(step.source).open(mapped=False)) as source:
                 sink.narrow(source.rights())
@@ -420,7 +420,7 @@ class _Folder:
             sink.abort()
 
     def _copy(self, path: str, target: str, *, durable: bool) -> None:
-        sink = FileSink(target, durable=durable, is_new=True)
+        sink = FileSink(Place(target, is_new=True), durable=durable)
         try:
             with contextlib.closing(self._place(path).open(mapped=False)) as source:
                 sink.narrow(source.rights())

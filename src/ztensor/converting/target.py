@@ -36,13 +36,7 @@ class Target(FileSink):
         look: Callable[[str], None],
         written: Callable[[int], None],
     ) -> None:
-        super().__init__(
-            place.path,
-            durable=durable,
-            is_derived=place.is_derived,
-            like=place.like,
-            undo=place.undo,
-        )
+        super().__init__(place, durable=durable)
         self._look = look
         self._written = written
 

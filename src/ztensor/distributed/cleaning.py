@@ -223,6 +223,24 @@ def remove_parts(place: Place, names: Collection[str]) -> list[str]:
         return _remove_in(inside, filter(is_part_name, names), names)
 
 
+def clear_checkpoint(where: OpenFolder | Remote, released: Collection[str] = ()) -> None:
+    """Remove what is left of a checkpoint whose root is gone.
+
+    Args:
+        where: its folder, in which only what nobody writes goes; or its root's URL.
+        released: as for `clean_open`.
+
+    Raises:
+        OSError: the folder cannot be listed.
+        SourceError: a file could not be removed.
+    """
+    if isinstance(where, Remote):
+        place = Place(where)
+        _remove_objects(place, place.parts())
+    else:
+        clean_open(where, (), released)
+
+
 def has_parts(folder: str) -> bool:
     """Return whether a folder, or a prefix of a store, has a file that a process wrote."""
     try:

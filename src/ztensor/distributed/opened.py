@@ -13,7 +13,7 @@ from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
 from ztensor.distributed.chunks.table import Chunk
 from ztensor.distributed.lazy_files import OpenFiles
-from ztensor.distributed.nested import RootAttributes, named_apart
+from ztensor.distributed.nested import RootAttributes, attributes_of, named_apart
 from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
 from ztensor.distributed.root import Root, is_root, open_root, parse_root, value_arrays
 from ztensor.distributed.rows import SEPARATOR
@@ -250,6 +250,22 @@ class DividedObjects(FileObjects):
                     "only dense tensors are read by boxes", found=self.root.layouts[number]
                 )
             self.assembler.read_box(number, offsets, sizes, destination)
+
+
+def root_of(file: FileObjects) -> Root | None:
+    """Return what a root says: of an open checkpoint, or of the file that it is; None of others.
+
+    Raises:
+        ZTensorError: what `read_root` raises.
+    """
+    if isinstance(file, DividedObjects):
+        return file.root
+    return parse_root(file) if is_root(file) else None
+
+
+def tree_told(file: FileObjects) -> object:
+    """Return what tells the tree of a checkpoint of tensors and nothing else; None of others."""
+    return attributes_of(file.root, {})["tree"] if isinstance(file, DividedObjects) else None
 
 
 def open_objects(

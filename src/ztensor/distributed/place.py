@@ -21,7 +21,6 @@ from ztensor.ext import (
     SCHEMES,
     Beneath,
     Durable,
-    FileSink,
     OpenFolder,
     Sink,
     Source,
@@ -30,6 +29,7 @@ from ztensor.ext import (
     path_text,
     source_of,
 )
+from ztensor.ext import Place as FilePlace
 
 if TYPE_CHECKING:
     from ztensor.typing import Storage
@@ -208,9 +208,8 @@ class Place:
             SourceError: it cannot be written, or there is one and `is_new` is set.
         """
         target = self.target(name)
-        if isinstance(target, Remote):
-            return Store.of(target.url).sink(target, is_new=is_new)
-        return FileSink(target, durable=durable, is_new=is_new)
+        remote = target if isinstance(target, Remote) else None
+        return FilePlace(os.fspath(target), is_new=is_new, remote=remote).sink(durable)
 
     def open(self, name: str, size: int | None = None) -> Source:
         """Open a file in it for reading.

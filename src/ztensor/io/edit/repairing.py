@@ -226,8 +226,8 @@ def _keep_tail(locked: LockedFile, start: int, progress: Progress | None, *, dry
     while os.path.lexists(f"{locked.name}.tail-{number}"):
         number += 1
     path = f"{locked.name}.tail-{number}"
-    rights = locked.rights()
-    sink = Nowhere(path) if dry_run else FileSink(path, durable=True, is_new=True, like=rights)
+    place = Place(path, is_new=True, like=locked.rights())
+    sink = Nowhere(path) if dry_run else FileSink(place, durable=True)
     _copy(locked, start, locked.size, sink, progress)
     return path
 

@@ -8,8 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ztensor import Remote
-from ztensor.distributed.cleaning import clean_open, remove_parts
-from ztensor.distributed.place import Place
+from ztensor.distributed.cleaning import clear_checkpoint
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
 from ztensor.ext import OpenFolder, Pool, Store, path_text, remove
 from ztensor.ext import Place as Target
@@ -288,7 +287,7 @@ class Folder:
                 with OpenFolder(name, within=run) as folder:
                     if not is_idle or ROOT in folder.names():
                         return
-                    clean_open(folder, ())
+                    clear_checkpoint(folder)
                 run.remove_folder(name)
         except FileNotFoundError:
             return
@@ -339,7 +338,7 @@ def _remove_folder(run: OpenFolder, entry: Entry) -> bool:
     with OpenFolder(entry.name, within=run) as folder:
         if not folder.remove(ROOT, is_own):
             return ROOT not in folder.names()
-        clean_open(folder, (), named)
+        clear_checkpoint(folder, named)
     run.remove_folder(entry.name)
     return True
 
@@ -407,8 +406,7 @@ class Prefix:
                 return False
         except SourceNotFoundError:
             return True
-        inside = Place(path)
-        remove_parts(inside, inside.parts())
+        clear_checkpoint(path)
         return True
 
 

@@ -17,19 +17,6 @@ from ztensor.ext import Place
 from ztensor.io.source.targets import Nowhere, require_own_link
 
 
-def test_what_is_there_is_refused_with_the_way_of_who_asks(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    Place.of(path).require_free(overwrite=False)
-    path.write_bytes(b"old")
-    Place.of(path).require_free(overwrite=True)
-    with pytest.raises(UsageError) as caught:
-        Place.of(path).require_free(overwrite=False)
-    assert caught.value.in_python == "overwrite=True replaces it"
-    with pytest.raises(UsageError) as caught:
-        Place.of(path).require_free(overwrite=False, allowed_by="--force")
-    assert (caught.value.in_python, caught.value.hint) == (None, "--force replaces it")
-
-
 def test_a_link_to_nothing_is_something(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     with pytest.raises(UsageError):
