@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.distributed.nested import attributes_of
-from ztensor.distributed.opened import DividedObjects
+from ztensor.distributed.opened import tree_told
 from ztensor.errors import UsageError, ZTensorError
 from ztensor.ext import FileObjects, ObjectReader, foreign_bytes
 from ztensor.limits import Budget
@@ -84,8 +83,8 @@ def decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any)
     budget = Budget(parts[0].limits, sum(part.nbytes for part in parts))
     try:
         told = reader.attributes.get(ATTRIBUTE)
-        if told is None and isinstance(reader.objects, DividedObjects):  # tensors and nothing else
-            told = attributes_of(reader.objects.root, {})[ATTRIBUTE]
+        if told is None:
+            told = tree_told(parts[0])
         if told is None:
             raise _no_tree(parts)
         with foreign_bytes("the tree"):

@@ -77,7 +77,7 @@ class OpenedFile(Fetching):
         format: str = "zt",  # the 1.2 API's word
         encodings: Mapping[str, Encoding] = ENCODINGS,
         account: Callable[[], Sequence[Unrepresented]] = tuple,
-        sums: Sequence[Sum] = (),
+        sums: Sequence[tuple[int, int, Callable[[], None]]] = (),
         faults: Callable[[], Mapping[str, ZTensorError]] = dict,
         rights: Callable[[], Iterable[Rights | None]] = tuple,
         verify: bool | None = None,
@@ -88,7 +88,7 @@ class OpenedFile(Fetching):
         self.manifest = manifest
         self.frame = frame
         self.format = format
-        self.sums = sums
+        self.sums = [Sum(*one) for one in sums]
         self.faults = faults
         self.is_closed = False
         self._account, self._rights = account, rights

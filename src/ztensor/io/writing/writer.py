@@ -41,6 +41,7 @@ from ztensor.io.writing.planning import (
     stored_value,
 )
 from ztensor.io.writing.stream import ObjectSink, blob_of_stream
+from ztensor.locks import cached_property
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
 from ztensor.spec.container import LATEST, Emitter, emitter_of
@@ -84,7 +85,6 @@ class Writer(Hinted, WriterAliases):
     Attributes:
         state: `"open"`, `"finished"` or `"aborted"`.
         draft: what the manifest will say, for the library's own packages.
-        copier: copies components of other files, likewise.
 
     Raises:
         ArgumentValueError: an argument has an unknown value, or the path another format's suffix.
@@ -125,11 +125,11 @@ class Writer(Hinted, WriterAliases):
     ) -> None:
         """Look at the options of a file; `_begin` or `_extend` follows before the first object."""
         emitter = emitter or emitter_of(version)
-        emitter.form = aligned(emitter.form, alignment, emitter.version)
+        if alignment is not None:
+            emitter.form = aligned(emitter.form, alignment, emitter.version)
         self.draft = Draft(emitter)
         self.state: Literal["open", "finished", "aborted"] = "open"
-        options = BlobOptions(emitter.form)
-        self._options = options.asked(compression, checksum, chunk_rows)
+        self._options = BlobOptions(emitter.form).asked(compression, checksum, chunk_rows)
         self._canonical = CanonicalBlobs(emitter.version, self._options) if canonical else None
         self._crew = Pool(thread_count(threads))
         self._streamed: str | None = None  # the object whose stream is open
@@ -142,14 +142,17 @@ class Writer(Hinted, WriterAliases):
     def _begin(self, sink: Sink) -> None:
         """Start a new file."""
         self._extend(sink, 0)
-        with self._whole_or_aborted():
-            sink.write(self.draft.emitter.magic)
+        sink.write(self.draft.emitter.magic)  # where that fails, nobody gets the writer
 
     def _extend(self, sink: Sink, length: int) -> None:
         """Go on with a file that was `length` bytes long, 0 for a new one."""
         self._sink, self._previous_length = sink, length
+
+    @cached_property
+    def copier(self) -> Copier:
+        """Return what copies components of other files, for the library's own packages."""
         is_canonical = self._canonical is not None
-        self.copier = Copier(sink, self._options, self._component, is_decoded=is_canonical)
+        return Copier(self._sink, self._options, self._component, is_decoded=is_canonical)
 
     # --- Objects ----------------------------------------------------------------------------
 
@@ -177,7 +180,7 @@ class Writer(Hinted, WriterAliases):
         if type(data) is np.ndarray and not options:
             kind = self._kinds.get((data.shape, data.dtype))
             if kind is None and data.nbytes <= _SMALL_BYTES:
-                kind = self._kind_of(name, data)
+                kind = self._kind_of(data)
             if kind is not None:
                 self._write_alike(name, data, kind)
                 return
@@ -205,7 +208,7 @@ class Writer(Hinted, WriterAliases):
         own = plan.attributes and copy.deepcopy(plan.attributes)
         self.draft.objects[name] = plan._replace(components=components, attributes=own)
 
-    def _kind_of(self, name: str, array: Array) -> int | None:
+    def _kind_of(self, array: Array) -> int | None:
         """Return the number of a small array's kind, or None where it has none."""
         options = self._options
         if (
@@ -214,9 +217,11 @@ class Writer(Hinted, WriterAliases):
             or (options.form.is_exact and array.dtype.kind == "b")  # those are looked at
         ):
             return None
-        with self._located(name):
+        try:
             plan, _ = plan_of(array, None)
             self.draft.emitter.require_object(plan)
+        except NotRepresentableError:
+            return None  # `write` finds the same, and says of which object
         if not is_stored_as_is(array.dtype):
             return None
         digest = None if self._digest is None else self._digest(b"")
@@ -243,8 +248,6 @@ class Writer(Hinted, WriterAliases):
         self.draft.objects.data[name] = kind, offset, digest
 
     def _own_options(self, own: ObjectOptions) -> BlobOptions:
-        if not own:
-            return self._options
         options = self._options.asked(
             own.get("compress"), own.get("checksum"), own.get("chunk_rows")
         )
@@ -389,8 +392,7 @@ class Writer(Hinted, WriterAliases):
         """
         self._require_idle()
         with self._whole_or_aborted():
-            end = self._sink.end_blobs()
-            self._sink.commit(self.draft.emit(end, self._previous_length))
+            self._sink.commit(self.draft.emit(self._sink.end_blobs(), self._previous_length))
         self._crew.close()
         self.state = "finished"
         self._release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor import open as open_files
-from ztensor.distributed.opened import DividedObjects
+from ztensor.distributed.opened import root_of
 from ztensor.errors import FormatError, UnsupportedError, ZTensorError
 from ztensor.training.checkpoints.place import Entry, StepPlace, judged
 from ztensor.training.checkpoints.step import (
@@ -101,10 +101,9 @@ class Listing:
         told: dict[str, Any] = {}
         try:
             with judged(self._place, entry), open_files(path, mmap=False) as reader:
-                objects = reader.objects
-                if isinstance(objects, DividedObjects):
-                    values = objects.root.values
-                    told["metrics"] = told_by_root(values, entry.step, str(path))
+                root = root_of(reader.objects.parts()[0])
+                if root is not None:
+                    told["metrics"] = told_by_root(root.values, entry.step, str(path))
                 elif entry.is_divided:
                     raise not_a_step(NO_ROOT, None, reader.name)
                 else:

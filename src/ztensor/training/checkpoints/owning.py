@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ztensor import open as open_files
-from ztensor.distributed.root import is_root, parse_root
+from ztensor.distributed.opened import root_of
 from ztensor.errors import FormatError, ZTensorError
 from ztensor.ext import open_file
 from ztensor.io.contents import may_be_of_ours
@@ -53,10 +53,10 @@ def is_step_root(given: BinaryIO | Remote, step: int, named: list[str]) -> bool:
     except FormatError:
         return may_be_of_ours(given)
     with contextlib.closing(file):
-        if not is_root(file):
-            return False
         try:
-            root = parse_root(file)
+            root = root_of(file)
+            if root is None:
+                return False
             named += [one.name for one in root.files]
             told_by_root(root.values, step, file.name)
         except ZTensorError as error:

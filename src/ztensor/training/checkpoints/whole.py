@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor import open as open_files
-from ztensor.distributed.opened import DividedObjects
+from ztensor.distributed.opened import root_of
 from ztensor.training.checkpoints.step import NO_ROOT, not_a_step, told_by_root
 from ztensor.training.states import AS_SAVED, read_tree
 from ztensor.training.tree.fitting import fit
@@ -36,12 +36,12 @@ def read_divided(
         ZTensorError: what `restore` raises.
     """
     with open_files(path) as reader:
-        objects = reader.objects.parts()[0]
-        if not isinstance(objects, DividedObjects):
+        root = root_of(reader.objects.parts()[0])
+        if root is None:
             raise not_a_step(NO_ROOT, None, reader.name)
-        metrics = told_by_root(objects.root.values, step, reader.name)
+        metrics = told_by_root(root.values, step, reader.name)
         tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)
-        if objects.root.writer == "jax" and into is not None:
+        if root.writer == "jax" and into is not None:
             from ztensor.distributed.jax import laid_over
 
             return metrics, laid_over(into, tree)
