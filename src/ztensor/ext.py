@@ -12,10 +12,12 @@ documented where it is defined; `docs/extending.md` has one complete example of 
 - What bounds it: `ztensor.Limits` are the caller's caps, a `ztensor.limits.Budget` is what one file
   may still cost, and `foreign_bytes` turns what Python raises on bytes of strangers into our error,
   which has a `ztensor.errors.Reason`.
-- What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any,
-  `load_whole` loads all of a file as values of a framework.
-- What is written: an `Emitter` of `EMITTERS` says what a version of the format can hold, `Portable`
-  what becomes of an object there.
+- What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any.
+- What is on disk or in a store: `Place` is where a file goes; `OpenFolder` and `remove` are the
+  only ways in which one goes again; `locking` says whether a process has it; `Beneath` opens files
+  that another one names; a `ShardSet` is a model in several files.
+- What is written: a line of `EMITTERS` says what a version of the format can hold, `Portable` what
+  becomes of an object there.
 - The tables (`FORMATS`, `FRAMEWORKS`, `EMITTERS`) also answer what is asked of all their lines.
 
 A name is loaded when it is first used: importing one costs what its own module costs.
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from ztensor.io.formats import FORMATS, Format, Look, Projection
     from ztensor.io.frameworks import FRAMEWORKS, Framework
     from ztensor.io.losses import Tally, Unrepresented
-    from ztensor.io.opening import load_whole
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.names import keeps
     from ztensor.io.reading.objects import Objects
@@ -46,21 +47,23 @@ if TYPE_CHECKING:
     from ztensor.io.reading.portable import Portable
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.shards.saving import ShardSet
+    from ztensor.io.source import locking
     from ztensor.io.source.base import Range, Sink, Source, read_bytes
+    from ztensor.io.source.beneath import Beneath
     from ztensor.io.source.paths import path_text
-    from ztensor.io.source.removal import remove_object
+    from ztensor.io.source.removal import OpenFolder, remove
     from ztensor.io.source.sink import FileSink, Place
     from ztensor.io.source.stores import SCHEMES, Store, is_remote
     from ztensor.io.source.table import source_of
     from ztensor.locks import Lock
     from ztensor.showing import counted, short_repr
-    from ztensor.spec.container import EMITTERS, Emitter
+    from ztensor.spec.container import EMITTERS
     from ztensor.spec.digest import ALGORITHMS
     from ztensor.spec.encoding import ENCODINGS
     from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_equal_length
     from ztensor.spec.layout import LAYOUTS
     from ztensor.spec.layout.base import Layout, Quantized, Rows, View
-    from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, stored_form, typed_array
+    from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, typed_array
     from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
     from ztensor.spec.model.manifest import Component, Manifest, TensorObject
     from ztensor.spec.model.objects import LaterObjects
@@ -80,7 +83,6 @@ _HOMES = {
     "ztensor.io.formats": "FORMATS Format Look Projection",
     "ztensor.io.frameworks": "FRAMEWORKS Framework",
     "ztensor.io.losses": "Tally Unrepresented",
-    "ztensor.io.opening": "load_whole",
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.names": "keeps",
     "ztensor.io.reading.objects": "Objects",
@@ -88,21 +90,23 @@ _HOMES = {
     "ztensor.io.reading.portable": "Portable",
     "ztensor.io.reading.reader": "ObjectReader",
     "ztensor.io.shards.saving": "ShardSet",
+    "ztensor.io.source": "locking",
     "ztensor.io.source.base": "Range Sink Source read_bytes",
+    "ztensor.io.source.beneath": "Beneath",
     "ztensor.io.source.paths": "path_text",
-    "ztensor.io.source.removal": "remove_object",
+    "ztensor.io.source.removal": "OpenFolder remove",
     "ztensor.io.source.sink": "FileSink Place",
     "ztensor.io.source.stores": "SCHEMES Store is_remote",
     "ztensor.io.source.table": "source_of",
     "ztensor.locks": "Lock",
     "ztensor.showing": "counted short_repr",
-    "ztensor.spec.container": "EMITTERS Emitter",
+    "ztensor.spec.container": "EMITTERS",
     "ztensor.spec.digest": "ALGORITHMS",
     "ztensor.spec.encoding": "ENCODINGS",
     "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
     "ztensor.spec.layout": "LAYOUTS",
     "ztensor.spec.layout.base": "Layout Quantized Rows View",
-    "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell stored_form typed_array",
+    "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell typed_array",
     "ztensor.spec.model.dtype": "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES element_count",
     "ztensor.spec.model.manifest": "Component Manifest TensorObject",
     "ztensor.spec.model.objects": "LaterObjects",
@@ -114,15 +118,15 @@ _HOMES = {
 
 __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "EMITTERS", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
-    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AttributeKind", "Blocks", "Component", "Emitter",
+    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AttributeKind", "Beneath", "Blocks", "Component",
     "Encoding", "FileObjects", "FileSink", "Format", "Framework", "LaterObjects", "Layout", "Lock",
-    "Look", "Manifest", "ObjectReader", "Objects", "Overlaps", "Place", "Pool", "Portable",
-    "Projection", "Quantized", "Range", "Rows", "Runs", "ShardSet", "Shown", "Sink", "Source",
-    "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor", "counted",
-    "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps", "load_whole",
-    "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "read_bytes",
-    "remove_object", "require_choice", "require_equal_length", "result_dtype", "run_jobs",
-    "short_repr", "source_of", "spell", "stored_form", "thread_count", "typed_array",
+    "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder", "Overlaps", "Place", "Pool",
+    "Portable", "Projection", "Quantized", "Range", "Rows", "Runs", "ShardSet", "Shown", "Sink",
+    "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor",
+    "counted", "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps", "locking",
+    "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "read_bytes", "remove",
+    "require_choice", "require_equal_length", "result_dtype", "run_jobs", "short_repr", "source_of",
+    "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor.io.opening import Reader, load_whole
+from ztensor.io.opening import Reader
+from ztensor.io.opening import open as open_files
 from ztensor.options import (
     LoadOptions,
     SaveOptions,
     WriteOptions,
+    opening,
     require_bytes,
     require_options,
 )
@@ -109,7 +111,9 @@ def load_file(
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     require_options("load_file", options, LoadOptions)
-    return load_whole(filename, None, {"copy": copy}, **options)
+    threads, progress = options.get("threads"), options.get("progress")
+    with open_files(filename, **opening(options)) as reader:
+        return reader.objects.load(None, progress, copy=copy, threads=threads)
 
 
 def load(

@@ -351,6 +351,13 @@ def parse_size(size: int | str) -> int:
     )
 
 
+def opening(options: LoadOptions) -> OpenOptions:
+    """Return those options of a load that are for `ztensor.open`."""
+    known = OpenOptions.__optional_keys__
+    chosen: Any = {name: value for name, value in options.items() if name in known}
+    return chosen  # type: ignore[no-any-return]
+
+
 def require_bytes(data: object) -> None:
     """Raise where a caller of `load` gave the path of a file in place of its bytes.
 

@@ -210,7 +210,9 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         """Import a public name."""
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(home_of[name]), name)
+        home = importlib.import_module(home_of[name])
+        # Where no name of the package is meant, it is a module in it.
+        value = getattr(home, name, None) or importlib.import_module(f"{home.__name__}.{name}")
         setattr(sys.modules[package], name, value)
         return value
 

@@ -11,7 +11,7 @@ import numpy as np
 
 import ztensor
 from ztensor.errors import ZTensorError
-from ztensor.ext import stored_form
+from ztensor.ext import Blocks
 from ztensor.numpy import load_file
 
 TESTS = Path(__file__).parents[1]
@@ -29,7 +29,7 @@ CORPUS = sorted(
 
 def _sum(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.shape, str(value.dtype), hashlib.sha256(stored_form(value).tobytes()).digest()
+        return value.shape, str(value.dtype), hashlib.sha256(Blocks.whole(value).tobytes()).digest()
     if isinstance(value, ztensor.Tensor):
         return value.format, value.shape, {k: _sum(v) for k, v in value.components.items()}
     return repr(value)

@@ -22,7 +22,7 @@ from tests.unit.cli import conftest as command
 from ztensor import LogicalType
 from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
-from ztensor.errors import Problem, UsageError
+from ztensor.errors import UsageError
 from ztensor.ext import (
     ALGORITHMS,
     BY_LONG_NAME,
@@ -94,9 +94,6 @@ class Diagonal(Layout):
     name = "diagonal"
     main_role = "values"
     read_order = ("values",)
-
-    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
-        return super().check_object(tensor_object)
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None

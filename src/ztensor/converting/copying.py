@@ -14,7 +14,6 @@ from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
 from ztensor.ext import EMITTERS, FORMATS, FileObjects, FileSink, Place, Portable, Sink
 from ztensor.formats.ahead import Ahead
-from ztensor.io.source.targets import Nowhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +34,7 @@ def write_one(
     """Write one file, add to `lost` what it cannot say, and return how many objects and bytes."""
     target = place.path
     check = how.is_checked
-    reader, values = without_tree(reader, EMITTERS.named(how.version) if kind == "zt" else None)
+    reader, values = without_tree(reader, how.version if kind == "zt" else None)
     lost += values
     stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
     total = work_of(reader, how)
@@ -95,7 +94,7 @@ def _sink_at(
 ) -> Sink:
     """Return what writes one file, of about so many bytes; see `Target`."""
     if how.dry_run:
-        return Nowhere(place.remote or place.path, makes_folder=how.makes_folder)
+        return place.dry(makes_folder=how.makes_folder)
     if place.remote is None:
         return Target(place, durable=how.durable, look=look, written=written)
     return RemoteTarget(
@@ -117,7 +116,7 @@ def _chosen(
     """
     emitter = EMITTERS.named(how.version)
     attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
-    chosen, of_objects = sayable_objects(reader, emitter)
+    chosen, of_objects = sayable_objects(reader, how.version)
     if how.keeps_all:
         require_lossless([*unsaid, *of_objects], target)
     lost += [*unsaid, *of_objects]
@@ -176,7 +175,7 @@ def _decoded(
             continue
         for role, component in file.object(name).components.items():
             place = file, component.offset, component.length
-            if not file.fetching.is_common(component.encoding) or place not in seen:
+            if not file.is_common(component.encoding) or place not in seen:
                 seen.add(place)
                 yield file, name, role
 

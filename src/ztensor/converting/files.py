@@ -16,7 +16,6 @@ from ztensor.converting.source import part_of
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
 from ztensor.ext import ALGORITHMS, FileObjects, Place, Range, ShardSet, path_text, source_of
-from ztensor.io.source.stores import remote_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -74,7 +73,7 @@ def write_set(
     target = path_text(given)
     index = f"{target}.index.json"
     require_sums(reader)
-    remote = remote_of(given)
+    remote = Place.of(given).remote
     shards = ShardSet(
         given,
         len(groups),

@@ -16,8 +16,7 @@ from ztensor.converting.target import How
 from ztensor.errors import UsageError
 from ztensor.ext import EMITTERS, FORMATS, Place, Portable, path_text
 from ztensor.io.source.appending import LockedFile
-from ztensor.io.source.stores import remote_of
-from ztensor.io.source.targets import require_changed_in_place, require_free
+from ztensor.io.source.targets import require_changed_in_place
 from ztensor.options import RewriteOptions, require_options
 
 if TYPE_CHECKING:
@@ -69,10 +68,10 @@ def migrate(
     how = How(strict=strict, check=True, **options)
     require_compressed("zt", how.compression, how.chunk_rows)
     in_place = output is None or is_same(source, target)
-    remote = remote_of(path if output is None else output)
+    place = Place.of(path if output is None else output)
     if not in_place:
         FORMATS.require_ours(target)
-        require_free(target if output is None else output, overwrite=overwrite)
+        place.require_free(overwrite=overwrite)
     else:
         require_changed_in_place(source)
     with contextlib.ExitStack() as stack:
@@ -97,7 +96,7 @@ def migrate(
             )
         return write_file(
             reader,
-            Place(target, remote=remote),
+            place,
             "zt",
             inputs,
             dataclasses.replace(how, version=version or Portable.version_of(reader.objects)),

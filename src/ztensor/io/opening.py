@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from ztensor import Remote
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -24,7 +25,7 @@ from ztensor.io.contents import open_file
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.stores import is_remote
-from ztensor.io.source.urls import Remote, path_of_file_url, with_storage
+from ztensor.io.source.urls import with_storage
 from ztensor.registry import Registry
 from ztensor.showing import counted
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
         JaxSharding,
         Openable,
         Path,
-        Progress,
         Storage,
         TorchDevice,
         TorchTensor,
@@ -282,32 +282,6 @@ class ShardedReader(Reader):
         return reader_over(self.objects.file(file))
 
 
-def load_whole(
-    filename: Openable,
-    load: Callable[..., dict[str, Any]] | None,
-    how: Mapping[str, object],
-    *,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    **options: Unpack[OpenOptions],
-) -> dict[str, Any]:
-    """Open a file or a set and load all of its objects.
-
-    Args:
-        filename: as for `open`.
-        load: loads all objects of one file; see `Objects.load`.
-        how: passed on to `load`, beside `threads`.
-        threads: see `ztensor.typing.LoadOptions`, like `progress` and `options`.
-        progress: likewise.
-        options: likewise.
-
-    Raises:
-        ZTensorError: what opening the file or `load` raises.
-    """
-    with open(filename, **options) as reader:
-        return reader.objects.load(load, progress, threads=threads, **how)
-
-
 def reader_over(objects: Objects) -> Reader:
     """Return a reader of objects that were opened before, or chosen from others; it closes them."""
     kind = ShardedReader if objects.is_set else Reader
@@ -433,9 +407,7 @@ def _found(given: Any, is_one: bool, how: FileOptions) -> Objects:  # noqa: FBT0
 
 def _leads_to_several(given: Any) -> bool:
     """Return whether openers are asked before a file: for a folder, or what is called as theirs."""
-    path = path_text(given)
-    if not isinstance(given, Remote) and path.lower().startswith("file://"):
-        path = path_of_file_url(path)
+    path = path_text(given, local=True)
     names = {os.path.basename(path), path.partition("?")[0].rpartition("/")[2]}
     return not names.isdisjoint(("", *OPENERS.lines)) or os.path.isdir(path)
 

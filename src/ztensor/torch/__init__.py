@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from ztensor import Reader, Tensor
+from ztensor import open as open_files
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -27,8 +28,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import load_whole, path_text
-from ztensor.io.source.paths import make_folder
+from ztensor.ext import OpenFolder, path_text
 from ztensor.io.tensor import no_mapping, no_tensor
 from ztensor.numpy import save as save_arrays
 from ztensor.numpy import save_file as save_array_file
@@ -37,6 +37,7 @@ from ztensor.options import (
     ModelOptions,
     SaveOptions,
     WriteOptions,
+    opening,
     require_bytes,
     require_options,
 )
@@ -181,7 +182,10 @@ def load_file(
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     require_options("load_file", options, LoadOptions)
-    return load_whole(filename, load_onto, {"device": device_of(device), "copy": copy}, **options)
+    place = device_of(device)
+    threads, progress = options.get("threads"), options.get("progress")
+    with open_files(filename, **opening(options)) as reader:
+        return reader.objects.load(load_onto, progress, device=place, copy=copy, threads=threads)
 
 
 def load(
@@ -345,7 +349,7 @@ def save_pretrained(
     require_options("save_pretrained", options, ModelOptions)
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
     place = path_text(folder)
-    make_folder(place)
+    OpenFolder.make(place)
     path = os.path.join(place, "model.zt")
     if metadata is None:
         metadata = {"format": "pt"}

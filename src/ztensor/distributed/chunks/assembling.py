@@ -44,7 +44,6 @@ from ztensor.ext import (
     new_bytes,
     require_equal_length,
     result_dtype,
-    stored_form,
     typed_array,
 )
 from ztensor.io.source.base import AtOnce
@@ -463,7 +462,7 @@ class DividedEncoding(Encoding):
             target = empty_array(shape, dtype)
         self._assembler.fill(number, (0,) * len(shape), shape, target)
         if not component.is_native():
-            flat[:] = stored_form(target).view(np.uint8)
+            flat[:] = Blocks.whole(target).view(np.uint8)
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits

@@ -83,7 +83,7 @@ class Portable:
         changed = {}
         for role, component in tensor_object.components.items():
             has_foreign_digest = file.format != "zt" and component.digest is not None
-            is_common = file.fetching.is_common(component.encoding)
+            is_common = file.is_common(component.encoding)
             is_unknown = component.encoding not in file.encodings
             if not _is_portable(tensor_object, role, self.form) or has_foreign_digest:
                 return None

@@ -381,6 +381,11 @@ class Blocks:
         first = within // self._row
         return (*reversed(leading), slice(first, first + (stop - start) // self._row))
 
+    @staticmethod
+    def whole(array: Array) -> Array:
+        """Return the flat little-endian storage elements of an array; a copy where it must be."""
+        return stored_form(array)
+
     @classmethod
     def of(cls, array: Array) -> Iterator[memoryview]:
         """Yield an array's stored bytes in order, without a second array of its size."""

@@ -90,13 +90,19 @@ class PointerWatch:
 
 def broken_pointers(expected: str, found: int) -> LayoutError:
     """Return the error for row pointers that cannot be true."""
+    return _broken(Reason.INDEX_POINTERS, "indptr", "the row pointers are broken", expected, found)
+
+
+def _broken(
+    reason: Reason, role: str, message: str, expected: str, found: object, section: str = ""
+) -> LayoutError:
     return LayoutError(
-        "the row pointers are broken",
-        reason=Reason.INDEX_POINTERS,
-        component="indptr",
+        message,
+        reason=reason,
+        component=role,
         expected=expected,
         found=str(found),
-        section=CSR_SECTION,
+        section=section or _SECTIONS[role],
     )
 
 
@@ -107,14 +113,8 @@ def require_count(role: str, count: int, expected: int) -> None:
         LayoutError: it has not.
     """
     if count != expected:
-        raise LayoutError(
-            "the components disagree about the number of entries",
-            reason=Reason.LAYOUT_COUNT,
-            component=role,
-            expected=f"{expected} elements",
-            found=str(count),
-            section=_SECTIONS[role],
-        )
+        message = "the components disagree about the number of entries"
+        raise _broken(Reason.LAYOUT_COUNT, role, message, f"{expected} elements", count)
 
 
 def require_in_range(indices: NDArray[Any], bound: int, role: str, position: int = 0) -> None:
@@ -135,14 +135,9 @@ def require_in_range(indices: NDArray[Any], bound: int, role: str, position: int
     if bound <= np.iinfo(indices.dtype).max:  # else only negative ones are wrong
         wrong |= indices >= bound
     at = int(np.argmax(wrong))
-    raise LayoutError(
-        "an index points outside the shape",
-        reason=Reason.INDEX_RANGE,
-        component=role,
-        expected=f"0 <= index < {bound}",
-        found=f"{indices[at]} at position {position + at}",
-        section=_SECTIONS[role],
-    )
+    message, expected = "an index points outside the shape", f"0 <= index < {bound}"
+    found = f"{indices[at]} at position {position + at}"
+    raise _broken(Reason.INDEX_RANGE, role, message, expected, found)
 
 
 def check_counts(
@@ -251,14 +246,9 @@ def _require_rising(indices: Array, pointers: Array) -> None:
         wrong = falls[pointers[np.minimum(places, pointers.size - 1)] != falls]
         if wrong.size:
             at = int(wrong[0])
-            raise LayoutError(
-                "the columns of a row do not rise",
-                reason=Reason.INDEX_ORDER,
-                component="indices",
-                expected=f"more than {indices[at - 1]} at position {at}",
-                found=str(indices[at]),
-                section="the layout zt.sparse_csr/1",
-            )
+            message, section = "the columns of a row do not rise", "the layout zt.sparse_csr/1"
+            expected, reason = f"more than {indices[at - 1]} at position {at}", Reason.INDEX_ORDER
+            raise _broken(reason, "indices", message, expected, indices[at], section)
 
 
 def _require_distinct(coords: Array) -> None:
@@ -268,11 +258,6 @@ def _require_distinct(coords: Array) -> None:
         ordered = axis[order]
         is_same &= ordered[1:] == ordered[:-1]
     if is_same.any():
-        raise LayoutError(
-            "a position comes twice",
-            reason=Reason.INDEX_ORDER,
-            component="coords",
-            expected="each position once",
-            found="one a second time",
-            section="the layout zt.sparse_coo/1",
-        )
+        message, section = "a position comes twice", "the layout zt.sparse_coo/1"
+        expected, found = "each position once", "one a second time"
+        raise _broken(Reason.INDEX_ORDER, "coords", message, expected, found, section)

@@ -5,5 +5,3 @@ Read `deterministic.py` (what CBOR has and Python has not, and the one form that
 with problems in place of exceptions). Nothing here does I/O, knows a version, or trusts a count
 before it is compared with the bytes that are there.
 """
-
-from ztensor.spec.wire import cbor as cbor

@@ -13,7 +13,7 @@ import pytest
 
 import ztensor
 from ztensor.errors import ArgumentValueError, NotRepresentableError
-from ztensor.ext import stored_form
+from ztensor.ext import Blocks
 from ztensor.numpy import load, save, save_file
 from ztensor.spec.container import EMITTERS
 from ztensor.spec.digest import ALGORITHMS
@@ -55,7 +55,7 @@ def test_every_type_comes_back(name: str, compression: bool) -> None:
         assert reader.verify(deep=True).outcome == "ok"
         found = reader.read_numpy("a")
         assert found.dtype == kind
-        assert stored_form(found).tobytes() == stored_form(array).tobytes()
+        assert Blocks.whole(found).tobytes() == Blocks.whole(array).tobytes()
         assert reader.read_numpy("scalar").shape == ()
         assert reader.read_numpy("none").shape == (0, 1001)
         component = reader.metadata("a").components["data"]

@@ -260,11 +260,11 @@ def parse_object(
     if not fields:
         return None
     shape, layout, entries, attributes, extra = fields
-    found = check_names(entries, "parts") + check_names(attributes or (), "attributes")
+    problems += check_names(entries, *path, "parts")
+    problems += check_names(attributes or (), *path, "attributes")
     if not entries:
-        message = "expected at least one part, found none"
-        found.append(Problem(Reason.COMPONENT_MISSING, message, ("parts",), OBJECT.section))
-    problems += [problem.under(*path) for problem in found]
+        message, where = "expected at least one part, found none", (*path, "parts")
+        problems.append(Problem(Reason.COMPONENT_MISSING, message, where, OBJECT.section))
     parse = functools.partial(_parse_part, files)
     components = parse_components(entries, (*path, "parts"), problems, parse)
     found = _check_shape(shape)
