@@ -211,8 +211,8 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         home = importlib.import_module(home_of[name])
-        # Where no name of the package is meant, it is a module in it.
-        value = getattr(home, name, None) or importlib.import_module(f"{home.__name__}.{name}")
+        is_home = home_of[name].endswith(f".{name}")  # a module may be a name, too
+        value = getattr(home, name, home) if is_home else getattr(home, name)
         setattr(sys.modules[package], name, value)
         return value
 
