@@ -178,7 +178,7 @@ def _decoded(
             continue
         for role, component in file.object(name).components.items():
             place = file, component.offset, component.length
-            if not file.fetching.is_common(component.encoding) or place not in seen:
+            if not file.is_common(component.encoding) or place not in seen:
                 seen.add(place)
                 yield file, name, role
 

@@ -87,7 +87,7 @@ class DividedObjects(FileObjects):
             )
             for one in table.files
         ]
-        source = pool.behind(file.fetching.source, files)
+        source = pool.behind(file.bringing, files)
         self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
         tensors = self.assembler.objects(self._whole)
         arrays = value_arrays(file)
