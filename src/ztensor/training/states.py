@@ -25,7 +25,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import FORMATS, ObjectReader, Shown, counted, keeps, path_text
-from ztensor.interactive import Keyed
 from ztensor.numpy import save_file
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
 from ztensor.training.told import decoded
@@ -319,7 +318,7 @@ class _Homes:
         return makers.get(kind) or MAKERS.get(kind)
 
 
-class LazyTree(Shown, Keyed, Mapping[str, Any]):
+class LazyTree(Shown, Mapping[str, Any]):
     """The values of a saved tree by their keys joined by dots; leaves are read when asked for.
 
     Keys that are written alike are told apart by `#2`, as the names of objects are. It may be used

@@ -19,9 +19,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import EMITTERS, Shown
-from ztensor.interactive import Hinted
 from ztensor.options import WriteOptions, require_options
 from ztensor.training.checkpoints.background import Background
+from ztensor.training.checkpoints.hints import Hinted
 from ztensor.training.checkpoints.history import History, step_number
 from ztensor.training.checkpoints.interrupting import Interruption
 from ztensor.training.checkpoints.place import file_name, place_of
