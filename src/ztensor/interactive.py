@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 from ztensor.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # What makes the sheets knows all classes that inherit from here.
 _MAKERS: Registry[str, Callable[[object], str]] = Registry(
