@@ -19,7 +19,6 @@ from ztensor.ext import ALGORITHMS, Place, Range, digest_of, path_text, source_o
 from ztensor.io.reading.sums import unchecked_names
 from ztensor.io.shards.naming import shard_paths, shifted
 from ztensor.io.shards.saving import ShardSet
-from ztensor.io.source.stores import remote_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -77,7 +76,7 @@ def write_set(
     target = path_text(given)
     index = f"{target}.index.json"
     require_sums(reader)
-    remote = remote_of(given)
+    remote = Place.of(given).remote
     shards = ShardSet(
         given,
         len(groups),

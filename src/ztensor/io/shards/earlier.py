@@ -18,7 +18,7 @@ from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, WAITING
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.removal import remove_file, remove_object
+from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import Place
 from ztensor.io.source.stores import remote_of
@@ -131,11 +131,8 @@ def data_of(index: Target) -> bytes | bytearray | None:
 
 
 def _remove(place: Target, is_ours: Callable[[Any], bool]) -> None:
-    if isinstance(place, Remote):
-        remove_object(place, is_ours)
-        return
-    with contextlib.suppress(OSError):
-        remove_file(place, is_ours)
+    with contextlib.nullcontext() if isinstance(place, Remote) else contextlib.suppress(OSError):
+        remove(place, is_ours)
 
 
 def _is_index(given: Any) -> bool:

@@ -16,7 +16,7 @@ from ztensor.io.formats import written_as
 from ztensor.io.shards.earlier import Earlier, data_of
 from ztensor.io.shards.naming import parse_size, plan_shards, shard_paths, shifted
 from ztensor.io.source.paths import is_path, path_text
-from ztensor.io.source.removal import Made, remove_file, remove_object, stamp_of
+from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights
 from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.stores import remote_of
@@ -67,7 +67,7 @@ class ShardSet:
         self._earlier = earlier = Earlier(given)
         self._sources = tuple(sources)
         self._replaces_file = replaces_file
-        self._made = Made()
+        self._made = contextlib.ExitStack()
         self._like: Rights | None = None
         self._files = self._names = shard_paths(earlier.name, count)
         is_taken = earlier.index_data is not None
@@ -90,11 +90,11 @@ class ShardSet:
     def place(self, path: str) -> Place:
         """Return how a shard is to be written: with the rights of those it replaces."""
         file = self._files[self.paths.index(path)]
-        return self._place(self._earlier.beside(file), self._made)
+        return self._place(self._earlier.beside(file), self._made.callback)
 
-    def _place(self, place: str | Remote, made: Made | None) -> Place:
+    def _place(self, place: str | Remote, undo: Callable[..., object] | None) -> Place:
         remote = place if isinstance(place, Remote) else None
-        return Place(os.fspath(place), is_derived=True, like=self._like, remote=remote, made=made)
+        return Place(os.fspath(place), is_derived=True, like=self._like, remote=remote, undo=undo)
 
     def commit(
         self,
@@ -152,7 +152,7 @@ class ShardSet:
 
     def abort(self) -> None:
         """Remove the shards that were written; what was there before is untouched."""
-        self._made.take_back()
+        self._made.close()
 
     def _write_index(self, data: bytes) -> None:
         sink = self._place(self._earlier.index, None).sink(self.durable)
@@ -180,14 +180,7 @@ class ShardSet:
         target = self._earlier.target
         if not self._replaces_file:
             return
-        if isinstance(target, Remote):
-            remove_object(target, None)
-        elif os.path.lexists(target):
-            try:
-                remove_file(target, stamp_of(target))
-            except OSError as error:
-                doing = "cannot remove the file that the shards replace"
-                raise SourceError.from_os(error, doing, target) from error
+        remove(target)
 
 
 def _link_over(path: str, name: str) -> None:
@@ -197,7 +190,7 @@ def _link_over(path: str, name: str) -> None:
     try:
         os.replace(temporary, name)
     except BaseException:
-        remove_file(temporary, stamp_of(path))
+        remove(temporary, os.lstat(path))
         raise
 
 

@@ -35,7 +35,6 @@ _OPEN_FLAGS = (
     | getattr(os, "O_BINARY", 0)
 )
 
-PAGE_BYTES = mmap.PAGESIZE
 # Linux takes no more of one call than the larger of its read-ahead and the disk's longest request.
 _ADVICE_BYTES = 1 << 20
 # How often the end of a file is read again that changes while it is read.
@@ -220,9 +219,9 @@ class FileSource(OpenFile, Source):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
-        from ztensor.io.source.rights import rights_of  # not for a file that is only read
+        from ztensor.io.source.rights import Rights  # not for a file that is only read
 
-        return self._ask(rights_of)
+        return self._ask(Rights.of)
 
     def view(self) -> memoryview | None:
         """Return the file as one copy-on-write map, or None where the system cannot map it.
