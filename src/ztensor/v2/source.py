@@ -17,7 +17,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Component, FileObjects
-from ztensor.interactive import Keyed
 from ztensor.v2.raising import releasing
 from ztensor.v2.tensor import Tensor, Verification
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @releasing
-class Source(Keyed):
+class Source:
     """A file of any known format, or several read as one: a mapping from names to tensors.
 
     Made by `open` and `index`. Tensors and arrays that were taken stay valid when it is closed.
@@ -92,6 +91,9 @@ class Source(Keyed):
     def __iter__(self) -> Iterator[str]:
         """Yield the names, in order."""
         return iter(self.keys())
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [] if self._is_closed else self.keys()
 
     # --- The file ---------------------------------------------------------------------------
 

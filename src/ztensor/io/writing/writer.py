@@ -41,7 +41,6 @@ from ztensor.io.writing.planning import (
     stored_value,
 )
 from ztensor.io.writing.stream import ObjectSink, blob_of_stream
-from ztensor.locks import cached_property
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
 from ztensor.spec.container import LATEST, Emitter, emitter_of
@@ -85,6 +84,7 @@ class Writer(Hinted, WriterAliases):
     Attributes:
         state: `"open"`, `"finished"` or `"aborted"`.
         draft: what the manifest will say, for the library's own packages.
+        copier: copies components of other files, likewise.
 
     Raises:
         ArgumentValueError: an argument has an unknown value, or the path another format's suffix.
@@ -147,12 +147,8 @@ class Writer(Hinted, WriterAliases):
     def _extend(self, sink: Sink, length: int) -> None:
         """Go on with a file that was `length` bytes long, 0 for a new one."""
         self._sink, self._previous_length = sink, length
-
-    @cached_property
-    def copier(self) -> Copier:
-        """Return what copies components of other files, for the library's own packages."""
         is_canonical = self._canonical is not None
-        return Copier(self._sink, self._options, self._component, is_decoded=is_canonical)
+        self.copier = Copier(sink, self._options, self._component, is_decoded=is_canonical)
 
     # --- Objects ----------------------------------------------------------------------------
 
