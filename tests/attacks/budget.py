@@ -94,7 +94,6 @@ class Row(NamedTuple):
 
     @property
     def faults(self) -> list[str]:
-        """Return what is wrong with it."""
         faults = [f"{c.outcome}" for c in self.costs if not c.is_ours]
         if any(cost.peak > cost.allowed for cost in self.costs):
             faults.append("memory")
@@ -223,7 +222,6 @@ def rows(
 
 
 def line(row: Row) -> str:
-    """Return a row of the table."""
     worst = max(row.costs, key=lambda cost: cost.peak / cost.allowed)
     slowest = max(row.costs, key=lambda cost: cost.seconds)
     return (

@@ -43,7 +43,6 @@ def made(fill: Callable[[Any], object], **options: Any) -> bytes:
 
 
 def patched(data: bytes, place: int, form: str, *values: int) -> bytes:
-    """Return data with numbers at a place changed."""
     changed = bytearray(data)
     struct.pack_into(f"<{form}", changed, place, *values)
     return bytes(changed)

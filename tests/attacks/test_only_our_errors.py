@@ -45,7 +45,6 @@ F32 = np.arange(24, dtype=np.float32).reshape(4, 6)
 
 
 def tensors() -> dict[str, Any]:
-    """Return one object of each layout."""
     codes = np.zeros((8, 8), np.int8)
     return {
         "w": F32,
@@ -168,7 +167,6 @@ class Files:
         self.model = torch.nn.Linear(6, 4)
 
     def out(self, suffix: str = ".zt") -> Path:
-        """Return a path where nothing is."""
         return self.folder / f"{next(self.counter)}{suffix}"
 
     def zt(self, name: str = "v12.zt") -> Path:

@@ -17,7 +17,7 @@ from ztensor import edit
 from ztensor.errors import ArgumentValueError
 from ztensor.io.edit import repairing
 from ztensor.io.source import beneath
-from ztensor.io.source.beneath import Beneath, open_beneath, parts_of
+from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.local import Descriptor
 from ztensor.numpy import load_file, save, save_file
 
@@ -174,7 +174,7 @@ HIDDEN = [".ssh/id_rsa", ".env", "a/.git/config", "./.x", "a/..b"]
 def test_external_data_is_no_hidden_file(name: str, tmp_path: Path) -> None:
     """ONNX external data reads `.ssh/id_rsa` beside the model."""
     with pytest.raises(ztensor.FormatError, match="hidden") as caught:
-        parts_of(name)
+        Beneath.parts_of(name)
     assert caught.value.reason is ztensor.Reason.FIELD_VALUE
 
 
@@ -184,7 +184,7 @@ def test_a_link_to_a_hidden_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "id_rsa").write_bytes(b"secret")
     link(tmp_path / "w.bin", ".ssh/id_rsa")
     with pytest.raises(ztensor.UnsupportedError, match="hidden"):
-        open_beneath(str(tmp_path / "m.onnx"), ("w.bin",))
+        Beneath.beside(str(tmp_path / "m.onnx"), ("w.bin",)).open()
 
 
 def test_a_hidden_folder_may_hold_a_model(model: Path) -> None:

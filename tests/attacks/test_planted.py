@@ -16,7 +16,7 @@ import pytest
 import ztensor
 from tests.attacks.users import ALICE, MALLORY, ON_POSIX, TWO_USERS, act_as, common
 from ztensor.io.source import locking
-from ztensor.io.source.sink import FileSink
+from ztensor.io.source.sink import FileSink, Place
 from ztensor.numpy import save_file
 
 __all__ = ["common"]
@@ -136,7 +136,7 @@ def test_a_tails_name_that_is_taken_in_between_is_not_written_to(
     if not nameless:
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
     place = tmp_path / "m.tail-1"
-    sink = FileSink(str(place), is_new=True)
+    sink = FileSink(Place(str(place), is_new=True))
     sink.write(b"secret")
     PLANTED[planted](place)
     before = place.lstat()
@@ -163,7 +163,7 @@ def test_a_new_name_is_taken_once(
                 raise PermissionError(1, "Operation not permitted")
 
             monkeypatch.setattr(os, "link", refuse)
-    sinks = [FileSink(str(tmp_path / "m"), is_new=True) for _ in range(2)]
+    sinks = [FileSink(Place(str(tmp_path / "m"), is_new=True)) for _ in range(2)]
     for number, sink in enumerate(sinks):
         sink.write(str(number).encode())
     sinks[0].commit()
@@ -173,7 +173,7 @@ def test_a_new_name_is_taken_once(
     assert (tmp_path / "m").read_bytes() == b"0"
     assert os.listdir(tmp_path) == ["m"]
     with pytest.raises(ztensor.SourceError):
-        FileSink(str(tmp_path / "m"), is_new=True)
+        FileSink(Place(str(tmp_path / "m"), is_new=True))
 
 
 @pytest.mark.parametrize("derived", ["index", "shard"])

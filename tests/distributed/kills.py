@@ -163,7 +163,6 @@ def killed(
 
 
 def main() -> None:
-    """Print the table."""
     from tests.distributed.processes import Processes
 
     with tempfile.TemporaryDirectory() as place, Processes() as processes:

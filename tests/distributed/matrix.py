@@ -65,7 +65,6 @@ def _judged(ended: list[Ended]) -> str:
 
 
 def main() -> None:
-    """Print both tables."""
     print("| value |", " | ".join(_SHOWN[library] for library in LIBRARIES), "|")
     print("| --- |", " --- |" * len(LIBRARIES))
     with tempfile.TemporaryDirectory() as place, Processes() as processes:

@@ -28,7 +28,6 @@ def writer_of(library: str, folder: str, options: dict[str, Any]) -> Any:
 
 
 def reader_of(library: str, folder: str, options: dict[str, Any]) -> Any:
-    """Return a reader of a library."""
     if library == "ztensor":
         return ztensor.torch.StorageReader(folder, **options)
     return dcp.FileSystemReader(folder) if library == "torch" else HuggingFaceStorageReader(folder)
@@ -176,7 +175,6 @@ def steps_seen(folder: str, placement: str, library: str = "ztensor") -> list[in
 
 
 def rank() -> int:
-    """Return which process this is."""
     number: int = dist.get_rank()
     return number
 

@@ -45,7 +45,6 @@ class Environment(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Return where it lies."""
         return ENVIRONMENTS / f"ecosystem-{self.name}"
 
 

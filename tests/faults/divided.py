@@ -50,14 +50,12 @@ class DividedChange:
     has_dead: bool = False
 
     def prepare(self, folder: Path) -> None:
-        """Save the step there is."""
         if self.before is not None:
             _save(folder, self.before, checksum="xxh3-128")
         if self.has_dead:
             _leave_dead(folder)
 
     def judge(self, folder: Path) -> FolderJudge:
-        """Return what knows what may be in the folder."""
         return DividedJudge(self, folder)
 
 

@@ -52,7 +52,6 @@ class World:
         return found | {f"{folder}/": b"" for folder in self.folders}
 
     def apply(self, call: Call) -> None:
-        """Do what the call did."""
         if call.kind == "create":
             self.contents[call.file] = bytearray()
             if call.name:

@@ -141,7 +141,6 @@ class Operation:
 
 
 def dense(array: Any, attributes: dict[str, Any] | None = None) -> tuple[Any, ...]:
-    """Return what a state says of an array."""
     array = np.asarray(array)
     return array.shape, {"data": array.tobytes()}, attributes or {}
 

@@ -37,7 +37,6 @@ _FROZEN = np.arange(200.0)
 
 
 def state(step: int) -> dict[str, Any]:
-    """Return what a step holds."""
     return {"step": step, "w": np.full(300, step, np.float32), "betas": (0.9, 0.99)}
 
 
@@ -76,7 +75,6 @@ class Kind:
     rules: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def manager(self, folder: Path, **more: Any) -> CheckpointManager:
-        """Return a manager of a run."""
         return CheckpointManager(folder, **{**_RULES, **self.rules, **more})
 
 
@@ -116,11 +114,9 @@ class Change:
     has_clock_back: bool = False
 
     def run(self, folder: Path) -> None:
-        """Make it."""
         self.run_by(self.kind.manager(folder, **self.rules))
 
     def prepare(self, folder: Path) -> None:
-        """Save the steps there are."""
         with self.kind.manager(folder, keep=None, keep_best=None, durable=False) as manager:
             for step in self.before:
                 self.kind.save(manager, step)
@@ -152,18 +148,12 @@ class AnyChange(Protocol):
     """A change of a folder, whatever is in it."""
 
     @property
-    def before(self) -> object:
-        """Return what was there before."""
-        ...
+    def before(self) -> object: ...
 
     @property
-    def run(self) -> Callable[[Path], object]:
-        """Return what makes it."""
-        ...
+    def run(self) -> Callable[[Path], object]: ...
 
-    def prepare(self, folder: Path) -> None:
-        """Make what is there before."""
-        ...
+    def prepare(self, folder: Path) -> None: ...
 
     def judge(self, folder: Path) -> FolderJudge:
         """Return what knows what may be in a folder while it is made."""

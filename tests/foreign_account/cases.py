@@ -42,7 +42,6 @@ class Case:
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """Return the name."""
         return self.name
 
 

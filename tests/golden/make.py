@@ -71,7 +71,6 @@ def repeated(value: Any) -> Any:
 
 
 def binary_files() -> dict[str, bytes]:
-    """Return file name to bytes."""
     made = {}
     for version in VERSIONS:
         for name, compression in ENCODINGS.items():

@@ -56,7 +56,6 @@ class Sample:
 
     @functools.cached_property
     def files(self) -> list[Path]:
-        """Return the files to open."""
         good = self.folder / "good"
         good.mkdir()
         return self.format.make(good)
@@ -67,7 +66,6 @@ class Sample:
         return [self.format.read(path) for path in self.files]
 
     def new(self, what: str) -> Path:
-        """Return an empty folder."""
         return Path(tempfile.mkdtemp(prefix=f"{what}-", dir=self.folder))
 
 
@@ -306,7 +304,6 @@ def main() -> int:
 
 
 def print_row(first: str, cells: Iterable[str]) -> None:
-    """Print a row of the table."""
     print("  ".join([f"{first:20}", *cells]).rstrip())
 
 

@@ -96,7 +96,6 @@ def outcome(run: Program, zt: Any) -> dict[str, Any]:
 
 
 def fits(expected: Any, found: dict[str, Any]) -> bool:
-    """Return whether an outcome is the expected one."""
     if isinstance(expected, Raises):
         return expected.caught_by in found.get("raises", ())
     return "gives" in found and json.dumps(plain(expected)) == json.dumps(found["gives"])

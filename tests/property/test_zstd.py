@@ -108,7 +108,6 @@ def skippable(payload: bytes, variant: int) -> bytes:
 
 @st.composite
 def frames(draw: st.DrawFn) -> tuple[bytes, bytes]:
-    """Draw one frame and what it decodes to."""
     kind = draw(st.sampled_from(["skippable", "hand", "library", "library"]))
     if kind == "skippable":
         return skippable(draw(st.binary(max_size=50)), draw(st.integers(0, 15))), b""

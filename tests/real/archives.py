@@ -209,7 +209,6 @@ def _pinned(path: Path, entry: dict[str, Any], *, pinning: bool) -> Path:
 
 
 def sha256(path: Path) -> str:
-    """Return the digits for a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -58,7 +58,6 @@ class Row(NamedTuple):
 
 
 def row_of(path: Path, package: str, name: str) -> Row:
-    """Look at one checkpoint."""
     found = ztensor.examine(path)
     worst: dict[str, str] = {}
     for one in found.findings:  # the worst first
@@ -89,7 +88,6 @@ def table(rows: list[Row]) -> str:
 
 
 def written(page: str, text: str) -> str:
-    """Return a page with a text between the marks."""
     head, rest = page.split(MARKS[0])
     tail = rest.split(MARKS[1])[1]
     return f"{head}{MARKS[0]}\n\n{text}\n{MARKS[1]}{tail}"

@@ -38,7 +38,6 @@ This page is written by `python tests/real/run.py --write-docs`.
 
 
 def text(rows: list[Row], known: Mapping[str, Package], archives: Mapping[str, Path]) -> str:
-    """Return the tables as plain text."""
     parts = []
     for title, table in _tables(rows, known, archives):
         widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
@@ -54,7 +53,6 @@ def text(rows: list[Row], known: Mapping[str, Package], archives: Mapping[str, P
 
 
 def page(rows: list[Row], known: Mapping[str, Package], archives: Mapping[str, Path]) -> str:
-    """Return the page of the documentation."""
     parts = []
     for title, table in _tables(rows, known, archives):
         head, *body = (["", *(c.replace("|", "\\|") for c in line), ""] for line in table)

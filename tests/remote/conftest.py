@@ -15,7 +15,6 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[S3Server]:
-    """Give the S3 server."""
     pytest.importorskip("obstore")
     pytest.importorskip("moto", reason="moto is the S3 server of these tests")
     with S3Server() as server:

@@ -60,13 +60,11 @@ class Record:
 
     @property
     def seen(self) -> list[Seen]:
-        """Return all."""
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way, IDLE_SECONDS)
             return [one for _, one in sorted(self._seen.items(), key=operator.itemgetter(0))]
 
     def clear(self) -> None:
-        """Forget all."""
         with self._changed:
             self._changed.wait_for(lambda: not self._under_way, IDLE_SECONDS)
             self._seen.clear()
@@ -132,7 +130,6 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Return the port."""
         return int(self._server.server_address[1])
 
     @property
@@ -141,12 +138,10 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
-        """Start."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)

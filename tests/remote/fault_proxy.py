@@ -67,7 +67,6 @@ class Answer:
     body: bytes
 
     def with_length(self, length: int) -> dict[str, str]:
-        """Return the headers with another length."""
         kept = {n: v for n, v in self.headers.items() if n.lower() != "content-length"}
         return {**kept, "Content-Length": str(length)}
 
@@ -88,7 +87,6 @@ class FaultProxy(Server):
         self.faults: list[Fault] = []
 
     def fault_of(self, method: str, path: str) -> Fault | None:
-        """Return what happens to a request."""
         struck = [fault for fault in self.faults if fault.strikes(method, path)]
         return struck[0] if struck else None
 
@@ -148,7 +146,6 @@ class _Proxy(Handler):
             connection.close()
 
     def relay(self, answer: Answer) -> None:
-        """Send an answer as it is."""
         self.answered, self.sent = answer.status, len(answer.body)
         headers = answer.headers
         if self.command != "HEAD":

@@ -69,7 +69,6 @@ class Scene:
     url: str = field(init=False)
 
     def __post_init__(self) -> None:
-        """Fill the store."""
         self.url = f"s3://{self.bucket}/"
         direct = self.s3.storage()
         save_file(OLD, ztensor.Remote(f"{self.url}{KEY}", direct))
@@ -82,7 +81,6 @@ class Scene:
         self.step = {key: self.s3.get(self.bucket, key) or b"" for key in self.keys("step/")}
 
     def keys(self, start: str) -> list[str]:
-        """Return the keys that begin so."""
         return [key for key in self.s3.keys(self.bucket) if key.startswith(start)]
 
     def at(self, key: str) -> Any:
@@ -317,7 +315,6 @@ def attempt(scene: Scene, fault: str, operation: str) -> Outcome:
 
 
 def _left(scene: Scene) -> str:
-    """Return what is wrong with what a write has left."""
     body = scene.s3.get(scene.bucket, KEY)
     if body is not None and body not in (scene.old, scene.new, scene.old[: len(scene.old) // 2]):
         try:
@@ -360,7 +357,6 @@ def _read_set(scene: Scene, text: bytes) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def scene_of(s3: S3Server, bucket: str) -> Any:
-    """Give a scene in a bucket."""
     with (
         tempfile.TemporaryDirectory() as folder,
         FaultProxy(s3.url) as proxy,

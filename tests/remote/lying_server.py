@@ -37,7 +37,6 @@ class LyingServer(Server):
 
 class _Liar(Handler):
     def do_GET(self) -> None:
-        """Answer with the lie."""
         owner: LyingServer = self.server.owner  # type: ignore[attr-defined]
         owner.record.begin()
         owner.count += 1

@@ -180,7 +180,6 @@ HEAD = (
 
 
 def main() -> None:
-    """Print the table."""
     out = io.StringIO()
     out.write(f"requests / budget, and the bytes of a whole load for those of the file\n{HEAD}\n")
     with tempfile.TemporaryDirectory() as folder:

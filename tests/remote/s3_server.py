@@ -70,7 +70,6 @@ class S3Server:
         assert status == 200, said
 
     def put(self, bucket: str, key: str, body: bytes) -> None:
-        """Put an object."""
         status, said = self.ask("PUT", f"/{bucket}/{key}", body)
         assert status == 200, said
 
@@ -81,11 +80,9 @@ class S3Server:
         return said if status == 200 else None
 
     def delete(self, bucket: str, key: str) -> None:
-        """Delete an object."""
         self.ask("DELETE", f"/{bucket}/{key}")
 
     def keys(self, bucket: str) -> list[str]:
-        """Return the keys of a bucket."""
         return self._texts(f"/{bucket}?list-type=2", "Key")
 
     def uploads(self, bucket: str) -> list[str]:
@@ -99,11 +96,9 @@ class S3Server:
         return [one.text or "" for one in found if one.tag.endswith("}" + tag) or one.tag == tag]
 
     def __enter__(self) -> Self:
-        """Give the running server."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

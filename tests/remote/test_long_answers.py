@@ -71,7 +71,6 @@ class Answers(Server):
 
 class _Answer(Handler):
     def do_GET(self) -> None:
-        """Give the answer."""
         owner: Answers = self.server.owner  # type: ignore[attr-defined]
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.answer(*owner.given)

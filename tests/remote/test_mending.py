@@ -29,7 +29,6 @@ TENSORS: dict[str, Any] = {
 
 @pytest.fixture
 def store() -> Any:
-    """Give a store in memory with a checkpoint."""
     store = pytest.importorskip("obstore.store").MemoryStore()
     save(URL, TENSORS, storage=store, values={"step": 7})
     return store

@@ -67,12 +67,10 @@ def sections() -> dict[str, list[str]]:
 
 
 def text(known: dict[str, list[str]]) -> str:
-    """Return sections as one text."""
     return "\n".join(f"[{name}]\n" + "".join(f"{line}\n" for line in known[name]) for name in known)
 
 
 def kept() -> dict[str, list[str]]:
-    """Return the sections of the file."""
     found: dict[str, list[str]] = {}
     for section in FILE.read_text("utf-8").split("\n[") if FILE.exists() else ():
         name, *lines = section.removeprefix("[").splitlines()

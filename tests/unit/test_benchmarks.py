@@ -62,9 +62,6 @@ def test_every_goal_is_measured_by_a_quick_run() -> None:
             assert goal.operation in OPERATIONS
 
 
-# --- Tables and chart -------------------------------------------------------------------------
-
-
 # --- Workloads and rounds ---------------------------------------------------------------------
 
 

@@ -22,7 +22,6 @@ def save(path: Path) -> None:
 
 
 def opened(folder: Path, **options: bool | str) -> str:
-    """Return the name of the file that is opened."""
     with ModelFolder(folder).open_weights(["model"], **options) as reader:  # type: ignore[arg-type]
         assert set(reader) == set(TENSORS)
         return os.path.basename(reader.name)

@@ -203,7 +203,6 @@ def test_every_field_says_its_type(kind: Any) -> None:
 
 
 def called(function: Any) -> Any:
-    """Return what is called where a function is an overload."""
     thing: Any = sys.modules[function.__module__]
     for name in function.__qualname__.split("."):
         thing = getattr(thing, name)

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UsageError
-from ztensor.ext import Durable, FileSink, Place, Store, remove_object
+from ztensor.ext import Durable, FileSink, Place, Store, remove
 from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:
@@ -36,13 +36,7 @@ class Target(FileSink):
         look: Callable[[str], None],
         written: Callable[[int], None],
     ) -> None:
-        super().__init__(
-            place.path,
-            durable=durable,
-            is_derived=place.is_derived,
-            like=place.like,
-            made=place.made,
-        )
+        super().__init__(place, durable=durable)
         self._look = look
         self._written = written
 
@@ -138,7 +132,7 @@ class RemoteTarget:
         try:
             self._look(self._target)
         except BaseException:
-            remove_object(self._target, None)
+            remove(self._target)
             raise
 
     def abort(self) -> None:

@@ -116,7 +116,6 @@ def repeated(length: int, one: bytes) -> bytes:
 
 
 def counted(text: str) -> bytes:
-    """Return the instruction that pushes a text."""
     data = text.encode()
     return b"X" + struct.pack("<I", len(data)) + data
 
@@ -182,7 +181,6 @@ def _a_text_many_times(length: int) -> bytes:
 
 
 def protobuf(number: int, data: bytes) -> bytes:
-    """Return one field of bytes."""
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 

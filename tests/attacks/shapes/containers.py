@@ -57,7 +57,6 @@ def component(offset: int = 64, length: int = 0, **fields: object) -> bytes:
 
 
 def plain(component: bytes, **fields: object) -> bytes:
-    """Return an object of one component."""
     parts = {"shape": [0], "format": "dense", **fields, "components": {"data": Raw(component)}}
     return item(parts)
 

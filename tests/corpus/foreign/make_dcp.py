@@ -38,12 +38,10 @@ def tensors(mesh: Any) -> dict[str, Any]:
 
 
 def values() -> dict[str, Any]:
-    """Return what is no tensor."""
     return {"step": 12, "optimizer": {"lr": 0.5, "betas": (0.9, 0.99), "name": "adam"}}
 
 
 def save(process: int, folder: str, port: int) -> None:
-    """Save both folders in one of the processes."""
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter

@@ -306,7 +306,6 @@ def _blocks() -> dict[str, dict[str, str]]:
 
 
 def main() -> None:
-    """Write all files."""
     for folder in (ACCEPT, REJECT):
         folder.mkdir(parents=True, exist_ok=True)
     expected = {}

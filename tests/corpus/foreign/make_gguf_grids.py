@@ -41,7 +41,6 @@ def text_of(points: np.ndarray[Any, Any]) -> str:
 
 
 def main() -> None:
-    """Print all."""
     for name in GRIDS:
         sys.stdout.write(f"{name}\n")
         for line in textwrap.wrap(text_of(points_of(name)), 88):

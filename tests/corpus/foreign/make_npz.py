@@ -275,7 +275,6 @@ SPARSE = {
 
 
 def files() -> dict[Path, bytes]:
-    """Return all files by their paths under this folder."""
     single = npy(header("'<c8'", shape="(1,)"), struct.pack("<2f", 1, 2), version=3)
     result = {
         Path("accept/npz/small.npz"): archive(*GOOD),

@@ -26,7 +26,6 @@ def varint(value: int) -> bytes:
 
 
 def number(field: int, value: int) -> bytes:
-    """Return a field that is a number."""
     return varint(field << 3) + varint(value)
 
 
@@ -37,19 +36,16 @@ def block(field: int, data: bytes | str) -> bytes:
 
 
 def tensor(name: str | bytes, code: int, dims: list[int], *data: bytes) -> bytes:
-    """Return a `TensorProto`."""
     text = name if isinstance(name, bytes) else name.encode()
     fields = (number(1, dim) for dim in dims)
     return b"".join(fields) + number(2, code) + block(8, text) + b"".join(data)
 
 
 def raw(data: bytes) -> bytes:
-    """Return the field `raw_data`."""
     return block(9, data)
 
 
 def external(**entries: str) -> bytes:
-    """Return the fields of external data."""
     pairs = (block(13, block(1, key) + block(2, value)) for key, value in entries.items())
     return b"".join(pairs) + number(14, 1)
 
@@ -66,7 +62,6 @@ def model(
     more: bytes = b"",
     nodes: tuple[bytes, ...] = (),
 ) -> bytes:
-    """Return a `ModelProto`."""
     graph = b"".join(block(1, one) for one in nodes)
     graph += block(2, "main") + b"".join(block(5, one) for one in initializers)
     if sparse is not None:
@@ -243,7 +238,6 @@ REJECT: dict[str, tuple[bytes, str]] = {
 
 
 def files() -> dict[Path, bytes]:
-    """Return all files by their path in this folder."""
     made = {Path("accept/onnx") / name: data for name, (data, _) in ACCEPT.items()}
     made |= {Path("reject/onnx") / name: data for name, (data, _) in REJECT.items()}
     expected = {

@@ -30,13 +30,11 @@ HUGE = 1 << 62
 
 
 def text(value: str) -> bytes:
-    """Return the instruction for a text."""
     data = value.encode()
     return b"X" + struct.pack("<I", len(data)) + data
 
 
 def number(value: int) -> bytes:
-    """Return the instruction for an integer."""
     data = value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True)
     return b"\x8a" + bytes((len(data),)) + data
 
@@ -48,27 +46,22 @@ def named(dotted: str) -> bytes:
 
 
 def group(*parts: bytes) -> bytes:
-    """Return the instructions for a tuple."""
     return b"(" + b"".join(parts) + b"t"
 
 
 def numbers(values: tuple[int, ...]) -> bytes:
-    """Return the instructions for a tuple of integers."""
     return group(*map(number, values))
 
 
 def call(dotted: str, *parts: bytes) -> bytes:
-    """Return the instructions for a call."""
     return named(dotted) + group(*parts) + b"R"
 
 
 def mapping(**items: bytes) -> bytes:
-    """Return the instructions for a dict."""
     return b"}(" + b"".join(text(key) + value for key, value in items.items()) + b"u"
 
 
 def storage(key: str = "0", kind: str = "torch.FloatStorage", count: int = 6) -> bytes:
-    """Return the instructions for a storage."""
     saved_id = group(text("storage"), named(kind), text(key), text("cpu"), number(count))
     return saved_id + b"Q"
 
@@ -82,13 +75,11 @@ def tensor(
     offset: int = 0,
     of: bytes | None = None,
 ) -> bytes:
-    """Return the instructions for a tensor."""
     parts = of or storage(), number(offset), numbers(size), numbers(stride), b"\x89", HOOKS
     return call("torch._utils._rebuild_tensor_v2", *parts)
 
 
 def pickled(body: bytes) -> bytes:
-    """Return a whole pickle."""
     return b"\x80\x02" + body + b"."
 
 
@@ -102,7 +93,6 @@ def archive(
     method: int = zipfile.ZIP_STORED,
     others: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """Return a zip archive of a pickle and its storages."""
     members = {"data.pkl": pickled(body), "version": b"3\n"}
     members |= {f"data/{k}": v for k, v in ({"0": SIX} if storages is None else storages).items()}
     members |= others or {}
@@ -110,7 +100,6 @@ def archive(
 
 
 def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_STORED) -> bytes:
-    """Return a zip archive."""
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w", method) as file:
         for name, data in members.items():
@@ -132,7 +121,6 @@ def legacy(
 
 
 def big_endian() -> bytes:
-    """Return an archive of a big-endian machine."""
     parts = storage("1", "torch.ComplexFloatStorage", 2)
     typed = call(
         "torch._utils._rebuild_tensor_v3",
@@ -444,7 +432,6 @@ def expected_of(data: bytes) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write both folders."""
     for folder in (ACCEPT, REJECT):
         folder.mkdir(parents=True, exist_ok=True)
     expected = {}

@@ -142,7 +142,6 @@ def golden() -> tuple[bytes, dict[str, object]]:
 
 
 def files() -> dict[Path, bytes]:
-    """Return all files by their paths under this folder."""
     good, expected = golden()
     result = {
         Path("accept/safetensors/small.safetensors"): good,

@@ -72,7 +72,6 @@ def heap(
     *, id_length: int = 8, filtered: int = 0, huge: int = UNDEFINED, columns: int = 2,
     first: int = 512, most: int = 1024, bits: int = 32, root: int = UNDEFINED, rows: int = 0,
 ) -> bytes:  # fmt: skip
-    """Return the header of a fractal heap."""
     head = struct.pack("<4sBHHBI", b"FRHP", 0, id_length, filtered, 0, 4096)
     head += struct.pack("<QQQQ", 0, huge, 0, UNDEFINED) + bytes(64)
     head += struct.pack("<HQQHHQH", columns, first, most, bits, 0, root, rows)
@@ -85,7 +84,6 @@ def block(start: int, size: int, data: bytes, *, owner: int = HEAP) -> bytes:
 
 
 def blocks(start: int, places: list[int]) -> bytes:
-    """Return an indirect block."""
     head = struct.pack("<4sBQI", b"FHIB", 0, HEAP, start)
     return summed(head + struct.pack(f"<{len(places)}Q", *places))
 

@@ -45,7 +45,6 @@ def read(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a value with dicts for `Items`."""
     if isinstance(value, Items):
         return {key: plain(child) for key, child in value.pairs}
     if isinstance(value, (list, tuple)):

@@ -48,7 +48,6 @@ def export(
 
 
 def file(entries: dict[str, Any], data: bytes) -> bytes:
-    """Return a file with a header as writers write it."""
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     return struct.pack("<Q", len(text)) + text + data
 

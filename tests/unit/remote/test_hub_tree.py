@@ -31,7 +31,6 @@ class Hub(Server):
 
 class _Answers(Handler):
     def do_GET(self) -> None:
-        """Give the next answer."""
         hub: Hub = self.server.owner  # type: ignore[attr-defined]
         hub.record.begin()
         status, headers = hub.answers.pop(0) if hub.answers else (200, {})

@@ -452,7 +452,7 @@ def _has_equal_digests(one: _Side, two: _Side) -> bool:
             or digest != two.file.stored(theirs).digest
             or ours.length != theirs.length
             or ours.encoding != theirs.encoding
-            or not one.file.fetching.is_common(ours.encoding)
+            or not one.file.is_common(ours.encoding)
             or ours.byte_order != theirs.byte_order
             or ours.nonzero_is_true != theirs.nonzero_is_true
             or ours.digest_may_cover_decoded

@@ -6,6 +6,7 @@ Memory stays the same whatever an object's size, but for foreign encodings that 
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -20,14 +21,13 @@ from ztensor.ext import (
     Lock,
     ObjectReader,
     Objects,
-    Pool,
     element_count,
     result_dtype,
+    run_jobs,
     slice_of,
     thread_count,
     typed_array,
 )
-from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -190,25 +190,14 @@ def share_out(
     Raises:
         ArgumentValueError: `threads` is no positive integer.
     """
-    count = 1
-    if order is None:
-        count = min(worth(thread_count(threads), sizes.values()), len(sizes))
+    count = 1 if order else min(thread_count(threads, lengths=sizes.values()), len(sizes))
+    done: dict[str, _T] = {}
+
+    def do(name: str) -> None:
+        done[name] = work(name)
+
     by_size = order or sorted(sizes, key=lambda name: -sizes[name])
-
-    def whole(name: str) -> _T:
-        with WINDOWS.whole():
-            return work(name)
-
-    if count < 2:
-        done = {name: whole(name) for name in by_size}
-    else:
-        with Pool(count) as pool:
-            futures = {name: pool.submit(whole, name) for name in by_size}
-            try:
-                done = {name: future.result() for name, future in futures.items()}
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+    run_jobs((functools.partial(do, name) for name in by_size), count, are_whole=True)
     return {name: done[name] for name in sizes}
 
 

@@ -101,20 +101,12 @@ class LockedFile(FileSource):
                 file=self.name,
             )
 
-    def put(
-        self,
-        data: bytes | memoryview,
-        offset: int,
-        *,
-        tears: bool = True,
-        back_to: int | None = None,
-    ) -> None:
+    def put(self, data: bytes | memoryview, offset: int, *, back_to: int | None = None) -> None:
         """Write bytes at an offset behind the old end; where that fails, cut the file back.
 
         Args:
             data: the bytes.
             offset: where.
-            tears: a part of them would be a torn end, if it were the last that is done.
             back_to: the length to cut it to; that of the old file by default.
 
         Raises:
@@ -127,8 +119,8 @@ class LockedFile(FileSource):
             _write_at(descriptor.number, memoryview(data), offset)
         except OSError as error:
             doing = "cannot write; the file still holds its old state"
-            if not self.take_back(self.size if back_to is None else back_to) and tears:
-                doing += " before a torn end, which `ztensor repair` cuts off"
+            if not self.take_back(self.size if back_to is None else back_to):
+                doing += "; if it does not open, `ztensor repair` cuts off what was begun"
             raise SourceError.from_os(error, doing, self.name) from error
         finally:
             del descriptor
@@ -306,8 +298,8 @@ class CommitOver(Commit):
         if needed > self._room:
             self._make_room(needed, min(needed - self._file.size, _AHEAD_BYTES))
         gathered = b"".join(pieces)
-        self._file.put(gathered, start, tears=False)
-        self._file.put(data, start + len(gathered), tears=False)
+        self._file.put(gathered, start)
+        self._file.put(data, start + len(gathered))
 
     def _make_room(self, needed: int, ahead: int) -> None:
         """Make the file long enough for `needed` bytes, and up to `ahead` longer where it may be.
@@ -342,9 +334,9 @@ class CommitOver(Commit):
             end = self._room
         elif self._room < end:
             self._make_room(end, 0)
-        self._file.put(rest, start, tears=False)
+        self._file.put(rest, start)
         if end < self._room:
-            self._file.put(self._guard, end - size, tears=False)
+            self._file.put(self._guard, end - size)
         self._file.flush(_OLD)
         if end < self._room:
             self._file.shorten(end)

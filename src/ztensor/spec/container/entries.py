@@ -1,4 +1,4 @@
-"""The map of objects, written: what the emitters of 1.x and of 2.x share.
+"""The map of objects, written, and attributes: what the emitters of all versions share.
 
 Plain objects of one kind differ in two places only, offset and digest: everything around those is
 emitted once for each kind, and copied.
@@ -6,11 +6,14 @@ emitted once for each kind, and copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from ztensor.errors import NotRepresentableError
 from ztensor.spec.model.manifest import Entry, TensorObject, WrittenObjects
 from ztensor.spec.wire import cbor
+from ztensor.spec.wire.deterministic import ENCODE_DEPTH
+from ztensor.spec.wire.record import kind_of
 
 _MARK = 1 << 63  # an offset that no object has
 
@@ -59,9 +62,8 @@ class ObjectsEmitter:
             if not isinstance(entry, TensorObject):
                 number, offset, digest = entry
                 before, between, behind = kinds[number]
-            elif _is_plain(entry):
-                component = entry.components["data"]
-                offset, digest = component.offset, component.digest
+            elif (data := entry.only_data) is not None and data.encoding == "raw":
+                offset, digest = data.offset, data.digest
                 before, between, behind = self._around(entry)
             else:
                 parts.append(self._emit_object(entry))
@@ -84,14 +86,21 @@ class ObjectsEmitter:
         return around
 
 
-def _is_plain(tensor_object: TensorObject) -> bool:
-    """Return whether an object is of a kind."""
-    component = tensor_object.components.get("data")
-    return (
-        component is not None
-        and tensor_object.format == "dense"
-        and len(tensor_object.components) == 1
-        and tensor_object.attributes is tensor_object.extra is component.extra is None
-        and component.encoding == "raw"
-        and component.shard is None
-    )
+def attribute_fields(
+    attributes: Mapping[str, object] | None, levels: int
+) -> Iterator[tuple[str, bytes]]:
+    """Yield names and encoded values, refused where a reader would lose them or find them too deep.
+
+    Args:
+        attributes: what to write.
+        levels: how many maps and arrays of the manifest the values lie in.
+    """
+    for key, value in (attributes or {}).items():
+        if not isinstance(key, str):
+            raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
+        yield key, cbor.encode(value, ENCODE_DEPTH - levels)
+
+
+def refused(version: str, message: str, found: str, section: str) -> NotRepresentableError:
+    """Return the error for what a version cannot say."""
+    return NotRepresentableError(f"version {version} {message}", found=found, section=section)

@@ -277,8 +277,8 @@ class _Reading:
         made, end = self._read_object(_ANY_NAME, start)
         if made is None:
             raise _OtherwiseError
-        component = made.components.get("data")
-        if component is None or not self._is_plain(made, component) or end - after > _LONGEST:
+        component = made.only_data
+        if component is None or not self._is_known(made, component) or end - after > _LONGEST:
             return None
         text = component.digest or ""
         fixed = text.find(":") + 1
@@ -290,15 +290,11 @@ class _Reading:
         length = component.length if component.encoding == "raw" else -1
         return _Kind(made, middle, digits, end - after - middle - digits, fixed, length)
 
-    def _is_plain(self, made: TensorObject, component: Component) -> bool:
+    def _is_known(self, made: TensorObject, component: Component) -> bool:
         """Return whether nothing is left to check of an object but its bytes."""
         size = decoded_size(component.dtype, component.type, made.shape)
         return (
-            made.format == "dense"
-            and len(made.components) == 1
-            and made.attributes is made.extra is component.extra is None
-            and component.shard is None
-            and not component.has_checked_bools
+            not component.has_checked_bools
             and size is not None
             and size <= _MOST_BYTES
             and component.decoded_length in (None, size)

@@ -17,18 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ztensor.errors import (
-    MOST_PROBLEMS,
-    ManifestError,
-    NotRepresentableError,
-    Problem,
-    Reason,
-    describe,
-)
+from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason, describe
 from ztensor.limits import Budget
 from ztensor.spec.container import FORM_1
+from ztensor.spec.container.entries import attribute_fields, refused
 from ztensor.spec.container.framing import MAGIC_0_1, Frame
-from ztensor.spec.container.walk import check_blob
+from ztensor.spec.container.walk import check_blob, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME, STORAGE_TYPES
 from ztensor.spec.model.manifest import (
     COMPONENT_COST,
@@ -106,7 +100,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
             problems[known:] = [problem.about(name) for problem in problems[known:]]
         budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
         index += 1
-    ManifestError.require_none(problems)
+    require_none(problems)
     decoder.require_end(pos)
     return Manifest(VERSION, objects)
 
@@ -163,30 +157,31 @@ class Emitter:
         component = tensor_object.components.get("data")
         if tensor_object.format != "dense" or len(tensor_object.components) != 1 or not component:
             roles = ", ".join(map(describe, tensor_object.components))
-            raise _refused(
-                "holds dense tensors of one component only; write version 1.2.0",
-                f"format {describe(tensor_object.format)} with {roles}",
-                "4",
-            )
+            message = "holds dense tensors of one component only; write version 1.2.0"
+            found = f"format {describe(tensor_object.format)} with {roles}"
+            raise refused(VERSION, message, found, SECTION)
         storage = component.storage
         if storage is None:
             message = "has no such storage type; exclude the object to write the others"
-            raise _refused(message, describe(component.dtype), "5.1")
+            raise refused(VERSION, message, describe(component.dtype), "0.1 section 5.1")
         if component.type is not None:
             elements = f"{storage.long_name} elements"
             message = f"has no logical types; write version 1.2.0, or pass the {elements}"
-            raise _refused(message, describe(component.type), "5.1")
+            raise refused(VERSION, message, describe(component.type), "0.1 section 5.1")
         taken = ENTRY.fields.keys() & (tensor_object.attributes or ())
         if taken:
             message = "keeps attributes beside its own fields; these names are taken"
-            raise _refused(message, ", ".join(sorted(taken)), "4, Custom Fields")
+            raise refused(
+                VERSION, message, ", ".join(sorted(taken)), "0.1 section 4, Custom Fields"
+            )
         self._emit_entry("", tensor_object)
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where the file's own attributes cannot be said, which 0.1.0 has no place for."""
         if attributes:
             message = "has no attributes of the whole file; write version 1.2.0"
-            raise _refused(message, ", ".join(map(describe, list(attributes)[:5])), "3.3")
+            found = ", ".join(map(describe, list(attributes)[:5]))
+            raise refused(VERSION, message, found, "0.1 section 3.3")
 
     def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
         """Return index and size field, ready to follow the last blob.
@@ -221,16 +216,5 @@ class Emitter:
             fields.append(("data_endianness", cbor.encode_text(component.byte_order)))
         if component.digest is not None:
             fields.append(("checksum", cbor.encode_text(component.digest)))
-        custom = tensor_object.attributes or {}
-        for key in custom:
-            if not isinstance(key, str):
-                raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
-        # Encoded as deep as they will be, so that what is written can be read again.
-        fields += [(key, cbor.encode([[custom[key]]])[2:]) for key in sorted(custom)]
-        return cbor.map_of(fields)
-
-
-def _refused(message: str, found: str, section: str) -> NotRepresentableError:
-    return NotRepresentableError(
-        f"version 0.1.0 {message}", found=found, section=f"0.1 section {section}"
-    )
+        custom = attribute_fields(tensor_object.attributes, levels=2)
+        return cbor.map_of([*fields, *sorted(custom)])

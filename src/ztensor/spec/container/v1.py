@@ -27,8 +27,6 @@ from itertools import islice
 from ztensor.errors import (
     MOST_PROBLEMS,
     DigestMismatchError,
-    ManifestError,
-    NotRepresentableError,
     Problem,
     Reason,
     UnsupportedVersionError,
@@ -36,7 +34,7 @@ from ztensor.errors import (
 )
 from ztensor.limits import Budget
 from ztensor.spec.container import FORM_1
-from ztensor.spec.container.entries import ObjectsEmitter
+from ztensor.spec.container.entries import ObjectsEmitter, attribute_fields, refused
 from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
@@ -45,6 +43,7 @@ from ztensor.spec.container.walk import (
     check_blob,
     parse_components,
     read_root,
+    require_none,
 )
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.model.dtype import STORAGE_TYPES
@@ -160,7 +159,7 @@ def parse_manifest(
     problems: list[Problem] = []
     fields = read_fields(root.fields, ROOT, (), problems)
     problems += root.problems
-    ManifestError.require_none(problems[:MOST_PROBLEMS])
+    require_none(problems[:MOST_PROBLEMS])
     version, _, attributes, _, extra = fields
     return Manifest(version, root.objects, attributes, commit, extra)
 
@@ -398,25 +397,18 @@ class Emitter11(Emitter12):
             return component.dtype, None
         word = _SPELLED_IN_1_1.get((component.dtype, component.type))
         if word is None:
-            raise NotRepresentableError(
-                f"version 1.1.0 has no logical type {describe(component.type)}; write version "
-                f"1.2.0, or pass the {STORAGE_TYPES[component.dtype].long_name} bytes",
-                expected=f"one of {', '.join(WORDS_OF_1_1)}",
-                found=describe(component.type),
-                section="1.1 part II, section 4",
-            )
+            storage = STORAGE_TYPES[component.dtype].long_name
+            message = f"has no such logical type; write version 1.2.0, or pass the {storage} bytes"
+            raise refused(self.version, message, describe(component.type), "1.1 part II, section 4")
         return word, None
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where an attribute is not text: release 1.1.1 then opens no tensor of the file."""
         for key, value in attributes.items():
             if not isinstance(value, str):
-                raise NotRepresentableError(
-                    f"attribute {describe(key)} of a 1.1.0 file must be text, since the released "
-                    "1.1 library reads nothing else there; write version 1.2.0",
-                    found=kind_of(value),
-                    section="1.1 part II, section 1",
-                )
+                message = "has attributes that are text: its release reads none else; write 1.2.0"
+                found = f"{kind_of(value)} as {describe(key)}"
+                raise refused(self.version, message, found, "1.1 part II, section 1")
         super().require_attributes(attributes)
 
 
@@ -426,16 +418,11 @@ def _unknown(extra: Mapping[str, object] | None) -> list[tuple[str, bytes]]:
 
 
 def _encode_attributes(attributes: Mapping[str, object], *, levels: int) -> bytes:
-    """Return attributes as CBOR, refused where a reader would lose them or find them too deep.
+    """Return attributes as CBOR; see `attribute_fields`.
 
     Args:
         attributes: what to write.
         levels: how many maps of the manifest they lie in.
     """
-    for key in attributes:
-        if not isinstance(key, str):
-            raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
-    value: object = dict(attributes)
-    for _ in range(levels):
-        value = [value]  # one byte each, so that the whole depth is counted
-    return cbor.encode(value)[levels:]
+    fields = attribute_fields(attributes, levels + 1)
+    return cbor.map_of(sorted(fields, key=lambda field: cbor.key_order(field[0])))

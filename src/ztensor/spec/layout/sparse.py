@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Mapping
+from typing import NoReturn
 
 import numpy as np
 
@@ -10,11 +11,6 @@ from ztensor.buffers import too_large, zeros_array
 from ztensor.errors import LayoutError, Problem, Reason
 from ztensor.spec.layout.base import Array, View, width_of
 from ztensor.spec.model.manifest import Component
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 CSR_SECTION, COO_SECTION = "1.2 section 3, sparse_csr", "1.2 section 3, sparse_coo"
 _SECTIONS = {"indptr": CSR_SECTION, "indices": CSR_SECTION, "coords": COO_SECTION}
@@ -90,13 +86,19 @@ class PointerWatch:
 
 def broken_pointers(expected: str, found: int) -> LayoutError:
     """Return the error for row pointers that cannot be true."""
+    return _broken(Reason.INDEX_POINTERS, "indptr", "the row pointers are broken", expected, found)
+
+
+def _broken(
+    reason: Reason, role: str, message: str, expected: str, found: object, section: str = ""
+) -> LayoutError:
     return LayoutError(
-        "the row pointers are broken",
-        reason=Reason.INDEX_POINTERS,
-        component="indptr",
+        message,
+        reason=reason,
+        component=role,
         expected=expected,
         found=str(found),
-        section=CSR_SECTION,
+        section=section or _SECTIONS[role],
     )
 
 
@@ -107,17 +109,11 @@ def require_count(role: str, count: int, expected: int) -> None:
         LayoutError: it has not.
     """
     if count != expected:
-        raise LayoutError(
-            "the components disagree about the number of entries",
-            reason=Reason.LAYOUT_COUNT,
-            component=role,
-            expected=f"{expected} elements",
-            found=str(count),
-            section=_SECTIONS[role],
-        )
+        message = "the components disagree about the number of entries"
+        raise _broken(Reason.LAYOUT_COUNT, role, message, f"{expected} elements", count)
 
 
-def require_in_range(indices: NDArray[Any], bound: int, role: str, position: int = 0) -> None:
+def require_in_range(indices: Array, bound: int, role: str, position: int = 0) -> None:
     """Raise unless every index lies in `[0, bound)`.
 
     Args:
@@ -135,14 +131,9 @@ def require_in_range(indices: NDArray[Any], bound: int, role: str, position: int
     if bound <= np.iinfo(indices.dtype).max:  # else only negative ones are wrong
         wrong |= indices >= bound
     at = int(np.argmax(wrong))
-    raise LayoutError(
-        "an index points outside the shape",
-        reason=Reason.INDEX_RANGE,
-        component=role,
-        expected=f"0 <= index < {bound}",
-        found=f"{indices[at]} at position {position + at}",
-        section=_SECTIONS[role],
-    )
+    message, expected = "an index points outside the shape", f"0 <= index < {bound}"
+    found = f"{indices[at]} at position {position + at}"
+    raise _broken(Reason.INDEX_RANGE, role, message, expected, found)
 
 
 def check_counts(
@@ -251,14 +242,9 @@ def _require_rising(indices: Array, pointers: Array) -> None:
         wrong = falls[pointers[np.minimum(places, pointers.size - 1)] != falls]
         if wrong.size:
             at = int(wrong[0])
-            raise LayoutError(
-                "the columns of a row do not rise",
-                reason=Reason.INDEX_ORDER,
-                component="indices",
-                expected=f"more than {indices[at - 1]} at position {at}",
-                found=str(indices[at]),
-                section="the layout zt.sparse_csr/1",
-            )
+            message, section = "the columns of a row do not rise", "the layout zt.sparse_csr/1"
+            expected, reason = f"more than {indices[at - 1]} at position {at}", Reason.INDEX_ORDER
+            raise _broken(reason, "indices", message, expected, indices[at], section)
 
 
 def _require_distinct(coords: Array) -> None:
@@ -268,11 +254,6 @@ def _require_distinct(coords: Array) -> None:
         ordered = axis[order]
         is_same &= ordered[1:] == ordered[:-1]
     if is_same.any():
-        raise LayoutError(
-            "a position comes twice",
-            reason=Reason.INDEX_ORDER,
-            component="coords",
-            expected="each position once",
-            found="one a second time",
-            section="the layout zt.sparse_coo/1",
-        )
+        message, section = "a position comes twice", "the layout zt.sparse_coo/1"
+        expected, found = "each position once", "one a second time"
+        raise _broken(Reason.INDEX_ORDER, "coords", message, expected, found, section)

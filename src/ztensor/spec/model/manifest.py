@@ -144,6 +144,15 @@ class TensorObject(NamedTuple):
     entries_once: bool = False
 
     @property
+    def only_data(self) -> Component | None:
+        """Return the component of a dense object that says nothing else; None of any other."""
+        data = self.components.get("data")
+        if data is None or len(self.components) > 1 or self.format != "dense":
+            return None
+        others = self.attributes, self.extra, data.extra, data.shard
+        return data if others == (None, None, None, None) else None
+
+    @property
     def stored_nbytes(self) -> int:
         """Return the bytes of all components as they are stored."""
         return sum(component.length for component in self.components.values())

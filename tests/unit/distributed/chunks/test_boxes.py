@@ -29,7 +29,6 @@ class Tiles(NamedTuple):
 
 
 def grid(shape: Shape, counts: Shape) -> list[Box]:
-    """Return the cells of a grid that fills a shape."""
     cuts = [
         np.linspace(0, n, c + 1).astype(int).tolist() for n, c in zip(shape, counts, strict=True)
     ]

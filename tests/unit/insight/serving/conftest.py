@@ -89,5 +89,4 @@ def serve() -> Iterator[Callable[..., Served]]:
 
 @pytest.fixture
 def served(serve: Callable[..., Served], tmp_path: Path) -> Served:
-    """Serve one model."""
     return serve(model_of(tmp_path / "model.zt"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,8 @@ import pytest
 import ztensor
 from ztensor.errors import (
     ArgumentTypeError,
-    ClosedError,
     DigestMismatchError,
     ObjectNotFoundError,
-    SourceError,
 )
 from ztensor.io.opening import reader_over
 from ztensor.numpy import load, save, save_file
@@ -51,42 +48,6 @@ def test_names_that_are_none(tmp_path: Path) -> None:
                         use(odd)
             with pytest.raises(ObjectNotFoundError):
                 reader["x"]
-
-
-def test_a_file_that_is_not_what_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    save_file(some(8), path)
-    with ztensor.open(path) as reader:
-        part = reader.get_slice("0.float32")
-        reader["0.float32"]
-        os.truncate(path, path.stat().st_size // 2)
-        uses: list[Any] = [
-            lambda: reader["0.float32"],
-            lambda: part[0],
-            lambda: reader["1.int64"],
-        ]
-        for use in uses:
-            with pytest.raises(SourceError) as caught:
-                use()
-            assert caught.value.object_name is not None
-
-
-def test_a_closed_reader(tmp_path: Path) -> None:
-    save_file(some(8), tmp_path / "m.zt")
-    reader = ztensor.open(tmp_path / "m.zt")
-    some_of_it = reader_over(reader.objects.select(["0.float32"]))
-    part, array = reader.get_slice("0.float32"), reader["0.float32"]
-    assert some_of_it["0.float32"].sum() == 15
-    reader.close()
-    uses: list[Any] = [
-        lambda: reader["0.float32"],
-        lambda: part[0],
-        lambda: some_of_it["0.float32"],
-    ]
-    for use in uses:
-        with pytest.raises(ClosedError):
-            use()
-    assert array.sum() == 15
 
 
 class Name(str):

@@ -668,23 +668,6 @@ def test_a_layout_of_0_1_that_no_text_describes_is_listed_and_not_read() -> None
         assert reader["scalar"] == 7
 
 
-def test_sparse_parts_that_lie_are_found_when_read() -> None:
-    parts = {
-        "values": Component("f32", 0, 0),
-        "indices": Component("u64", 0, 0),
-        "indptr": Component("u64", 0, 0),
-    }
-    blobs = {
-        ("w", "values"): bytes(8),
-        ("w", "indices"): np.array([0, 9], np.uint64).tobytes(),
-        ("w", "indptr"): np.array([0, 1, 2], np.uint64).tobytes(),
-    }
-    with ztensor.open(build("1.2.0", {"w": TensorObject((2, 3), "sparse_csr", parts)}, blobs)) as r:
-        with pytest.raises(LayoutError) as caught:
-            r.read("w")
-        assert (caught.value.reason, caught.value.component) == (Reason.INDEX_RANGE, "indices")
-
-
 # --- Pickling and threads -----------------------------------------------------------------------
 
 

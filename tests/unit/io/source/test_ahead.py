@@ -7,31 +7,16 @@ import threading
 import numpy as np
 import pytest
 
+from tests.unit.io.reading.counted import Noted
 from ztensor.errors import SourceError
 from ztensor.io.source.ahead import AheadSource, Extents, extents_of
-from ztensor.io.source.memory import MemorySource
 
 MIB = 1 << 20
 DATA = np.random.default_rng(0).integers(0, 256, 80 * MIB, np.uint8).tobytes()
 
 
-class Far(MemorySource):
-    """Bytes that cost a request each, and are not in this process's memory."""
-
-    prefers_long_reads = True
-    is_held = False
-
-    def __init__(self, data: bytes = DATA) -> None:
-        super().__init__(data)
-        self.asked: list[tuple[int, int]] = []
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.asked.append((offset, destination.nbytes))
-        super().read_into(offset, destination)
-
-
-def ahead(lengths: list[int], *, encoded: bool = False) -> tuple[AheadSource, Far, Extents]:
-    source = Far()
+def ahead(lengths: list[int], *, encoded: bool = False) -> tuple[AheadSource, Noted, Extents]:
+    source = Noted(DATA, is_far=True)
     offsets = [64 + sum(lengths[:number]) for number in range(len(lengths))]
     found = offsets, lengths, [encoded] * len(lengths)
     reading = AheadSource(source)
@@ -78,7 +63,7 @@ def test_parts_are_read_alone() -> None:
 
 @pytest.mark.parametrize("behind", [-1, 0, 1])
 def test_bytes_between_components_are_read_alone(behind: int) -> None:
-    far = Far()
+    far = Noted(DATA, is_far=True)
     source = AheadSource(far)
     source.expect(lambda: ([64, 2 * MIB, 4 * MIB], [MIB, MIB, MIB], [False] * 3))
     read(source, 64, MIB)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.unit.io.reading.counted import Noted
 from ztensor.io.source.base import Range
 from ztensor.io.source.memory import MemorySource
 
@@ -13,25 +14,10 @@ START, LENGTH = 17, 50_000
 WANTED = DATA[START : START + LENGTH]
 
 
-class Noting(MemorySource):
-    """Notes how it is read; its bytes are not in this process's memory."""
-
-    is_held = False
-
-    def __init__(self, *, is_far: bool = False, data: bytes = DATA) -> None:
-        super().__init__(data)
-        self.prefers_long_reads = is_far
-        self.asked: list[tuple[int, int]] = []
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.asked.append((offset, destination.nbytes))
-        super().read_into(offset, destination)
-
-
 @pytest.mark.parametrize("is_far", [False, True])
 @pytest.mark.parametrize("size", [20_000, 25_000, 50_000])
 def test_pieces_are_as_long_as_was_asked(size: int, *, is_far: bool) -> None:
-    source = Noting(is_far=is_far)
+    source = Noted(DATA, is_far=is_far)
     pieces = [bytes(one) for one in Range(source, START, LENGTH).pieces(size)]
     expected = [min(size, LENGTH - start) for start in range(0, LENGTH, size)]
     assert [len(one) for one in pieces] == expected
@@ -41,7 +27,7 @@ def test_pieces_are_as_long_as_was_asked(size: int, *, is_far: bool) -> None:
 
 @pytest.mark.parametrize("is_far", [False, True])
 def test_what_is_kept_is_read_once(*, is_far: bool) -> None:
-    source = Noting(is_far=is_far)
+    source = Noted(DATA, is_far=is_far)
     found = Range(source, START, LENGTH)
     found.keep()
     assert source.asked == [(START, LENGTH)]
@@ -52,7 +38,7 @@ def test_what_is_kept_is_read_once(*, is_far: bool) -> None:
 
 
 def test_what_was_read_before_is_not_read_again() -> None:
-    source = Noting()
+    source = Noted(DATA)
     found = Range(source, START, LENGTH, memoryview(WANTED))
     assert b"".join(found.pieces(7000)) == WANTED
     assert source.asked == []
@@ -71,7 +57,7 @@ def test_bytes_in_memory_are_not_copied() -> None:
 
 
 def test_a_look_at_a_header_leaves_what_is_kept() -> None:
-    source = Noting()
+    source = Noted(DATA)
     found = Range(source, 0, len(DATA))
     found.read(10_000, 20_000)
     found.read(50_000, 4096)
@@ -87,7 +73,7 @@ def test_a_look_at_a_header_leaves_what_is_kept() -> None:
 @pytest.mark.parametrize("is_more", [False, True])
 def test_so_much_of_a_range_is_kept(by: str, *, is_more: bool) -> None:
     length = (8 << 20) + is_more
-    source = Noting(data=bytes(length))
+    source = Noted(bytes(length))
     found = Range(source, 0, length)
     if by == "keep":
         found.keep()

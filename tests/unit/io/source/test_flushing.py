@@ -11,17 +11,6 @@ import pytest
 from ztensor.io.source.paths import flush_file, flush_folder
 
 
-def test_files_and_folders_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flushed: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda number: flushed.append(os.fstat(number).st_ino))
-    path = tmp_path / "a"
-    path.write_bytes(b"x")
-    path.chmod(0o400)
-    flush_file(str(path))
-    flush_folder(str(tmp_path))
-    assert flushed == [path.stat().st_ino, tmp_path.stat().st_ino]
-
-
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
 def test_a_file_system_that_flushes_no_folders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int

@@ -47,18 +47,6 @@ def test_any_contiguous_buffer_is_flat_bytes(kind: str) -> None:
     assert read_bytes(source, 40, 0) == b""
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_views_are_read_only(kind: str) -> None:
-    """A view must never reach the caller's own buffer."""
-    source = MemorySource(KINDS[kind](DATA))
-    view = source.view()
-    assert source.is_held
-    assert view is not None
-    assert view.readonly
-    with pytest.raises(TypeError):
-        view[0] = 1
-
-
 @pytest.mark.parametrize(("offset", "length"), [(39, 2), (40, 1), (1000, 1), (0, 41)])
 def test_more_than_there_is(offset: int, length: int) -> None:
     with pytest.raises(SourceError) as caught:

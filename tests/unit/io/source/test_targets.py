@@ -13,26 +13,14 @@ from ztensor.errors import (
     SourceNotRegularError,
     UsageError,
 )
-from ztensor.io.source.targets import Nowhere, require_free, require_own_link
-
-
-def test_what_is_there_is_refused_with_the_way_of_who_asks(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    require_free(path, overwrite=False)
-    path.write_bytes(b"old")
-    require_free(path, overwrite=True)
-    with pytest.raises(UsageError) as caught:
-        require_free(path, overwrite=False)
-    assert caught.value.in_python == "overwrite=True replaces it"
-    with pytest.raises(UsageError) as caught:
-        require_free(path, overwrite=False, allowed_by="--force")
-    assert (caught.value.in_python, caught.value.hint) == (None, "--force replaces it")
+from ztensor.ext import Place
+from ztensor.io.source.targets import Nowhere, require_own_link
 
 
 def test_a_link_to_nothing_is_something(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     with pytest.raises(UsageError):
-        require_free(tmp_path / "link", overwrite=False)
+        Place.of(tmp_path / "link").require_free(overwrite=False)
 
 
 @pytest.mark.parametrize("makes_folder", [False, True])

@@ -3,65 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import ArgumentTypeError, ArgumentValueError
-from ztensor.io.writing.blob import Compression, as_of, compression_of
 from ztensor.numpy import load
 from ztensor.spec.digest import ALGORITHMS, digest_of
-from ztensor.spec.model.manifest import Component
 
 NOISE = np.random.default_rng(0).integers(0, 1000, (600, 1024)).astype(np.int32)
-
-
-@pytest.mark.parametrize("asked", [None, False, 0, 0.0, "none", "raw", np.int64(0)])
-def test_these_ask_for_raw(asked: Any) -> None:
-    assert compression_of(asked) is None
-
-
-@pytest.mark.parametrize(
-    ("asked", "level"),
-    [(True, 3), ("zstd", 3), (1, 1), (22, 22), (-1, -1), (-(1 << 17), -(1 << 17))],
-)
-def test_these_ask_for_zstd(asked: Any, level: int) -> None:
-    assert compression_of(asked) == Compression("zstd", level)
-
-
-@pytest.mark.parametrize("asked", [23, -(1 << 17) - 1, "gzip", "", "Raw", 1.5, [1]])
-def test_other_encodings_are_refused_by_naming_those_there_are(asked: Any) -> None:
-    kind = ArgumentValueError if isinstance(asked, (int, str)) else ArgumentTypeError
-    with pytest.raises(kind) as caught:
-        compression_of(asked)
-    assert caught.value.expected == "False, True, 'zstd' or a zstd level up to 22"
-
-
-@pytest.mark.parametrize(
-    ("placed", "said", "expected"),
-    [
-        (None, None, None),
-        (None, {"unit": "mm"}, {"unit": "mm"}),
-        (None, {"frames": [1, 1, b"old"]}, None),
-        ({"frames": [2, 2, b"new"]}, None, {"frames": [2, 2, b"new"]}),
-        (
-            {"frames": [2, 2, b"new"]},
-            {"frames": [1, 1, b"old"], "unit": "mm"},
-            {"frames": [2, 2, b"new"], "unit": "mm"},
-        ),
-    ],
-)
-def test_unknown_fields_are_kept_but_not_where_frames_lay(
-    placed: Mapping[str, object] | None,
-    said: Mapping[str, object] | None,
-    expected: Mapping[str, object] | None,
-) -> None:
-    found = as_of(Component("u8", 64, 9, extra=placed), Component("u8", 128, 5, extra=said))
-    assert found.extra == expected
-    assert (found.offset, found.length) == (64, 9)
 
 
 @pytest.mark.parametrize(

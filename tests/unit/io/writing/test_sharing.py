@@ -159,7 +159,6 @@ def shared(version: str, objects: dict[str, Object], *, packed: bool) -> bytes:
 
 
 def entry_0(name: str, one: Object, fields: dict[str, Any]) -> dict[str, Any]:
-    """Return an entry of 0.1."""
     part, dtype = fields["components"]["data"], one.parts["data"].dtype
     entry = {"name": name, "shape": fields["shape"], "dtype": dtype.name, "layout": "dense"}
     entry |= {"offset": part["offset"], "size": part["length"], "checksum": part["digest"]}

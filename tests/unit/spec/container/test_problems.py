@@ -31,7 +31,6 @@ def refusal(container: Container, data: Any, limits: Limits = DEFAULT_LIMITS) ->
 
 
 def entry(**changes: Any) -> dict[str, Any]:
-    """Return an entry of 0.1."""
     fields = {"name": "w", "offset": 64, "size": 8, "dtype": "float32", "shape": [2]}
     return {**fields, "encoding": "raw", **changes}
 

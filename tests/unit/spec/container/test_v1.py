@@ -44,7 +44,6 @@ def parse_file(file: bytes) -> Manifest:
 
 
 def emit(manifest: Manifest, version: str = "1.2.0") -> bytes:
-    """Return the manifest alone."""
     return EMITTERS[version]().emit(manifest, END)[:-TAIL_BYTES]
 
 

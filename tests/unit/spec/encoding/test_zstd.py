@@ -214,7 +214,6 @@ def noise(length: int, seed: int = 1) -> bytes:
 
 
 def encoded(data: bytes, level: int = 3) -> bytes:
-    """Return one frame."""
     return b"".join(Zstd().encode(memoryview(data), level=level, frame_bytes=16 * MIB))
 
 

@@ -34,6 +34,7 @@ from ztensor.spec.container.walk import (
     check_place,
     parse_components,
     read_root,
+    require_none,
 )
 from ztensor.spec.digest import check_digest, xxh3
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, align
@@ -171,11 +172,11 @@ def _parse_root(decoder: cbor.Decoder, frame: Frame, least: int) -> Manifest:
     fields = read_fields(root.fields, ROOT, (), problems)
     attributes, extra = (fields[1], fields[-1]) if fields else (None, None)
     problems += check_names(attributes or (), "attributes")
-    ManifestError.require_none(problems)
+    require_none(problems)
     blobs = _blobs(root.objects, frame, decoder.budget)
     for shard, (offsets, lengths) in blobs.items():
         problems += _check_overlaps(offsets, lengths, shard)
-    ManifestError.require_none(problems)
+    require_none(problems)
     shards = {
         name: shard if name in blobs else shard._replace(start=None)
         for name, shard in files.items()
@@ -260,11 +261,11 @@ def parse_object(
     if not fields:
         return None
     shape, layout, entries, attributes, extra = fields
-    found = check_names(entries, "parts") + check_names(attributes or (), "attributes")
+    problems += check_names(entries, *path, "parts")
+    problems += check_names(attributes or (), *path, "attributes")
     if not entries:
-        message = "expected at least one part, found none"
-        found.append(Problem(Reason.COMPONENT_MISSING, message, ("parts",), OBJECT.section))
-    problems += [problem.under(*path) for problem in found]
+        message, where = "expected at least one part, found none", (*path, "parts")
+        problems.append(Problem(Reason.COMPONENT_MISSING, message, where, OBJECT.section))
     parse = functools.partial(_parse_part, files)
     components = parse_components(entries, (*path, "parts"), problems, parse)
     found = _check_shape(shape)
