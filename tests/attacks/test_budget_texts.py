@@ -12,6 +12,7 @@ import pytest
 
 import ztensor
 from tests.attacks.shapes.texts import ENTRY, VALUES, header, numbered, repeated
+from tests.refusals import refused
 from ztensor.errors import LimitError, Reason, describe
 from ztensor.io.shards import index
 from ztensor.io.shards.index import read_index
@@ -62,9 +63,8 @@ def test_quotes_without_an_end_are_looked_through_once(text: str) -> None:
 def test_fields_that_are_thrown_away_cost_too(value: str) -> None:
     """Attack: 8 MB of a header's fields that nobody reads took 300 MiB."""
     data = header('{"a":{%s,"x":[%s]}}' % (ENTRY, repeated(100_000, value)))
-    with pytest.raises(LimitError) as caught:
+    with refused(LimitError, Reason.LIMIT_COST):
         ztensor.open(data, limits=TIGHT)
-    assert caught.value.reason is Reason.LIMIT_COST
 
 
 @pytest.mark.slow
@@ -72,9 +72,8 @@ def test_many_tensors_are_charged() -> None:
     """Attack: a header of the shortest tensors there are, regular or not."""
     for start in ("{", "{ "):
         data = header(start + numbered(200_000, '"%%x":{%s}' % ENTRY) + "}")
-        with pytest.raises(LimitError) as caught:
+        with refused(LimitError, Reason.LIMIT_COST):
             ztensor.open(data, limits=TIGHT)
-        assert caught.value.reason is Reason.LIMIT_COST
         ztensor.open(data).close()
 
 
@@ -93,9 +92,8 @@ def test_an_index_of_missing_shards_looks_into_the_folder_once(
         return isfile(path)
 
     monkeypatch.setattr(os.path, "isfile", counted)
-    with pytest.raises(ztensor.SourceError) as caught:
+    with pytest.raises(ztensor.SourceError, match="20,000 shards missing"):
         read_index(str(place))
-    assert "20,000 shards missing" in str(caught.value)
     assert calls == []
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.refusals import refused
 from ztensor import edit
 from ztensor.errors import ArgumentValueError
 from ztensor.io.edit import repairing
@@ -69,9 +70,10 @@ def test_a_shard_swapped_for_a_link_is_not_followed(how: str, model: Path) -> No
         else:
             (model / "parts").rename(model / "was")
             link(model / "parts", model.parent / "outside")
-        with pytest.raises(ztensor.UnsupportedError, match="symbolic link") as caught:
+        with refused(
+            ztensor.UnsupportedError, ztensor.Reason.SOURCE_NOT_REGULAR, match="symbolic link"
+        ):
             reader["b"]
-        assert caught.value.reason is ztensor.Reason.SOURCE_NOT_REGULAR
         with pytest.raises((ztensor.UnsupportedError, ztensor.FormatError)):
             load_file(index)
 
@@ -93,9 +95,8 @@ def test_a_link_put_in_the_way_of_the_open_is_not_followed(
             return real(root, parts, flags)
 
         monkeypatch.setattr(beneath, "_descend", late)
-        with pytest.raises(ztensor.SourceError) as caught:
+        with refused(ztensor.SourceError, ztensor.Reason.SOURCE_CHANGED) as caught:
             place.open()
-        assert caught.value.reason is ztensor.Reason.SOURCE_CHANGED
         assert caught.value.file == place.path
 
 
@@ -173,9 +174,8 @@ HIDDEN = [".ssh/id_rsa", ".env", "a/.git/config", "./.x", "a/..b"]
 @pytest.mark.parametrize("name", HIDDEN)
 def test_external_data_is_no_hidden_file(name: str, tmp_path: Path) -> None:
     """ONNX external data reads `.ssh/id_rsa` beside the model."""
-    with pytest.raises(ztensor.FormatError, match="hidden") as caught:
+    with refused(ztensor.FormatError, ztensor.Reason.FIELD_VALUE, match="hidden"):
         parts_of(name)
-    assert caught.value.reason is ztensor.Reason.FIELD_VALUE
 
 
 def test_a_link_to_a_hidden_file_is_not_followed(tmp_path: Path) -> None:
@@ -201,9 +201,8 @@ def test_an_index_names_no_hidden_file(name: str, model: Path) -> None:
     target.write_bytes(b"-----BEGIN")
     index = model / "m.zt.index.json"
     index.write_text(json.dumps({"weight_map": {"a": name}}))
-    with pytest.raises(ztensor.FormatError, match="hidden") as caught:
+    with refused(ztensor.FormatError, ztensor.Reason.SHARD_INDEX, match="hidden") as caught:
         ztensor.open(index)
-    assert caught.value.reason is ztensor.Reason.SHARD_INDEX
     assert "BEGIN" not in str(caught.value)
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.refusals import refused
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
 
@@ -240,9 +241,8 @@ WRONG_THEIRS: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_scipy_gets_no_wrong_indices(kind: str, changes: dict[str, Any], reason: str) -> None:
     data = rewritten(saved(ARRAYS[f"{kind} array"]), changes)
     with ztensor.open(data) as reader:
-        with pytest.raises(ztensor.errors.LayoutError) as caught:
+        with refused(ztensor.errors.LayoutError, reason):
             reader.read("array")
-        assert caught.value.reason == reason
         assert [problem.reason for problem in reader.verify().problems] == [reason]
         assert reader.unrepresented == ()
     exercise(data)

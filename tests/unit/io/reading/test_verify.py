@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.refusals import refused
 from tests.unit.io.reading.counted import Counted
 from ztensor import Limits
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
@@ -324,9 +325,8 @@ def test_decoded_bytes_that_end_inside_an_element() -> None:
         made.blobs["points", role] = zstd_frame(content)
     with ztensor.open(made.to_bytes()) as reader:
         assert found(reader.verify("points")) == [(Reason.SIZE_MISMATCH, "points", "values")]
-        with pytest.raises(ztensor.FormatError) as caught:
+        with refused(ztensor.FormatError, Reason.SIZE_MISMATCH):
             reader.read("points")
-        assert caught.value.reason is Reason.SIZE_MISMATCH
 
 
 def test_a_sparse_bomb_is_walked_in_little_memory() -> None:

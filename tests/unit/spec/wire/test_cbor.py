@@ -18,6 +18,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.refusals import refused
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.wire import cbor
@@ -467,18 +468,16 @@ def level_of(value: object) -> int:
 def test_deeper_than_python_goes() -> None:
     """Whatever the caller allows."""
     for opener in OPENERS.values():
-        with pytest.raises(LimitError) as caught:
+        with refused(LimitError, Reason.LIMIT_DEPTH):
             cbor.decode(opener * 100_000, depth=1_000_000)
-        assert caught.value.reason is Reason.LIMIT_DEPTH
 
 
 @pytest.mark.usefixtures("_quick")
 def test_maps_that_are_keys_of_maps_cost_what_they_have() -> None:
     """Each is looked at on every level around it."""
     data = b"\xa1" * 60 + cbor.encode(list(range(1000, 201_000))) + bytes(60)
-    with pytest.raises(LimitError) as caught:
+    with refused(LimitError, Reason.LIMIT_COST):
         cbor.decode(data, budget=Budget(DEFAULT_LIMITS, len(data)))
-    assert caught.value.reason is Reason.LIMIT_COST
 
 
 HUGE = ["0000000000010000", "0000000100000000", "7fffffffffffffff", "ffffffffffffffff"]
@@ -583,9 +582,8 @@ def head(major: int, info: int, argument: int) -> bytes:
 
 def require_other_form(data: bytes) -> None:
     cbor.decode(data)
-    with pytest.raises(ManifestError) as caught:
+    with refused(ManifestError, Reason.CBOR_FORM):
         cbor.decode(data, strict=True)
-    assert caught.value.reason is Reason.CBOR_FORM
 
 
 @pytest.mark.parametrize("info", FORMS)
@@ -687,9 +685,8 @@ def test_what_is_cut_is_cut_in_a_strict_reading_too(data: bytes) -> None:
 @pytest.mark.parametrize("key", [b"\x62a", b"\x78\x18a"])
 def test_a_cut_key_that_begins_like_the_one_before_is_cut(key: bytes) -> None:
     """Neither is it the same key, nor one that comes too late."""
-    with pytest.raises(ManifestError) as caught:
+    with refused(ManifestError, Reason.CBOR_TRUNCATED):
         cbor.decode(b"\xa2\x61a\0" + key, strict=True)
-    assert caught.value.reason is Reason.CBOR_TRUNCATED
 
 
 # --- What it costs ------------------------------------------------------------------------------
@@ -974,10 +971,9 @@ class Shape:
 )
 def test_other_types_are_refused_by_name(value: object) -> None:
     for wrapped in (value, [value], {"a": value}, Tag(1, value), Pairs(((value, 1),))):
-        with pytest.raises(NotRepresentableError) as caught:
+        with pytest.raises(NotRepresentableError, match="list") as caught:
             cbor.encode(wrapped)
         assert caught.value.found == type(value).__name__
-        assert "list" in str(caught.value)
 
 
 @pytest.mark.parametrize(
