@@ -6,13 +6,13 @@ import math
 import pickle
 import random
 import struct
-import tracemalloc
 from typing import Any
 
 import pytest
 
 from tests.extent import amount
 from tests.refusals import refused
+from tests.tracing import traced
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, ZTensorError
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.formats.pt.pickled import Buildable, Call, Global, Items, Vocabulary, misfit
@@ -275,13 +275,10 @@ def test_memory_is_in_proportion_to_the_pickle(code: bytes) -> None:
         + code * (amount(20_000, full=200_000) // len(code))
         + b"1."
     )
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         with contextlib.suppress(FormatError):  # where marks are left
             read(data)
-        assert tracemalloc.get_traced_memory()[1] < 80 * len(data)
-    finally:
-        tracemalloc.stop()
+        assert memory()[1] < 80 * len(data)
 
 
 def test_calls_cannot_copy_one_value_over_and_over() -> None:

@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import re
-import tracemalloc
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from tests.extent import examples
 from tests.refusals import refused
+from tests.tracing import traced
 from ztensor.errors import (
     ArgumentValueError,
     LayoutError,
@@ -485,12 +485,9 @@ def test_memory_beside_the_result_is_bounded(
 ) -> None:
     attributes = {"bits": 4, "packing": "8_per_i32", "group_size": group_size}
     parts = random_components(np.random.default_rng(15), attributes, shape, zeros=zeros)
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         result = restore(parts, attributes, shape, dtype=np.float16)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert peak - result.nbytes < 16 << 20
 
 

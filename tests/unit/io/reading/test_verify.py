@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import sys
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 import ztensor
 from tests.refusals import refused
+from tests.tracing import traced
 from tests.unit.io.reading.counted import Counted
 from ztensor import Limits
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
@@ -340,13 +340,9 @@ def test_a_sparse_bomb_is_walked_in_little_memory() -> None:
     made.objects["points"]["shape"] = [1]
     data = made.to_bytes()
     assert len(data) < 100_000
-    with ztensor.open(data) as reader:
-        tracemalloc.start()
-        try:
-            report = reader.verify("points")
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+    with ztensor.open(data) as reader, traced() as memory:
+        report = reader.verify("points")
+        _, peak = memory()
     assert report.ok
     assert peak < 32 << 20
 

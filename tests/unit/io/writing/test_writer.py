@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import ztensor
 from tests.extent import examples
 from tests.naming import shown
 from tests.refusals import refused
+from tests.tracing import traced
 from ztensor import Tensor, Writer
 from ztensor.errors import (
     ArgumentTypeError,
@@ -212,12 +212,9 @@ def test_no_second_array_is_made(
     tmp_path: Path, make: Callable[[], Any], compression: bool | int
 ) -> None:
     array = make()
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         save_file({"x": array}, tmp_path / "m.zt", compression=compression)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+        _, peak = memory()
     assert peak < 0.5 * array.nbytes
     with ztensor.open(tmp_path / "m.zt") as reader:
         assert reader["x"].shape == array.shape

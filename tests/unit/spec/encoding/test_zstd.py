@@ -7,13 +7,13 @@ import random
 import subprocess
 import sys
 import threading
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.refusals import refused
+from tests.tracing import traced
 from ztensor.errors import (
     EncodingError,
     LimitError,
@@ -642,12 +642,9 @@ def test_a_bomb_stops_at_the_end_of_the_destination(
     data: bytes, stored_kind: type[Mapped], encoding: Zstd
 ) -> None:
     stored = stored_kind(data)
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         errors = refusals(encoding, stored, 96)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert {error.reason for error in errors.values()} == {Reason.DECODED_LONG}
     assert peak < 3 * MIB
 

@@ -10,7 +10,6 @@ import re
 import struct
 import sys
 import time
-import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests.refusals import refused
+from tests.tracing import traced
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.wire import cbor
@@ -487,12 +487,9 @@ HUGE = ["0000000000010000", "0000000100000000", "7fffffffffffffff", "fffffffffff
 @pytest.mark.parametrize("initial", ["5b", "7b", "9b", "bb", "819b", "a1617a7b", "a17b", "5f5b"])
 def test_huge_counts_allocate_nothing(initial: str, count: str) -> None:
     data = bytes.fromhex(initial + count) + b"\x00" * 1000
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         assert refusal(data).reason is Reason.CBOR_TRUNCATED
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert peak < 1 << 16
 
 
@@ -532,12 +529,9 @@ def test_millions_of_empty_chunks(initial: int) -> None:
 @pytest.mark.slow
 def test_empty_chunks_take_no_memory() -> None:
     data = b"\x7f" + b"\x60" * 300_000 + b"\xff"
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         cbor.decode(data)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert peak < 1 << 16
 
 
@@ -742,13 +736,10 @@ def budget(nbytes: int) -> Budget:
 
 def peak_of_a_refusal(data: bytes, nbytes: int) -> int:
     """Return the memory that reading took until the budget ended it."""
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         with pytest.raises(LimitError) as caught:
             cbor.decode(data, budget=budget(nbytes))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert caught.value.reason is Reason.LIMIT_COST
     return peak
 
@@ -784,13 +775,10 @@ def test_pieces_are_put_together_where_the_budget_has_room_for_the_whole(major: 
     value = cbor.decode(data, budget=budget(20 * MIB))
     assert value == (first + b"a" * 2 * MIB if major == 2 else first.decode() + "a" * 2 * MIB)
     del value
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         with pytest.raises(LimitError) as caught:
             cbor.decode(data, budget=budget(3 * MIB))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert caught.value.reason is Reason.LIMIT_COST
     assert peak < (8 if major == 3 else 5.5) * MIB
 
