@@ -6,9 +6,9 @@ import gc
 import io
 import mmap
 import os
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,20 +94,14 @@ def test_threads_do_not_disturb_one_another(
 ) -> None:
     source = FileSource(str(path))
     SYSTEMS[system](monkeypatch)
-    wrong: list[int] = []
 
     def read(start: int) -> None:
         for offset in range(start, 100_000, 7919):
             piece = read_bytes(source, offset, min(4000, 100_000 - offset))
-            if piece != DATA[offset : offset + 4000]:
-                wrong.append(offset)
+            assert piece == DATA[offset : offset + 4000]
 
-    threads = [threading.Thread(target=read, args=(start,)) for start in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, range(8)))
     source.close()
 
 
