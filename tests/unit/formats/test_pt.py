@@ -542,15 +542,6 @@ def test_every_element_type_and_view(torch: Any, dtype: str, is_zip: bool) -> No
     assert not reader.verify(["whole", "turned"]).problems
 
 
-def test_packed_fp4(torch: Any) -> None:
-    if not hasattr(torch, "float4_e2m1fn_x2"):
-        pytest.skip("this torch has no float4_e2m1fn_x2")
-    data = torch.arange(6, dtype=torch.uint8).reshape(2, 3).view(torch.float4_e2m1fn_x2)
-    reader = saved(torch, {"a": data})
-    assert reader["a"].shape == (2, 6)
-    assert bits(torch, reader.read_torch("a")) == bits(torch, data)
-
-
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
 def test_a_whole_checkpoint(torch: Any, protocol: int, is_zip: bool) -> None:
@@ -626,20 +617,6 @@ def test_conjugated_and_negated_views(torch: Any) -> None:
         reader = saved(torch, views, _use_new_zipfile_serialization=is_zip)
         assert reader["conj"].tolist() == [1 - 2j, 3 + 4j]
         assert reader["neg"].tolist() == [-2, 4]
-
-
-@pytest.mark.parametrize("layout", ["coo", "csr"])
-def test_sparse_tensors_of_our_layouts(torch: Any, layout: str, tmp_path: Path) -> None:
-    dense = torch.tensor([[0.0, 1.0, 0.0], [2.0, 0.0, 3.0]])
-    sparse = dense.to_sparse() if layout == "coo" else dense.to_sparse_csr()
-    reader = saved(torch, {"a": sparse})
-    assert reader.metadata("a").format == f"sparse_{layout}"
-    np.testing.assert_array_equal(reader.read("a").to_dense(), dense.numpy())
-    assert torch.equal(reader.read_torch("a").to_dense(), dense)
-    with ztensor.Writer(tmp_path / "a.zt") as writer:
-        writer.copy("a", reader)
-    with ztensor.open(tmp_path / "a.zt") as copy:
-        np.testing.assert_array_equal(copy.read("a").to_dense(), dense.numpy())
 
 
 def test_sparse_tensors_of_other_layouts_are_kept_in_parts(torch: Any) -> None:

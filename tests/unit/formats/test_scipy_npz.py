@@ -355,17 +355,6 @@ def test_a_name_is_lost_and_said(tmp_path: Path) -> None:
     same(sparse.load_npz(tmp_path / "a.npz"), sparse.csr_array(DENSE))
 
 
-@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
-@pytest.mark.parametrize("kind", OURS)
-def test_save_file_writes_what_scipy_reads(kind: str, compression: bool, tmp_path: Path) -> None:
-    matrix = sparse.csr_array(DENSE).asformat(kind)
-    ztensor.numpy.save_file(
-        {"array": ztensor.Tensor.from_scipy(matrix)}, tmp_path / "a.zt", compression=compression
-    )
-    ztensor.convert(tmp_path / "a.zt", tmp_path / "a.npz", strict=True, check=True)
-    same(sparse.load_npz(tmp_path / "a.npz"), matrix)
-
-
 NOT_THEIRS: dict[str, Any] = {
     "float16": ztensor.Tensor.csr(np.ones(1, np.float16), [1], [0, 1, 1], (2, 4)),
     "a scalar": ztensor.Tensor.coo(np.ones(1), [], ()),
