@@ -66,16 +66,6 @@ HINTS: dict[str, dict[str, str]] = {
             "write(name, array, attributes={...}) those of an object",
         ),
     },
-    "CheckpointManager": {
-        **dict.fromkeys(
-            ("load", "load_checkpoint", "restore_latest", "resume"),
-            "restore() gives the newest step that can be read, restore(step=100) that one",
-        ),
-        **dict.fromkeys(("all_steps", "list"), "steps() has the numbers"),
-        **dict.fromkeys(("latest_step", "last"), "latest() has the number of the newest step"),
-        **dict.fromkeys(("save_checkpoint", "step"), "save(step, state) saves one"),
-        "wait_until_finished": "wait() waits for the save in the background",
-    },
 }
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 from ztensor.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 # What makes the sheets knows all classes that inherit from here.
 _MAKERS: Registry[str, Callable[[object], str]] = Registry(
@@ -16,26 +14,19 @@ _MAKERS: Registry[str, Callable[[object], str]] = Registry(
 
 
 class Shown:
-    """Shows itself in a notebook; `insight/notebook/makers.py` has a line for the class."""
+    """Shows itself in a notebook; `insight/notebook/makers.py` has a line for the class.
+
+    A mapping also offers its keys where `thing["` is completed.
+    """
 
     __slots__ = ()
 
     def _repr_html_(self) -> str:
         return _MAKERS["html"](self)
 
-
-class Keyed:
-    """Offers its keys where `thing["` is completed."""
-
-    __slots__ = ()
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the keys."""
-        raise NotImplementedError
-
     def _ipython_key_completions_(self) -> list[str]:
         try:
-            return list(self)
+            return list(self) if isinstance(self, Mapping) else []
         except Exception:  # noqa: BLE001  # of a closed file; a shell that completes has no errors
             return []
 

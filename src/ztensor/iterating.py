@@ -113,7 +113,7 @@ def _tensors(
             if reader.objects.is_set:  # a file may have more than the index takes from it
                 names = reader.objects.names
                 chosen = [n for n in chosen if n in names and reader.objects.part(n) is file]
-            with file.fetching.walked() if keep is None else contextlib.nullcontext():
+            with file.walked() if keep is None else contextlib.nullcontext():
                 for name, value in _read(file, _in_order(file, chosen), most, workers):
                     with file.located(name):
                         made = make(value)

@@ -16,22 +16,18 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ztensor import Remote
 from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
     MissingDependencyError,
-    SourceError,
     SourceNotFoundError,
     UsageError,
     ZTensorError,
     describe,
 )
-from ztensor.ext import open_file, path_text, remove_object
+from ztensor.ext import OpenFolder, Place, open_file, path_text, remove
 from ztensor.io.contents import may_be_of_ours
-from ztensor.io.source.paths import make_folder
-from ztensor.io.source.removal import remove_file
-from ztensor.io.source.stores import remote_of
-from ztensor.io.source.urls import with_storage
 from ztensor.options import WriteOptions, require_options
 from ztensor.torch.trees import load_tree
 from ztensor.training.states import save_encoded
@@ -41,7 +37,6 @@ from ztensor.training.tree.stored import split_tree
 if TYPE_CHECKING:
     from typing import BinaryIO, Unpack
 
-    from ztensor import Remote
     from ztensor.ext import Durable
     from ztensor.typing import Path, Storage
 
@@ -101,8 +96,8 @@ class TreeCheckpoints:
         """
         place = self._place(path, storage_options)
         encoded = encode(checkpoint)
-        if remote_of(place) is None:
-            make_folder(os.path.dirname(path_text(place)) or os.curdir)
+        if Place.of(place).remote is None:
+            OpenFolder.make(os.path.dirname(path_text(place)) or os.curdir)
         save_encoded(encoded, place, None, **self._options)
 
     def load_checkpoint(
@@ -142,23 +137,18 @@ class TreeCheckpoints:
             SourceError: it could not be removed.
         """
         place = self._place(path, None)
-        remote = remote_of(place)
-        if remote is not None:
-            is_gone = remove_object(remote, _is_tree)
-        else:
-            file = path_text(place)
-            try:
-                is_gone = remove_file(file, _is_tree) or not os.path.lexists(file)
-            except OSError as error:
-                raise SourceError.from_os(error, "cannot remove", file) from error
-        if not is_gone:
+        target = Place.of(place).remote or path_text(place)
+        if not remove(target, _is_tree) and (
+            not isinstance(target, str) or os.path.lexists(target)
+        ):
             _LOG.warning("%s is not removed: it is no tree of ours", describe(path, 200))
 
     def teardown(self) -> None:
         """Do nothing: every save ends before it returns."""
 
     def _place(self, path: Path, storage: Storage | None) -> Any:
-        return with_storage(path, self._storage if storage is None else storage)
+        storage = self._storage if storage is None else storage
+        return path if storage is None else Remote(path, storage)
 
 
 def _is_tree(given: BinaryIO | Remote) -> bool:
@@ -241,7 +231,7 @@ def load_from_checkpoint(
             expected="a LightningModule or LightningDataModule",
             found=describe(module, 60),
         )
-    state = load_tree(with_storage(path, storage), device=device)
+    state = load_tree(path if storage is None else Remote(path, storage), device=device)
     memory = io.BytesIO()
     torch.save(state, memory)
     del state

@@ -12,6 +12,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Remote
 from ztensor import open as open_files
 from ztensor.errors import (
     FormatError,
@@ -21,16 +22,14 @@ from ztensor.errors import (
     SourceNotFoundError,
     describe,
 )
-from ztensor.ext import is_remote, path_text, read_bytes, source_of
-from ztensor.io.source.beneath import Beneath, cache_of, parts_of
+from ztensor.ext import Beneath, is_remote, path_text, read_bytes, source_of
 from ztensor.io.source.folders import folder_of, there
-from ztensor.io.source.urls import path_of_file_url, remote_of, with_storage
 from ztensor.limits import DEFAULT_LIMITS, Budget
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor import Reader, Remote
+    from ztensor import Reader
     from ztensor.typing import Openable
 
 # What describes a model has kilobytes; a tokenizer's file, which is not read here, has megabytes.
@@ -62,20 +61,19 @@ class ModelFolder:
     def __init__(
         self, where: Any, *, subfolder: str = "", storage: Any = None, cache: Any = None
     ) -> None:
-        inner = "/".join(parts_of(subfolder)) if subfolder else ""
-        place = with_storage(where, storage, cache)
-        text = path_text(place)
-        if text.lower().startswith("file://") and storage is None:
-            text = path_of_file_url(text)
+        inner = "/".join(Beneath.parts_of(subfolder)) if subfolder else ""
+        is_plain = storage is None and cache is None
+        place = where if is_plain else Remote(where, storage, cache)
+        text = path_text(where, local=storage is None)
         self._remote: Remote | None = None
         if is_remote(text):
-            remote = folder_of(remote_of(place))
+            remote = folder_of(Remote(place))
             self._remote = folder_of(remote.beside(inner)) if inner else remote
             self.path, self.name = None, self._remote.name
             return
         self.path = self.name = os.path.join(text, inner) if inner else text
         # Beneath the folder the caller named: a folder in it may be a link to another in it.
-        self._roots = frozenset(filter(None, (os.path.realpath(text), cache_of(text))))
+        self._roots = Beneath.roots_of(text)
         if os.path.isfile(self.path):
             folder = os.path.dirname(self.path) or os.curdir
             error = SourceNotFoundError("this is a file, not the folder of a model", file=self.name)

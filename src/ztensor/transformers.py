@@ -23,8 +23,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import is_remote, path_text
-from ztensor.io.source.paths import make_folder
+from ztensor.ext import OpenFolder, is_remote, path_text
 from ztensor.model_folder import ModelFolder
 from ztensor.options import ModelOptions, require_options
 from ztensor.torch import save_file
@@ -264,7 +263,7 @@ def made_folder(folder: Path) -> str:
     place = path_text(folder)
     if is_remote(place):
         raise UsageError("models are saved into a folder on disk, not to a URL", file=place)
-    make_folder(place)
+    OpenFolder.make(place)
     return place
 
 

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.refusals import refused
 from ztensor import edit
 from ztensor.errors import ArgumentValueError
 from ztensor.io.edit import repairing
 from ztensor.io.source import beneath
-from ztensor.io.source.beneath import Beneath, open_beneath, parts_of
+from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.local import Descriptor
 from ztensor.numpy import load_file, save, save_file
 
@@ -70,10 +69,9 @@ def test_a_shard_swapped_for_a_link_is_not_followed(how: str, model: Path) -> No
         else:
             (model / "parts").rename(model / "was")
             link(model / "parts", model.parent / "outside")
-        with refused(
-            ztensor.UnsupportedError, ztensor.Reason.SOURCE_NOT_REGULAR, match="symbolic link"
-        ):
+        with pytest.raises(ztensor.UnsupportedError, match="symbolic link") as caught:
             reader["b"]
+        assert caught.value.reason is ztensor.Reason.SOURCE_NOT_REGULAR
         with pytest.raises((ztensor.UnsupportedError, ztensor.FormatError)):
             load_file(index)
 
@@ -95,8 +93,9 @@ def test_a_link_put_in_the_way_of_the_open_is_not_followed(
             return real(root, parts, flags)
 
         monkeypatch.setattr(beneath, "_descend", late)
-        with refused(ztensor.SourceError, ztensor.Reason.SOURCE_CHANGED) as caught:
+        with pytest.raises(ztensor.SourceError) as caught:
             place.open()
+        assert caught.value.reason is ztensor.Reason.SOURCE_CHANGED
         assert caught.value.file == place.path
 
 
@@ -174,8 +173,9 @@ HIDDEN = [".ssh/id_rsa", ".env", "a/.git/config", "./.x", "a/..b"]
 @pytest.mark.parametrize("name", HIDDEN)
 def test_external_data_is_no_hidden_file(name: str, tmp_path: Path) -> None:
     """ONNX external data reads `.ssh/id_rsa` beside the model."""
-    with refused(ztensor.FormatError, ztensor.Reason.FIELD_VALUE, match="hidden"):
-        parts_of(name)
+    with pytest.raises(ztensor.FormatError, match="hidden") as caught:
+        Beneath.parts_of(name)
+    assert caught.value.reason is ztensor.Reason.FIELD_VALUE
 
 
 def test_a_link_to_a_hidden_file_is_not_followed(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_link_to_a_hidden_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / ".ssh" / "id_rsa").write_bytes(b"secret")
     link(tmp_path / "w.bin", ".ssh/id_rsa")
     with pytest.raises(ztensor.UnsupportedError, match="hidden"):
-        open_beneath(str(tmp_path / "m.onnx"), ("w.bin",))
+        Beneath.beside(str(tmp_path / "m.onnx"), ("w.bin",)).open()
 
 
 def test_a_hidden_folder_may_hold_a_model(model: Path) -> None:
@@ -201,8 +201,9 @@ def test_an_index_names_no_hidden_file(name: str, model: Path) -> None:
     target.write_bytes(b"-----BEGIN")
     index = model / "m.zt.index.json"
     index.write_text(json.dumps({"weight_map": {"a": name}}))
-    with refused(ztensor.FormatError, ztensor.Reason.SHARD_INDEX, match="hidden") as caught:
+    with pytest.raises(ztensor.FormatError, match="hidden") as caught:
         ztensor.open(index)
+    assert caught.value.reason is ztensor.Reason.SHARD_INDEX
     assert "BEGIN" not in str(caught.value)
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from ztensor import Limits
 from ztensor.ext import (
-    Budget,
     Component,
     Encoding,
     Format,
@@ -18,6 +17,7 @@ from ztensor.ext import (
     Stored,
     TensorObject,
 )
+from ztensor.limits import Budget
 
 
 class Text(Encoding):

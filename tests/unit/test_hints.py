@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.hints import HINTS
+from ztensor.hints import HINTS as OF_THE_CORE
 from ztensor.numpy import save, save_file
+from ztensor.training.checkpoints.hints import HINTS as OF_A_MANAGER
+
+HINTS = {**OF_THE_CORE, "CheckpointManager": OF_A_MANAGER}
 
 CLASSES: dict[str, Any] = {
     "ObjectReader": ztensor.Reader,

@@ -21,7 +21,7 @@ from tests.plugin.shelf_format import LINES
 from tests.unit.cli import conftest as command
 from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
-from ztensor.errors import Problem, UsageError
+from ztensor.errors import UsageError
 from ztensor.ext import (
     ALGORITHMS,
     BY_LONG_NAME,
@@ -36,7 +36,6 @@ from ztensor.ext import (
     LogicalType,
     TensorObject,
     View,
-    check_components,
 )
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.quantizing import quantize
@@ -95,9 +94,6 @@ class Diagonal(Layout):
     name = "diagonal"
     main_role = "values"
     read_order = ("values",)
-
-    def check_object(self, tensor_object: TensorObject) -> list[Problem]:
-        return check_components(tensor_object, self.read_order, "ours")
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None

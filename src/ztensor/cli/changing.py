@@ -271,9 +271,9 @@ def require_free(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path.
     """
-    from ztensor.io.source import targets
+    from ztensor.ext import Place
 
-    targets.require_free(path, overwrite=force, allowed_by="--force")
+    Place.of(path).require_free(overwrite=force, allowed_by="--force")
 
 
 def require_suffix(path: str, *suffixes: str) -> None:

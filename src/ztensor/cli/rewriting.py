@@ -14,7 +14,7 @@ from ztensor.cli.spelling import count_text, named_text, size_text
 from ztensor.cli.terminal import Column
 from ztensor.cli.verb import STDIN, error_as_json, in_order, open_file
 from ztensor.errors import SourceError, UsageError, ZTensorError, describe
-from ztensor.io.source.removal import remove_file, stamp_of
+from ztensor.ext import remove
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -242,7 +242,7 @@ def delete(paths: Sequence[str]) -> list[str]:
     """
     for path in paths:
         try:
-            remove_file(path, stamp_of(path))
+            remove(path)
         except OSError as error:
             raise SourceError.from_os(
                 error, "the new file is in place, but the old one cannot be deleted", path

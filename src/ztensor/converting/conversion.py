@@ -15,8 +15,6 @@ from ztensor.converting.target import How
 from ztensor.ext import Place, path_text
 from ztensor.io.shards.earlier import Earlier
 from ztensor.io.shards.naming import parse_size, shard_paths
-from ztensor.io.source.stores import remote_of
-from ztensor.io.source.targets import require_free
 from ztensor.options import ConvertOptions, RewriteOptions, require_options
 from ztensor.spec.container import require_version
 
@@ -92,24 +90,26 @@ def convert_as(
     kind = format_of(target, to)
     how = dataclasses.replace(how, version=require_version(how.version))
     require_compressed(kind, how.compression, how.chunk_rows)
-    remote = remote_of(path)
     if not overwrite:
-        for there in (path, *(Earlier(path).files() if max_shard_size is not None else ())):
-            require_free(there, overwrite=False)
+        Place.of(path).require_free()
+        for there in Earlier(path).files() if max_shard_size is not None else ():
+            there.require_free()
     casts = Casts(cast_target(dtype), dequantize=dequantize)
     with Opened(source) as reader:
         inputs = reader.objects.paths
         require_other(inputs, target)
         part = casts.over(part_of(reader, matching(reader, include, exclude)))
         if max_shard_size is None:
-            place = Place(target, remote=remote, is_new=not overwrite and remote is not None)
+            place = Place.of(path)
+            place = place._replace(is_new=not overwrite and place.remote is not None)
             return _told(casts, write_file(part, place, kind, inputs, how))
         limit = parse_size(max_shard_size)
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
         earlier = Earlier(path)
-        for old in (*earlier.files(), *shard_paths(target, len(groups))):
-            require_other(inputs, path_text(old))
+        old = [place.path for place in earlier.files()]
+        for file in (*old, *shard_paths(target, len(groups))):
+            require_other(inputs, file)
         if len(groups) > 1:
             return _told(casts, write_set(part, path, kind, groups, inputs, how))
         place, flush = earlier.place_of_whole(how.durable)

@@ -16,7 +16,6 @@ from ztensor.ext import FORMATS, FileObjects, FileSink, Place, Sink
 from ztensor.formats.ahead import Ahead
 from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shifted
-from ztensor.io.source.targets import Nowhere
 from ztensor.spec.container import Form, emitter_of
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def _sink_at(
 ) -> Sink:
     """Return what writes one file, of about so many bytes; see `Target`."""
     if how.dry_run:
-        return Nowhere(place.remote or place.path, makes_folder=how.makes_folder)
+        return place.dry(makes_folder=how.makes_folder)
     if place.remote is None:
         return Target(place, durable=how.durable, look=look, written=written)
     return RemoteTarget(
@@ -179,7 +178,7 @@ def _decoded(
             continue
         for role, component in file.object(name).components.items():
             place = file, component.offset, component.length
-            if not file.fetching.is_common(component.encoding) or place not in seen:
+            if not file.is_common(component.encoding) or place not in seen:
                 seen.add(place)
                 yield file, name, role
 

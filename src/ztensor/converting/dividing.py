@@ -26,13 +26,12 @@ from ztensor.ext import (
     Manifest,
     Place,
     Range,
+    Sink,
     TensorObject,
     digest_of,
     source_of,
 )
 from ztensor.io.shards.naming import shard_paths
-from ztensor.io.source.removal import Made
-from ztensor.io.source.targets import Nowhere
 from ztensor.spec.container.v2.emit import DataShardEmitter, Emitter
 from ztensor.spec.model.manifest import Shard
 
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from ztensor import Reader
 
     Progress = Callable[[int, int], None]
+    Undo = Callable[..., object]  # as for `FileSink`
 
 _DIGEST = ALGORITHMS["xxh3"]
 
@@ -96,15 +96,18 @@ def write_divided(
     chosen, lost = sayable_objects(reader, emitter)
     require_lossless([*unsaid, *lost], root)
     total, done = sum(nbytes for _, nbytes in groups), 0
-    made = Made()
     objects: dict[str, TensorObject] = {}
     shards: dict[str, Shard] = {}
     stem = len(os.path.splitext(root)[0]) + 1
-    try:
+    with contextlib.ExitStack() as made:  # takes it back where something fails
         for (names, nbytes), path in zip(groups, paths, strict=False):
             label = os.path.splitext(path)[0][stem:]
             written, size = _write_shard(
-                {name: chosen[name] for name in names}, path, durable, made, dry_run=dry_run
+                {name: chosen[name] for name in names},
+                path,
+                durable,
+                made.callback,
+                dry_run=dry_run,
             )
             digest = _DIGEST.spell("0" * _DIGEST.digits) if dry_run else _digest_of(path)
             shards[label] = Shard(label, size, digest, start=0)
@@ -118,7 +121,7 @@ def write_divided(
             if progress is not None:
                 progress(done, total)
         manifest = Manifest("2", objects, attributes or None, shards=shards)
-        sink = _sink(root, durable, made, dry_run=dry_run)
+        sink = _sink(root, durable, made.callback, dry_run=dry_run)
         try:
             sink.write(emitter.magic)
             _narrow(sink, chosen)
@@ -126,33 +129,31 @@ def write_divided(
         except BaseException:
             sink.abort()
             raise
-    except BaseException:
-        made.take_back()
-        raise
+        made.pop_all()
     return paths
 
 
 class _DataShard(Writer):
     """Writes a file of blobs whose objects are in the root's manifest."""
 
-    def __init__(self, sink: FileSink | Nowhere) -> None:
+    def __init__(self, sink: Sink) -> None:
         self._prepare(DataShardEmitter())
         self._begin(sink)
 
 
 def _write_shard(
-    chosen: Mapping[str, FileObjects], path: str, durable: Durable, made: Made, *, dry_run: bool
+    chosen: Mapping[str, FileObjects], path: str, durable: Durable, undo: Undo, *, dry_run: bool
 ) -> tuple[Mapping[str, TensorObject], int]:
-    with _DataShard(_sink(path, durable, made, dry_run=dry_run)) as writer:
+    with _DataShard(_sink(path, durable, undo, dry_run=dry_run)) as writer:
         for name, file in chosen.items():
             writer.copy(name, file)
         return writer.draft.objects, writer.finish()
 
 
-def _sink(path: str, durable: Durable, made: Made, *, dry_run: bool) -> FileSink | Nowhere:
+def _sink(path: str, durable: Durable, undo: Undo, *, dry_run: bool) -> Sink:
     if dry_run:
-        return Nowhere(path, makes_folder=True)
-    return FileSink(Place(path, is_new=True, made=made), durable=durable)
+        return Place(path).dry(makes_folder=True)
+    return FileSink(Place(path, is_new=True, undo=undo), durable=durable)
 
 
 def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:

@@ -25,9 +25,17 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import FileSink, Place, counted, is_remote, path_text, read_bytes, short_repr
+from ztensor.ext import (
+    Beneath,
+    FileSink,
+    Place,
+    counted,
+    is_remote,
+    path_text,
+    read_bytes,
+    short_repr,
+)
 from ztensor.io.shards.naming import SHARD, is_index
-from ztensor.io.source.beneath import Beneath, cache_of
 from ztensor.model_folder import require_plain
 
 if TYPE_CHECKING:
@@ -160,8 +168,7 @@ def convert_folder(
     if not os.path.isdir(old):
         raise SourceNotFoundError("there is no such folder", file=old)
     _require_apart(old, new)
-    roots = frozenset(filter(None, (os.path.realpath(old), cache_of(old))))
-    folder = _Folder(old, to, roots, compression, strict=strict, threads=threads)
+    folder = _Folder(old, to, Beneath.roots_of(old), compression, strict=strict, threads=threads)
     steps = _planned(old, folder.files(), to, pickled=pickled)
     folder.indexes(steps)
     if dry_run:

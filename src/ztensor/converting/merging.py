@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from ztensor import Reader, Writer
 from ztensor import open as open_files
 from ztensor.errors import Reason, UsageError
-from ztensor.ext import Durable, is_remote, require_choice
+from ztensor.ext import Durable, Place, is_remote, require_choice
 from ztensor.io.attributes import merged_attributes
-from ztensor.io.source.targets import Nowhere, require_free
 from ztensor.options import WriteOptions, require_options
 
 if TYPE_CHECKING:
@@ -62,7 +61,8 @@ def merge(
     """
     require_options("merge", options, WriteOptions)
     require_choice("on_conflict", on_conflict, ("error", "first", "last"))
-    require_free(output, overwrite=overwrite)
+    place = Place.of(output)
+    place.require_free(overwrite=overwrite)
     with contextlib.ExitStack() as stack:
         several: Any = [inputs] if isinstance(inputs, (str, bytes, os.PathLike)) else inputs
         readers = [stack.enter_context(open_files(path)) for path in several]
@@ -84,7 +84,7 @@ def merge(
         if attributes is None:
             every = [reader.attributes for reader in readers]
             attributes = merged_attributes(every, [reader.name for reader in readers]) or None
-        target: Any = Nowhere(output) if dry_run else output
+        target: Any = place.dry() if dry_run else output
         with Writer(target, attributes=attributes, durable=durable, **options) as writer:
             ordered = sorted(chosen.items()) if options.get("canonical") else chosen.items()
             _copy(writer, [(name, *where) for name, where in ordered], progress)

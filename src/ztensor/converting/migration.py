@@ -19,8 +19,7 @@ from ztensor.io.contents import only_ours_change
 from ztensor.io.edit.rewriting import version_of
 from ztensor.io.formats import require_ours
 from ztensor.io.source.appending import LockedFile
-from ztensor.io.source.stores import remote_of
-from ztensor.io.source.targets import require_changed_in_place, require_free
+from ztensor.io.source.targets import require_changed_in_place
 from ztensor.options import RewriteOptions, require_options
 from ztensor.spec.container import require_version
 
@@ -73,10 +72,10 @@ def migrate(
     how = How(strict=strict, check=True, **options)
     require_compressed("zt", how.compression, how.chunk_rows)
     in_place = output is None or is_same(source, target)
-    remote = remote_of(path if output is None else output)
+    place = Place.of(path if output is None else output)
     if not in_place:
         require_ours(target)
-        require_free(target if output is None else output, overwrite=overwrite)
+        place.require_free(overwrite=overwrite)
     else:
         require_changed_in_place(source)
     with contextlib.ExitStack() as stack:
@@ -101,7 +100,7 @@ def migrate(
             )
         return write_file(
             reader,
-            Place(target, remote=remote),
+            place,
             "zt",
             inputs,
             dataclasses.replace(how, version=version or version_of(reader)),

@@ -15,11 +15,9 @@ from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe, without_secrets
-from ztensor.ext import FORMATS, Durable, is_remote, path_text
+from ztensor.ext import FORMATS, Durable, OpenFolder, Place, is_remote, path_text
 from ztensor.io.edit.rewriting import version_of
 from ztensor.io.shards.naming import parse_size, shard_paths
-from ztensor.io.source.removal import Stamp, remove_folder, stamp_of
-from ztensor.io.source.stores import absolute, remote_of
 from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:
@@ -82,7 +80,7 @@ def split(
                 return write_divided(
                     reader, name, planned, durable=durable, dry_run=dry_run, progress=progress
                 )
-        remote = None if folder is None else remote_of(folder)
+        remote = None if folder is None else Place.of(folder).remote
         with _folder_of(name, is_made=not dry_run and remote is None):
             how = How(
                 version_of(reader) if to == "zt" else LATEST,
@@ -120,19 +118,20 @@ def _folder_of(name: str, *, is_made: bool) -> Iterator[None]:
     while is_made and folder and not os.path.lexists(folder):
         missing.append(folder)
         folder = os.path.dirname(folder)
-    made: dict[str, Stamp] = {}
+    made: dict[str, os.stat_result] = {}
     try:
         for folder in reversed(missing):
             try:
                 os.mkdir(folder)
             except OSError as error:
                 raise SourceError.from_os(error, "cannot make the folder", folder) from error
-            made[folder] = stamp_of(folder)
+            made[folder] = os.lstat(folder)
         yield
     except BaseException:
-        for folder, stamp in reversed(made.items()):
-            with contextlib.suppress(OSError):  # another program may have put something there
-                remove_folder(folder, stamp)
+        for folder, ours in reversed(made.items()):
+            # Another program may have put something there.
+            with contextlib.suppress(OSError), OpenFolder(os.path.dirname(folder)) as parent:
+                parent.remove_folder(os.path.basename(folder), ours)
         raise
 
 
@@ -202,7 +201,7 @@ def _plan(
             "say in which folder (`--into`, in Python folder=): a URL has none",
             file=given,
         )
-    name = absolute(given).removesuffix(_INDEX)
+    name = path_text(given, absolute=True).removesuffix(_INDEX)
     suffix = ".zt" if kind == "zt" else FORMATS[kind].suffixes[0]
     if os.path.isdir(name):
         name += suffix

@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UsageError
-from ztensor.ext import Durable, FileSink, Place, Store, remove_object
+from ztensor.ext import Durable, FileSink, Place, Store, remove
 from ztensor.spec.container import LATEST
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class RemoteTarget:
         try:
             self._look(self._target)
         except BaseException:
-            remove_object(self._target, None)
+            remove(self._target)
             raise
 
     def abort(self) -> None:

@@ -13,10 +13,7 @@ import secrets
 import shutil
 
 from ztensor.errors import SourceError, UsageError
-from ztensor.io.source import locking
-from ztensor.io.source.paths import absolute_path, flush_folder
-from ztensor.io.source.removal import is_link, remove_file, remove_folder, stamp_of
-from ztensor.io.source.targets import shown
+from ztensor.ext import OpenFolder, locking, path_text, remove
 
 
 class WholeFolder:
@@ -40,10 +37,12 @@ class WholeFolder:
 
     def __init__(self, target: str, *, overwrite: bool, durable: bool) -> None:
         self.name = target
-        self._target = os.path.realpath(absolute_path(target))
+        self._target = os.path.realpath(path_text(target, absolute=True))
         self._durable = durable
         parent = os.path.dirname(self._target)
-        start = os.path.join(parent, f".{shown(self._target)}.")
+        # A name has at most 255 bytes, and ours has some more behind it.
+        own = os.fsencode(os.path.basename(self._target))[:200].decode(errors="ignore")
+        start = os.path.join(parent, f".{own}.")
         self._sweep(parent, start)
         require_place(target, overwrite=overwrite)
         try:
@@ -55,7 +54,7 @@ class WholeFolder:
             locking.try_acquire(self._descriptor)
             try:
                 os.mkdir(self.path)
-                self._made = stamp_of(self.path)
+                self._made = os.lstat(self.path)
             except BaseException:
                 self._unlock()
                 raise
@@ -68,7 +67,7 @@ class WholeFolder:
     def __exit__(self, *exception: object) -> None:
         """Remove what was not committed."""
         with contextlib.suppress(OSError):
-            remove_folder(self.path, self._made, whole=True)
+            _remove_folder(self.path, self._made)
         self._unlock()
 
     def commit(self) -> None:
@@ -81,11 +80,11 @@ class WholeFolder:
         try:
             if self._durable:
                 for folder, _, _ in os.walk(self.path):
-                    flush_folder(folder)
+                    _flush(folder)
             has_old = os.path.isdir(self._target)
             if has_old:
                 shutil.copymode(self._target, self.path)
-                old = stamp_of(self._target)
+                old = os.lstat(self._target)
                 os.rename(self._target, self._old)
             try:
                 os.rename(self.path, self._target)
@@ -94,25 +93,25 @@ class WholeFolder:
                     os.rename(self._old, self._target)
                 raise
             if self._durable:
-                flush_folder(parent)
+                _flush(parent)
         except OSError as error:
             raise SourceError.from_os(
                 error, "cannot put the finished folder in place; what was there still is", self.name
             ) from error
         if has_old:
             with contextlib.suppress(OSError):
-                remove_folder(self._old, old, whole=True)
+                _remove_folder(self._old, old)
 
     def _unlock(self) -> None:
         """Give the lock up; its file stays where a folder is left, which the next one removes."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
-        stamp = stamp_of(descriptor)
+        ours = os.fstat(descriptor)
         os.close(descriptor)
         if not any(map(os.path.lexists, (self.path, self._old))):
             with contextlib.suppress(OSError):
-                remove_file(self._lock, stamp)
+                remove(self._lock, ours)
 
     def _sweep(self, parent: str, start: str) -> None:
         """Remove what killed processes left beside the target, and put an old folder back."""
@@ -130,9 +129,9 @@ class WholeFolder:
                 if name.endswith(".old") and not os.path.lexists(self._target):
                     os.rename(path, self._target)
                 elif name.endswith(".lock"):
-                    remove_file(path, locking.is_dead)
+                    remove(path, locking.is_dead)
                 else:
-                    remove_folder(path, whole=True)
+                    _remove_folder(path)
 
 
 def require_place(target: str, *, overwrite: bool) -> None:
@@ -148,7 +147,7 @@ def require_place(target: str, *, overwrite: bool) -> None:
             return
         if not os.path.isdir(target):
             raise UsageError("a folder cannot take the place of a file", file=target)
-        if overwrite and is_link(os.lstat(target)) and os.listdir(target):
+        if overwrite and OpenFolder.is_link(os.lstat(target)) and os.listdir(target):
             raise UsageError("the folder is behind a link: name the folder itself", file=target)
         if not overwrite and os.listdir(target):
             error = UsageError("the folder is there already, and is not empty", file=target)
@@ -156,6 +155,18 @@ def require_place(target: str, *, overwrite: bool) -> None:
             raise error
     except OSError as error:
         raise SourceError.from_os(error, "cannot look into", target) from error
+
+
+def _remove_folder(path: str, ours: os.stat_result | None = None) -> None:
+    """Remove a folder with all in it; only the one of that status where it is given."""
+    parent, name = os.path.split(path)
+    with OpenFolder(parent) as folder:
+        folder.remove_folder(name, ours, whole=True)
+
+
+def _flush(path: str) -> None:
+    with OpenFolder(path) as folder:
+        folder.flush()
 
 
 def _is_own(path: str) -> bool:

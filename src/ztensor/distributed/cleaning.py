@@ -11,7 +11,6 @@ import contextlib
 import functools
 import math
 import os
-import re
 import time
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -26,10 +25,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Pool, open_file, remove_object, run_jobs, thread_count
+from ztensor.ext import OpenFolder, Pool, locking, open_file, remove, run_jobs, thread_count
 from ztensor.io.contents import may_be_of_ours
-from ztensor.io.source import locking
-from ztensor.io.source.removal import OpenFolder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -39,7 +36,7 @@ if TYPE_CHECKING:
 # A file of a process, or a root, that has no name yet where the system gives none to nobody.
 _MOST_LOOKED_INTO = 3
 HOURS = 24.0  # no save takes as long
-_TEMPORARY = re.compile(r"\.(\d{5,}-[0-9a-f]{8}|checkpoint)\.zt\.[0-9a-f]{16}\.tmp")
+_WRITTEN = r"(\d{5,}-[0-9a-f]{8}|checkpoint)\.zt"  # what files of a checkpoint are called
 
 
 def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> list[str]:
@@ -164,9 +161,8 @@ def clean_open(
     names = inside.names()
     parts = [name for name in names if is_part_name(name) and name not in named]
     gone = _remove_in(inside, parts, released, dry_run=dry_run)
-    for name in () if dry_run else filter(_TEMPORARY.fullmatch, names):
-        with contextlib.suppress(OSError):
-            inside.remove(name, locking.is_dead)
+    if not dry_run:
+        inside.sweep(_WRITTEN)
     return gone
 
 
@@ -202,7 +198,7 @@ def _remove_objects(place: Place, names: Iterable[str], *, dry_run: bool = False
     def remove_one(name: str) -> bool:
         if dry_run:
             return is_of_a_process(place.remote(name))
-        return remove_object(place.remote(name), is_of_a_process)
+        return remove(place.remote(name), is_of_a_process)
 
     parts = sorted(filter(is_part_name, names))
     with Pool(REQUESTS) as workers:

@@ -26,8 +26,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Durable, counted
-from ztensor.io.source.targets import require_free
+from ztensor.ext import Durable, Store, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -96,7 +95,8 @@ def _commit(
     except FormatError as error:
         raise _as_usage(error, place) from error
     place.require_no_link()
-    require_free(place.target(ROOT), overwrite=overwrite)
+    if not overwrite and place.has_root():
+        raise Store.taken(place.shown(ROOT))
     _require_there(place, table)
     before = _files_before(place)
     sink = place.sink(ROOT, is_new=not overwrite, durable=durable)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.ext import Lock, Source
 from ztensor.io.source.joined import JoinedSource
-from ztensor.io.source.rights import Rights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -136,19 +135,6 @@ class LazyFile(Source):
                     raise
                 continue
             return
-
-    def rights(self) -> Rights | None:
-        """Return whose the file is, and who may do what with it; None of one in a store.
-
-        Raises:
-            SourceError: it is not there.
-        """
-        from ztensor.io.source.rights import rights_of
-
-        try:
-            return None if self.path is None else rights_of(self.path)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
 
     def identity(self) -> tuple[object, ...]:
         """Return what tells the file from one that takes its place; nothing where it is not."""

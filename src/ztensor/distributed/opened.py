@@ -30,8 +30,6 @@ from ztensor.errors import (
 from ztensor.ext import FileObjects, Manifest, Shown, TensorObject, counted, is_remote, path_text
 from ztensor.io.reading.opened import read_manifest
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.rights import Rights, rights_of
-from ztensor.io.source.urls import path_of_file_url
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.spec.model.objects import LaterObjects
@@ -89,7 +87,7 @@ class DividedObjects(FileObjects):
             )
             for one in table.files
         ]
-        source = pool.behind(file.fetching.source, files)
+        source = pool.behind(file.bringing, files)
         self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
         tensors = self.assembler.objects(self._whole)
         arrays = value_arrays(file)
@@ -224,13 +222,6 @@ class DividedObjects(FileObjects):
         """Return the bytes of all files."""
         return self.file.nbytes + sum(one.size for one in self.root.files)
 
-    def rights(self) -> set[Rights]:
-        """Return the rights of all files."""
-        try:
-            return {rights_of(path) for path in self.paths}
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot look at the files", self.name) from error
-
     def identity(self) -> object:
         """Return what tells these bytes from others: no file is ever written to again."""
         return self.file.identity()
@@ -323,12 +314,9 @@ def open_given(
         SourceError: it is a folder with files of processes, and its root is missing.
         ZTensorError: what `open_divided` raises.
     """
-    path = path_text(given)
-    if not isinstance(given, Remote):
-        if path.lower().startswith("file://"):
-            path = path_of_file_url(path)
-        if not is_remote(path):
-            return _in_folder(path, **how)
+    path = path_text(given, local=True)
+    if not isinstance(given, Remote) and not is_remote(path):
+        return _in_folder(path, **how)
     url, is_signed, _ = path.partition("?")  # a signed URL is good for one object
     is_prefix = not is_signed and (is_missing or url.endswith("/"))
     if is_prefix or (not is_missing and url.rpartition("/")[2] == ROOT):

@@ -19,6 +19,7 @@ from ztensor.distributed.rows import (
     Tensors,
     Written,
     columns_of_file,
+    content_of,
     kind_of_tensor,
     own_name,
     row_of,
@@ -45,11 +46,9 @@ from ztensor.ext import (
 )
 from ztensor.io.reading.opened import find_manifest
 from ztensor.io.shards.naming import parse_size
-from ztensor.io.source.local import Descriptor
 from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, require_options
-from ztensor.spec.digest import require_writable, xxh3_128
 from ztensor.spec.layout.elements import blocks
 
 if TYPE_CHECKING:
@@ -148,7 +147,7 @@ class PartWriter:
         self._files: list[TableFile] = []
         self._empty: set[int] = set()  # tensors of which there will be no object
         self._token = secrets.token_hex(8)  # a process may try again with the same id
-        self._held: list[Descriptor | None] = []  # locks, for as long as this lives
+        self._held: list[object] = []  # locks, for as long as this lives
         self._output: Writer | None = None
         self._sink: Sink
         self._counts: dict[str, int] = {}
@@ -240,7 +239,7 @@ class PartWriter:
             return  # no element: nothing has to lie anywhere
         content = None
         if self._is_strong and tensor is None:
-            content = xxh3_128(blocks(given))
+            content = content_of(blocks(given))
             if self._older is not None:
                 place = name, whole, offset, tuple(given.shape), kind
                 if self._older.has(number, place, content, self._algorithm):
@@ -305,8 +304,10 @@ class PartWriter:
 
     @property
     def _algorithm(self) -> str:
-        algorithm = require_writable(self._options["checksum"], ())
-        return "" if algorithm is None else algorithm.name
+        checksum = self._options["checksum"]
+        if checksum is True:
+            return next(iter(ALGORITHMS))
+        return checksum if checksum in ALGORITHMS else ""
 
     def _copy(self, objects: FileObjects, chunk: Chunk) -> None:
         """Copy a chunk of an older file, as it is stored there, of which little else is needed."""

@@ -19,7 +19,9 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     SCHEMES,
+    Beneath,
     Durable,
+    OpenFolder,
     Sink,
     Source,
     Store,
@@ -28,10 +30,6 @@ from ztensor.ext import (
     source_of,
 )
 from ztensor.ext import Place as FilePlace
-from ztensor.io.source.beneath import Beneath, cache_of, parts_of
-from ztensor.io.source.paths import absolute_path, is_url, make_folder
-from ztensor.io.source.table import open_url
-from ztensor.io.source.urls import path_of_file_url, remote_of, with_storage
 
 if TYPE_CHECKING:
     from ztensor.typing import Storage
@@ -68,7 +66,7 @@ def require_plain(name: object) -> str:
     """
     if isinstance(name, str) and name != ROOT and len(name.encode("utf-8", "replace")) <= 255:
         try:
-            parts = parts_of(name)
+            parts = Beneath.parts_of(name)
         except FormatError:
             parts = ()
         if parts == (name,):
@@ -106,16 +104,14 @@ class Place:
     """
 
     def __init__(self, given: Any, storage: Storage | None = None) -> None:
-        given = with_storage(given, storage)
-        path = path_text(given)
-        if not isinstance(given, Remote) and path.lower().startswith("file://"):
-            given = path = path_of_file_url(path)
+        given = given if storage is None else Remote(given, storage)
+        path = path_text(given, absolute=True, local=True)
         self.folder: str | None = None
         self._root: Remote | None = None
         if isinstance(given, Remote) or is_remote(path):
-            self._root = root_url(remote_of(given))
+            self._root = root_url(Remote(given))
             self.name = self._root.name.rpartition("/")[0]
-        elif is_url(path) and not os.path.lexists(path):
+        elif not os.path.isabs(path):  # it reads as a URL
             raise ArgumentValueError(
                 "URLs of this scheme are neither read nor written",
                 file=path,
@@ -123,7 +119,7 @@ class Place:
             )
         else:
             is_root = os.path.basename(path) == ROOT and not os.path.isdir(path)
-            self.folder = absolute_path(os.path.dirname(path) if is_root else path)
+            self.folder = os.path.dirname(path) if is_root else path
             self.name = self.folder
 
     @property
@@ -138,7 +134,7 @@ class Place:
             SourceError: it cannot be made.
         """
         if self.folder is not None:
-            make_folder(self.folder)
+            OpenFolder.make(self.folder)
 
     def target(self, name: str) -> str | Remote:
         """Return the path or URL of a file in it, where one is written."""
@@ -228,7 +224,7 @@ class Place:
         """
         target = self.target(name)
         if isinstance(target, Remote) and size is not None:
-            return open_url(target, size)
+            return source_of(target, mapped=False, size=size)
         return source_of(opener(target), mapped=False)
 
 
@@ -250,9 +246,7 @@ def opener(target: str | Remote) -> Beneath | Remote:
     """Return what opens a file that a root names: through no link that leads out of its folder."""
     if isinstance(target, Remote):
         return target
-    folder = os.path.dirname(target)
-    roots = filter(None, (os.path.realpath(folder), cache_of(folder)))
-    return Beneath(target, frozenset(roots))
+    return Beneath(target, Beneath.roots_of(os.path.dirname(target)))
 
 
 def root_url(remote: Remote) -> Remote:

@@ -42,7 +42,6 @@ from ztensor.ext import (
     foreign_bytes,
     open_file,
 )
-from ztensor.io.source.targets import shown
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ def _keep_path(path: str) -> str:
     """Give a damaged root a second name, and return that."""
     folder = os.path.dirname(path)
     for number in range(1, _MOST_KEPT):
-        kept = os.path.join(folder, f"{shown(path)}.damaged-{number}")
+        kept = os.path.join(folder, f"{ROOT}.damaged-{number}")
         try:
             os.link(path, kept)
         except FileExistsError:

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ztensor.buffers import too_large
-from ztensor.errors import ManifestError, Reason, UsageError, describe
+from ztensor.errors import LimitError, ManifestError, Reason, UsageError, describe
 from ztensor.ext import (
     BY_LONG_NAME,
     LOGICAL_TYPES,
@@ -369,8 +368,16 @@ class Fortran(InBlocks):
         try:
             target = np.frombuffer(destination, dtype).reshape(shape)
         except ValueError as error:
-            raise too_large(self._shape, dtype) from error
+            raise _too_large(self._shape) from error
         gather_stored(stored, dtype, tuple(strides)[: len(shape)], place, target)
+
+
+def _too_large(shape: tuple[int, ...]) -> LimitError:
+    return LimitError(
+        "NumPy holds no array of this shape; read its components",
+        reason=Reason.LIMIT_DECODED,
+        found=f"shape {describe(shape)}",
+    )
 
 
 def _number(width: int) -> np.dtype[Any]:
@@ -397,7 +404,7 @@ def transpose(
         source = np.frombuffer(data, dtype).reshape(shape, order="F")
         target = np.frombuffer(destination, dtype).reshape(shape)
     except ValueError as error:
-        raise too_large(shape, dtype) from error
+        raise _too_large(shape) from error
     gather(source, target)
 
 

@@ -17,10 +17,9 @@ from ztensor.errors import ContainerError, DigestMismatchError, Reason, Unsuppor
 from ztensor.ext import Range, Source, Unrepresented, read_bytes
 from ztensor.formats.deflate import MOST_RATIO, PIECE_BYTES, Stream
 from ztensor.limits import Budget
-from ztensor.spec.digest import Sum
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 
 STORED, DEFLATED = 0, 8
@@ -88,8 +87,18 @@ class Member(NamedTuple):
     crc: int
 
 
-def sum_of(source: Source, entry: Entry) -> Sum:
-    """Return the CRC-32 that an archive has of a member, over what is stored of it."""
+def zip_crc32(before: bytes | memoryview, whole: int) -> str:
+    """Return the digest of what follows `before` in a member of a zip archive.
+
+    Args:
+        before: what the member begins with.
+        whole: the CRC-32 of all of it, as the archive has it.
+    """
+    return f"zip-crc32:{zlib.crc32(before):08x}{whole:08x}"
+
+
+def sum_of(source: Source, entry: Entry) -> tuple[int, int, Callable[[], None]]:
+    """Return what checks a member's CRC-32, as one of `Projection.sums`."""
 
     def check() -> None:
         member, stored = place(source, entry)
@@ -102,17 +111,7 @@ def sum_of(source: Source, entry: Entry) -> Sum:
         require_sum(member, found)
 
     # Its data is somewhere in there, and no other's is.
-    return Sum(entry.begin, entry.end - entry.begin, check)
-
-
-def zip_crc32(before: bytes | memoryview, whole: int) -> str:
-    """Return the digest of what follows `before` in a member.
-
-    Args:
-        before: what the member begins with.
-        whole: the CRC-32 of all of it, as the archive has it.
-    """
-    return f"zip-crc32:{zlib.crc32(before):08x}{whole:08x}"
+    return entry.begin, entry.end - entry.begin, check
 
 
 def require_sum(member: Entry | Member, found: int) -> None:

@@ -22,7 +22,6 @@ from ztensor.io.source.urls import Remote
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
 from ztensor.registry import Registry
-from ztensor.spec.digest import Sum
 from ztensor.spec.encoding import Encoding
 from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.spec.model.manifest import Manifest
@@ -31,6 +30,9 @@ if TYPE_CHECKING:
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.source.folders import RemoteFiles
     from ztensor.io.source.rights import Rights
+    from ztensor.io.source.urls import Remote
+    from ztensor.spec.encoding import Encoding
+    from ztensor.spec.model.manifest import Manifest
 
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 1 << 16
@@ -73,7 +75,9 @@ class Projection:
         encodings: how components are stored, by the word `Component.encoding` has: at least
             `"raw"`, and what is this file's own.
         account: gives what the file says beyond that, when it is asked for.
-        sums: checksums over more than one component, which `verify` looks at.
+        sums: checksums over more than one component, which `verify` looks at: of each the first
+            byte it covers, how many, and what reads them and raises `DigestMismatchError` where
+            they do not match.
         faults: gives what is wrong with attributes, by their names, for `verify`.
         rights: gives the rights of other files that components lie in; None for what has none.
         source: what the components lie in, where that is more than the file itself.
@@ -83,7 +87,7 @@ class Projection:
     manifest: Manifest
     encodings: Mapping[str, Encoding]
     account: Callable[[], Sequence[Unrepresented]]
-    sums: Sequence[Sum] = ()
+    sums: Sequence[tuple[int, int, Callable[[], None]]] = ()
     source: Source | None = None
     faults: Callable[[], Mapping[str, ZTensorError]] = dict
     rights: Callable[[], Iterable[Rights | None]] = tuple

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ObjectNotFoundError, describe
-from ztensor.interactive import Keyed, Shown
+from ztensor.interactive import Shown
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Component, Shape, TensorObject
 from ztensor.spec.wire.cbor import with_dicts
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ComponentMetadata(Keyed, Mapping[str, Any]):
+class ComponentMetadata(Mapping[str, Any]):
     """Where one component lies and what it holds; also answers as a mapping.
 
     Attributes:
@@ -62,6 +62,9 @@ class ComponentMetadata(Keyed, Mapping[str, Any]):
     def __len__(self) -> int:
         """Return how many fields there are."""
         return len(list(iter(self)))
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

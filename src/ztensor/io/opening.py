@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from ztensor import Remote
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -24,7 +25,7 @@ from ztensor.io.contents import open_file
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.stores import is_remote
-from ztensor.io.source.urls import Remote, path_of_file_url, with_storage
+from ztensor.io.source.urls import with_storage
 from ztensor.registry import Registry
 from ztensor.showing import counted
 
@@ -435,9 +436,7 @@ def _found(given: Any, is_one: bool, how: FileOptions) -> Objects:  # noqa: FBT0
 
 def _leads_to_several(given: Any) -> bool:
     """Return whether openers are asked before a file: for a folder, or what is called as theirs."""
-    path = path_text(given)
-    if not isinstance(given, Remote) and path.lower().startswith("file://"):
-        path = path_of_file_url(path)
+    path = path_text(given, local=True)
     names = {os.path.basename(path), path.partition("?")[0].rpartition("/")[2]}
     return not names.isdisjoint(("", *OPENERS.lines)) or os.path.isdir(path)
 

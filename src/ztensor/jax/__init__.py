@@ -17,7 +17,6 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor import open as open_files
-from ztensor.buffers import aligned
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -26,14 +25,21 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Array, ObjectReader, element_count, run_jobs, slice_of
+from ztensor.ext import (
+    Array,
+    ObjectReader,
+    element_count,
+    empty_array,
+    run_jobs,
+    slice_of,
+    thread_count,
+)
 from ztensor.io.opening import reader_of_bytes
 from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.shards.saving import save_files
 from ztensor.numpy import save as save_arrays
 from ztensor.options import OpenOptions, SaveOptions, WriteOptions, require_options
 from ztensor.registry import lazy
-from ztensor.threads.sharing import worth
 
 try:
     import jax
@@ -392,8 +398,7 @@ def _boxes(reader: ObjectReader, name: str, struct: Any) -> Callable[[Any], Arra
         places = [each.indices(length) for each, length in zip(index, struct.shape, strict=True)]
         sizes = [max(stop - start, 0) for start, stop, _ in places]
         # Where JAX on the CPU takes it without another copy.
-        memory = aligned(element_count(sizes) * struct.dtype.itemsize)
-        box: Array = memory.view(struct.dtype).reshape(sizes)
+        box = empty_array(tuple(sizes), struct.dtype)
         file.read_box(name, [start for start, _, _ in places], sizes, box)
         return box
 
@@ -436,7 +441,7 @@ def _sharded(
                 str(index): functools.partial(part, index) for index in indices
             }
             nbytes = element_count(own) * struct.dtype.itemsize
-            run_jobs(list(jobs.values()), worth(workers, [nbytes] * len(jobs)))
+            run_jobs(jobs.values(), thread_count(workers, lengths=[nbytes] * len(jobs)))
         return jax.make_array_from_callback(struct.shape, sharding, part)
     except ZTensorError:
         raise

@@ -19,8 +19,7 @@ import zlib
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.ext import Lock, Pool, new_bytes
-from ztensor.io.source import locking, removal
+from ztensor.ext import Lock, OpenFolder, Pool, locking, new_bytes, remove
 from ztensor.remote.identity import object_id, text_digest
 from ztensor.remote.urls import Place
 
@@ -202,17 +201,14 @@ class VersionCache:
         try:
             self._room.make(os.path.dirname(self._folder), self._folder)
             waiting = os.path.join(self._folder, f".{os.urandom(8).hex()}")
-            made = removal.Made()
-            try:
+            with contextlib.ExitStack() as made:
                 with open(waiting, "xb", opener=_owners) as file:
                     locking.try_acquire(file.fileno())  # nobody takes it for a dead one's
-                    made.note(waiting, removal.stamp_of(file.fileno()))
+                    made.callback(remove, waiting, os.fstat(file.fileno()))
                     file.write(self._header(start, memory))
                     file.write(memory)
                 os.replace(waiting, os.path.join(self._folder, name))
-            except BaseException:
-                made.take_back()
-                raise
+                made.pop_all()
         except FileNotFoundError:
             pass  # another process has just removed the folder, as it was empty
         except OSError as error:
@@ -292,14 +288,15 @@ class _Room:
         for _, size, path in sorted(found):
             is_waiting = os.path.basename(path).startswith(".")
             with contextlib.suppress(OSError):
-                removal.remove_file(path, locking.is_dead if is_waiting else _is_block)
+                remove(path, locking.is_dead if is_waiting else _is_block)
             total -= 0 if os.path.lexists(path) else size  # it may be a file of another program
             if total <= most:
                 break
         for folder in folders[:-1]:
             with contextlib.suppress(OSError):
                 if _FOLDER.fullmatch(os.path.basename(folder)):
-                    removal.remove_folder(folder)  # what is not empty stays
+                    with OpenFolder(os.path.dirname(folder)) as parent:
+                        parent.remove_folder(os.path.basename(folder))  # what is not empty stays
 
 
 def _is_block(file: BinaryIO) -> bool:

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.io.source.base import PART_BYTES
-
 if TYPE_CHECKING:
     import collections
     from collections.abc import Iterable, Sequence
 
+PART_BYTES = 8 << 20  # of one request at most
 GAP_BYTES = 1 << 20  # between two ranges that cost less to read than another request
 _FEW = 8  # times the bytes that are wanted: a run this long is mostly gaps
 

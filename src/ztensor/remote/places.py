@@ -6,14 +6,12 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ztensor.ext import Store
-from ztensor.io.source.stores import scheme_of
-from ztensor.io.source.urls import is_option_store
 from ztensor.remote.failures import asked
 from ztensor.remote.hub import headers, parse_hub_url, tree_url
 from ztensor.remote.prefixes import expanded, one_level
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.upload import RemoteSink, copy, found_at, place_to_write
-from ztensor.remote.urls import names_folder, place_of
+from ztensor.remote.urls import is_store, names_folder, place_of, scheme_of
 
 if TYPE_CHECKING:
     from ztensor import Remote
@@ -47,7 +45,7 @@ class Places(Store):
     def listed(self, folder: Remote) -> list[Store.Listed] | None:
         """Return what lies directly in a folder; an HTTP server does not say."""
         scheme = scheme_of(folder.url)
-        if not is_option_store(folder.storage):
+        if is_store(folder.storage):
             return None if type(folder.storage).__name__ == "HTTPStore" else _of_store(folder)
         if scheme == "hf":
             return _of_hub(folder)

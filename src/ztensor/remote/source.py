@@ -20,11 +20,11 @@ import numpy as np
 from ztensor import Remote
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
 from ztensor.ext import Lock, Pool, Source
-from ztensor.io.source.base import PART_BYTES, shrunk
+from ztensor.io.source.base import shrunk
 from ztensor.remote.cache import ObjectCache, VersionCache, cache_of
 from ztensor.remote.failures import changed, ends_of, failure, require_process
 from ztensor.remote.identity import UNKNOWN, Version, object_id, version_of
-from ztensor.remote.pieces import Piece, plan, scatter
+from ztensor.remote.pieces import PART_BYTES, Piece, plan, scatter
 from ztensor.remote.urls import Place, place_of
 
 if TYPE_CHECKING:

@@ -19,12 +19,10 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
 )
-from ztensor.io.source.stores import read_only, scheme_of
-from ztensor.io.source.targets import taken
-from ztensor.io.source.urls import is_option_store
+from ztensor.ext import Store
 from ztensor.remote.failures import WRITING, asked
 from ztensor.remote.source import RemoteSource
-from ztensor.remote.urls import Place, has_folders, place_of
+from ztensor.remote.urls import Place, has_folders, is_store, place_of, scheme_of
 from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
@@ -72,7 +70,7 @@ class RemoteSink:
         *,
         expected: int | None = None,
         is_new: bool = False,
-        note: Callable[[Remote], None] | None = None,
+        note: Callable[[Remote], object] | None = None,
     ) -> None:
         self._remote, self._note = remote, note
         self._place = place_to_write(remote)
@@ -176,7 +174,7 @@ class RemoteSink:
                     self._place.store, self._place.key, body, mode=mode, use_multipart=False
                 )
             except library.exceptions.AlreadyExistsError:
-                raise taken(self.name) from None
+                raise Store.taken(self.name) from None
 
         self._ask(put)
 
@@ -220,7 +218,7 @@ class RemoteSink:
 
     def _require_new(self) -> None:
         if self._is_new and self._before is not None:
-            raise taken(self.name)
+            raise Store.taken(self.name)
 
     def _require_open(self) -> None:
         if not self.is_open:
@@ -239,9 +237,9 @@ def place_to_write(remote: Remote) -> Place:
         MissingDependencyError: obstore is not installed.
     """
     scheme = scheme_of(remote.url)
-    is_foreign = is_option_store(remote.storage) and not has_folders(remote.url)
+    is_foreign = not is_store(remote.storage) and not has_folders(remote.url)
     if scheme in _READ_ONLY or is_foreign:  # what a caller's own function opens
-        raise read_only(remote)
+        raise Store.read_only(remote)
     if scheme == "file" and remote.storage is None:
         raise UsageError("write to the path itself, without file://", file=remote.name)
     return place_of(remote)

@@ -1,6 +1,6 @@
 """URLs of files in object stores and on HTTP servers: which store and key one means.
 
-`reference.py` has the URL itself with the options of its store; here the store is made of them.
+`ztensor.Remote` has the URL itself with the options of its store; here the store is made of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
-from ztensor.io.source.urls import PREFIX, is_http, is_store
 from ztensor.remote.failures import ends_of
 from ztensor.remote.hub import headers, parse_hub_url
 from ztensor.remote.stores import store_of
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ztensor import Remote
+    from ztensor.typing import Storage
 
 # One request: the time it may take with its body, of 8 MiB at most; then it is tried again.
 _REQUEST_SECONDS = 30
@@ -35,6 +35,7 @@ _TRIES = 4  # beside the first
 _RETRY_SECONDS = 60  # no try begins later, so no request takes more than both together
 
 _OF_CLOUDS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+_PREFIX = re.compile(r"^(aws|azure|google|gcs)_")  # of a service, before an option's name
 _VARIABLE = "ZTENSOR_STORAGE"
 _OF_A_HUB = "hf://org/repo[@revision]/file, such as .../model.safetensors"
 # Each part of such a path is written as a key as it is in a URL.
@@ -96,7 +97,7 @@ def place_of(remote: Remote, *, is_folder: bool = False) -> Place:
     place = _place_of(remote)
     if is_folder:
         return place._replace(key=place.key.rstrip("/"))
-    if names_folder(remote.url) and not is_http(remote.url):
+    if names_folder(remote.url) and scheme_of(remote.url) not in ("http", "https"):
         raise ArgumentValueError(
             "the URL names a folder, or a place as a whole, and here one object is meant",
             file=remote.name,
@@ -105,9 +106,19 @@ def place_of(remote: Remote, *, is_folder: bool = False) -> Place:
     return place
 
 
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL, in small letters."""
+    return url.partition("://")[0].lower()
+
+
+def is_store(storage: Storage | None) -> bool:
+    """Return whether a `Remote` has a store itself, and not options that open one."""
+    return storage is not None and not isinstance(storage, dict)
+
+
 def has_folders(url: str) -> bool:
     """Return whether a URL is of a scheme whose folders are known here."""
-    scheme = url.partition("://")[0].lower()
+    scheme = scheme_of(url)
     return scheme in _KINDS or scheme == "file"
 
 
@@ -128,13 +139,13 @@ def names_folder(url: str) -> bool:
 
 
 def _place_of(remote: Remote) -> Place:
-    scheme = remote.url.partition("://")[0].lower()
+    scheme = scheme_of(remote.url)
     storage = remote.storage
-    if storage is not None and is_store(storage):
+    if is_store(storage):
         bucket, key = _parts(remote)
         if scheme in ("memory", "file"):
             key = f"{bucket}/{key}".strip("/")
-        elif is_http(remote.url) and type(storage).__name__ == "HTTPStore":
+        elif scheme in ("http", "https") and type(storage).__name__ == "HTTPStore":
             key = _beneath(remote, str(storage.url))
         return Place(storage, key, remote.name)
     options = {**(_of_environment() if scheme in _OF_CLOUDS else {}), **(storage or {})}
@@ -278,7 +289,7 @@ def _profile() -> Callable[[], Any]:
 
 def _option(options: Mapping[str, Any], *names: str) -> Any:
     """Return an option by any of its names, in any case and with a service's prefix or not."""
-    found = {PREFIX.sub("", key.lower()): value for key, value in options.items()}
+    found = {_PREFIX.sub("", key.lower()): value for key, value in options.items()}
     return next((found[name] for name in names if found.get(name) is not None), None)
 
 

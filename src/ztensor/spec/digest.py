@@ -254,19 +254,6 @@ def parse_digest(text: str, *, strict: bool = False) -> Digest:
     )
 
 
-def xxh3_128(pieces: Iterable[bytes | memoryview]) -> bytes:
-    """Return the XXH3-128 of bytes that come in blocks: 16 bytes, equal for equal bytes.
-
-    Raises:
-        MissingDependencyError: the library is not installed.
-    """
-    hasher = _xxhash().xxh3_128()
-    for piece in pieces:
-        hasher.update(piece)
-    digest: bytes = hasher.digest()
-    return digest
-
-
 def check_digest(text: str, *path: str | int, strict: bool = False) -> list[Problem]:
     """Return what is wrong with a manifest's digest text; nothing where it can be parsed.
 

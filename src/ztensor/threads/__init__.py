@@ -11,6 +11,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
+from ztensor.threads.sharing import WINDOWS
+
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable, Iterable
@@ -19,17 +21,30 @@ if TYPE_CHECKING:
 _AHEAD = 4
 
 
-def run_jobs(jobs: Iterable[Callable[[], None]], workers: int) -> None:
+class _Whole:
+    """A job as one that waits for no other one."""
+
+    def __init__(self, job: Callable[[], None]) -> None:
+        self._job = job
+
+    def __call__(self) -> None:
+        with WINDOWS.whole():
+            self._job()
+
+
+def run_jobs(jobs: Iterable[Callable[[], None]], workers: int, *, are_whole: bool = False) -> None:
     """Do all jobs, with several threads where there are several; each begins in its turn.
 
     Args:
         jobs: gone through as they are begun, few ahead.
         workers: how many threads.
+        are_whole: whether each job decodes what it begins to decode, and waits for no other one
+            meanwhile. Then those that need much memory for it may wait for each other.
 
     Raises:
         Exception: what the first job that failed raised; those not begun are dropped.
     """
-    left = iter(jobs)
+    left = map(_Whole, jobs) if are_whole else iter(jobs)
     first = list(itertools.islice(left, 2 if workers > 1 else 0))
     if len(first) < 2:
         for job in itertools.chain(first, left):

@@ -33,17 +33,25 @@ def work_alone() -> None:
     _own.most = 1
 
 
-def thread_count(threads: int | None = None, *, processes: int = 1) -> int:
+def thread_count(
+    threads: int | None = None, *, processes: int = 1, lengths: Iterable[int] | None = None
+) -> int:
     """Return how many threads to use: what was asked for, `ZTENSOR_NUM_THREADS`, or the cores.
 
     Args:
         threads: what the caller asked for; None for the default, at most four, or what `at_most`
             says.
         processes: how many of this machine do the same at the same time, and so share its cores.
+        lengths: of the pieces of work, in bytes: no more threads are used than these are worth.
 
     Raises:
         ArgumentValueError: the number, or the variable's text, is no positive integer.
     """
+    count = _count(threads, processes)
+    return count if lengths is None else worth(count, lengths)
+
+
+def _count(threads: int | None, processes: int) -> int:
     if threads is not None:
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
             raise ArgumentValueError(

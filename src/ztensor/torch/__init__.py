@@ -27,11 +27,10 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import path_text
+from ztensor.ext import OpenFolder, path_text
 from ztensor.io.opening import load_whole, reader_of_bytes
 from ztensor.io.reading.loading import load_files
 from ztensor.io.shards.saving import save_files
-from ztensor.io.source.paths import make_folder
 from ztensor.io.tensor import no_mapping, no_tensor
 from ztensor.numpy import save as save_arrays
 from ztensor.options import (
@@ -345,7 +344,7 @@ def save_pretrained(
     require_options("save_pretrained", options, ModelOptions)
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
     place = path_text(folder)
-    make_folder(place)
+    OpenFolder.make(place)
     path = os.path.join(place, "model.zt")
     if metadata is None:
         metadata = {"format": "pt"}

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ztensor import Tensor
-from ztensor.arguments import require_kind
-from ztensor.errors import LimitError, describe
+from ztensor.errors import ArgumentTypeError, LimitError, describe
 from ztensor.ext import Array, View, numpy_dtype
 from ztensor.quantization.dequantizing import dequantize_view
 from ztensor.quantization.group_profiles import QUANT_GROUP
@@ -47,7 +46,8 @@ def dequantize(
             no such device.
         LimitError: the device cannot hold the result.
     """
-    require_kind("tensor", tensor, Tensor, "a ztensor.Tensor")
+    if not isinstance(tensor, Tensor):
+        raise ArgumentTypeError(f"tensor must be a ztensor.Tensor, not {describe(tensor, 40)}")
     place, word = device_of(device), str(dtype).removeprefix("torch.")
     try:
         view = View(tensor.shape, tensor.components, tensor.attributes)

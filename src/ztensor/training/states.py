@@ -25,7 +25,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Durable, ObjectReader, Shown, counted, path_text
-from ztensor.interactive import Keyed
 from ztensor.io.formats import written_as
 from ztensor.io.reading.loading import load_all, load_files
 from ztensor.io.reading.names import keeps
@@ -321,7 +320,7 @@ class _Homes:
         return makers.get(kind) or MAKERS.get(kind)
 
 
-class LazyTree(Shown, Keyed, Mapping[str, Any]):
+class LazyTree(Shown, Mapping[str, Any]):
     """The values of a saved tree by their keys joined by dots; leaves are read when asked for.
 
     Keys that are written alike are told apart by `#2`, as the names of objects are. It may be used

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import mmap
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
@@ -16,8 +17,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Component, FileObjects
-from ztensor.interactive import Keyed
-from ztensor.io.source.local import PAGE_BYTES
 from ztensor.v2.raising import releasing
 from ztensor.v2.tensor import Tensor, Verification
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @releasing
-class Source(Keyed):
+class Source:
     """A file of any known format, or several read as one: a mapping from names to tensors.
 
     Made by `open` and `index`. Tensors and arrays that were taken stay valid when it is closed.
@@ -92,6 +91,9 @@ class Source(Keyed):
     def __iter__(self) -> Iterator[str]:
         """Yield the names, in order."""
         return iter(self.keys())
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return [] if self._is_closed else self.keys()
 
     # --- The file ---------------------------------------------------------------------------
 
@@ -203,7 +205,7 @@ class Source(Keyed):
     def has_own_pages(self, file: FileObjects, component: Component) -> bool:
         """Return whether no other bytes of a file's tensors share the pages of a part's."""
         start, end = component.offset, component.offset + component.length
-        if start % PAGE_BYTES:
+        if start % mmap.PAGESIZE:
             return False
         starts = self._starts.get(id(file))
         if starts is None:
@@ -216,7 +218,7 @@ class Source(Keyed):
                 }
             )
         at = bisect.bisect_right(starts, start)
-        return at == len(starts) or starts[at] >= -(-end // PAGE_BYTES) * PAGE_BYTES
+        return at == len(starts) or starts[at] >= -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
 
     def _require_open(self) -> None:
         if self._is_closed:
@@ -308,4 +310,4 @@ def detect(path: Path) -> str:
 
 def page_size() -> int:
     """Return the system's size of a page of memory, in bytes."""
-    return PAGE_BYTES
+    return mmap.PAGESIZE

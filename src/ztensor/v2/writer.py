@@ -11,7 +11,6 @@ import numpy as np
 from ztensor import Tensor
 from ztensor import Writer as FileWriter
 from ztensor import convert as convert_file
-from ztensor.arguments import require_kind
 from ztensor.edit import Editor
 from ztensor.errors import (
     ArgumentTypeError,
@@ -263,7 +262,7 @@ class Writer:
             ValueError: the parts do not make the layout, or the name is there.
         """
         self._require_no_stream()
-        require_kind("parts", parts, Mapping, "a mapping from roles to parts")
+        _require_roles(parts)
         if not parts:
             raise ArgumentValueError("an object has at least one part", object_name=name)
         form, own = ours(layout, attributes)
@@ -324,7 +323,7 @@ class Writer:
             ValueError: the sizes do not make the layout, or the name is there.
         """
         self._require_no_stream()
-        require_kind("parts", parts, Mapping, "a mapping from roles to parts")
+        _require_roles(parts)
         sizes = {}
         for role, part in parts.items():
             nbytes = part.get("nbytes")
@@ -526,3 +525,10 @@ def convert(src: Path, dst: Path, align: int | None = None) -> int:
         canonical=align is None,
     )
     return report.nbytes
+
+
+def _require_roles(parts: object) -> None:
+    if not isinstance(parts, Mapping):
+        raise ArgumentTypeError(
+            f"parts must be a mapping from roles to parts, not {describe(parts, 40)}"
+        )

@@ -12,7 +12,7 @@ import pytest
 import ztensor
 from ztensor.errors import ClosedError, UsageError
 from ztensor.io.source.sink import Place, sink_of
-from ztensor.io.source.targets import Nowhere, require_free
+from ztensor.io.source.targets import Nowhere
 from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
 from ztensor.remote import upload
@@ -134,16 +134,16 @@ def test_what_is_only_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_free_or_not(store: Any) -> None:
-    require_free(remote(store), overwrite=False)
+    Place.of(remote(store)).require_free(overwrite=False)
     Nowhere(remote(store)).write(b"a dry run")
     assert there(store) is None
     Place("memory://bucket/k", remote=remote(store)).sink(durable=True).commit()
-    require_free(remote(store), overwrite=True)
+    Place.of(remote(store)).require_free(overwrite=True)
     with pytest.raises(UsageError, match="overwrite=True") as caught:
-        require_free(remote(store), overwrite=False)
+        Place.of(remote(store)).require_free(overwrite=False)
     assert caught.value.file == "memory://bucket/k"
     with pytest.raises(UsageError, match="--force"):
-        require_free(remote(store), overwrite=False, allowed_by="--force")
+        Place.of(remote(store)).require_free(overwrite=False, allowed_by="--force")
 
 
 def test_an_exception_in_the_body_leaves_nothing(store: Any, short_parts: None) -> None:

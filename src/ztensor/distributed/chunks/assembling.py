@@ -271,7 +271,7 @@ class Assembler:
 
     def stored(self, chunk: Chunk) -> StoredComponent:
         """Return the way to a chunk's bytes: all that reads them goes through it."""
-        return self.fetching.of(self.component(chunk))
+        return self.fetching.stored(self.component(chunk))
 
     @contextlib.contextmanager
     def located(self, chunk: Chunk) -> Iterator[None]:

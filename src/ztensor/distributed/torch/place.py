@@ -9,7 +9,6 @@ from torch.distributed.checkpoint import filesystem
 
 from ztensor.errors import without_secrets
 from ztensor.ext import is_remote, path_text
-from ztensor.io.source.paths import is_url
 
 # Of what torch's own writer and reader put into their metadata; older releases have none.
 DCP_VERSION: str | None = getattr(filesystem, "CURRENT_DCP_VERSION", None)
@@ -27,8 +26,8 @@ class AtPlace:
         """Return whether a checkpoint can be there: whether it is a path, or a URL that is read."""
         if not isinstance(checkpoint_id, (str, os.PathLike)):
             return False
-        path = os.fsdecode(checkpoint_id)
-        return not is_url(path) or is_remote(path) or os.path.lexists(path)
+        path = path_text(checkpoint_id, absolute=True)
+        return os.path.isabs(path) or is_remote(path)
 
     @property
     def checkpoint_id(self) -> str:

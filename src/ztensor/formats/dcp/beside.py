@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ztensor.distributed.lazy_files import OpenFiles
 from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
-from ztensor.ext import Pool, Source, source_of
-from ztensor.io.source.beneath import open_beneath
+from ztensor.ext import Beneath, Pool, Source, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,7 +36,7 @@ class Beside(Protocol):
         """Return how long some files are, None where one is not there, and what opens each.
 
         Args:
-            wanted: their relative paths, as `parts_of` gives them.
+            wanted: their relative paths, as `Beneath.parts_of` gives them.
             needed: of each, how long it has to be at least by what the root says.
         """
         ...
@@ -66,10 +65,14 @@ class OnDisk:
                 length: int | None = os.stat(path).st_size
             except (OSError, ValueError):
                 length = None
-            opened = functools.partial(open_beneath, self._path, parts)
+            opened = functools.partial(_opened, self._path, parts)
             size = least if length is None else length
             found.append((length, pool.file(path, path, size, opened)))
         return found
+
+
+def _opened(root: str, parts: tuple[str, ...]) -> Source:
+    return Beneath.beside(root, parts).open(mapped=False)
 
 
 class InStore:

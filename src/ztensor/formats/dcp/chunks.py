@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import FormatError, Reason, describe
+from ztensor.ext import Beneath
 from ztensor.formats.dcp.columns import Block, Column
 from ztensor.formats.dcp.table import NO_PLACE, Form, Place, Table
 from ztensor.formats.dcp.vocabulary import Record, items_of, record_of
 from ztensor.formats.pt.pickled import misfit
 from ztensor.formats.pt.values import counts
-from ztensor.io.source.beneath import parts_of
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Places:
         file = self._files.get(path)
         if file is None:
             self._budget.charge_bytes(_NAME_COST + 2 * sys.getsizeof(path))
-            file = self._files[path] = self._table.add_file(parts_of(path), 0)
+            file = self._files[path] = self._table.add_file(Beneath.parts_of(path), 0)
         return file
 
     def _of_values(self) -> dict[int, int]:

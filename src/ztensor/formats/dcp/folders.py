@@ -8,7 +8,6 @@ import re
 from ztensor import Remote
 from ztensor.errors import ArgumentValueError, SourceError, describe
 from ztensor.ext import Format, Look
-from ztensor.io.source.beneath import names_in
 from ztensor.io.source.folders import RemoteFiles, there
 
 ROOT = ".metadata"
@@ -33,7 +32,14 @@ def is_checkpoint(folder: str) -> bool:
     Files of zTensor, safetensors, or an index beside `.metadata` mean the folder is what they are:
     an export of the model beside its checkpoint is what most readers are asked for.
     """
-    return is_checkpoint_of(names_in(folder))
+    return is_checkpoint_of(_names_in(folder))
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def is_checkpoint_of(names: list[str]) -> bool:
@@ -84,7 +90,7 @@ def root_of(folder: str) -> str | None:
         ArgumentValueError: it has a root for each process; the message names them.
         SourceError: it has none any more.
     """
-    names = sorted(names_in(folder))
+    names = sorted(_names_in(folder))
     if has_shards(names):
         return None
     if ROOT in names:

@@ -132,7 +132,8 @@ def _entries(source: Source, limits: Limits) -> Mapping[str, Entry]:
     entries = read_entries(source, Budget(limits, source.size))
     for name, entry in entries.items():
         if entry.crc and name.endswith(_DESCRIBING):
-            sum_of(source, entry).check()
+            *_, check = sum_of(source, entry)
+            check()
     return entries
 
 

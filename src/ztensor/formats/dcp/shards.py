@@ -17,6 +17,7 @@ from ztensor.errors import FormatError, LimitError, Reason, describe
 from ztensor.ext import (
     LOGICAL_TYPES,
     STORAGE_TYPES,
+    Beneath,
     Component,
     Pool,
     Projection,
@@ -31,7 +32,6 @@ from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.folders import SHARD
 from ztensor.formats.dcp.table import Form, Place, Table
 from ztensor.formats.pt.values import ElementType
-from ztensor.io.source.beneath import open_beneath
 from ztensor.io.source.folders import FolderSource
 from ztensor.limits import Budget, Limits
 
@@ -65,7 +65,7 @@ def project_shards(source: FolderSource, limits: Limits) -> Projection:
     shards = _Shards(Budget(limits, sum(beside.lengths[name] for name in names)))
     for name in names:
         path = os.path.join(source.name, name)
-        with contextlib.closing(open_beneath(path, (name,))) as file:
+        with contextlib.closing(Beneath.beside(path, (name,)).open(mapped=False)) as file:
             shards.read(name, file)
     return shards.projection(source, beside)
 

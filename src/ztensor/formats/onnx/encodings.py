@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ztensor.errors import (
 from ztensor.ext import (
     STORAGE_TYPES,
     Array,
+    Beneath,
     Encoding,
     Lock,
     Runs,
@@ -29,8 +30,6 @@ from ztensor.ext import (
 )
 from ztensor.formats.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
 from ztensor.formats.onnx.tensors import Type
-from ztensor.io.source.beneath import open_beneath
-from ztensor.io.source.rights import Rights
 from ztensor.limits import Limits
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Neighbours:
         """Give a file's bytes.
 
         Args:
-            parts: as `parts_of` gives them.
+            parts: as `Beneath.parts_of` gives them.
 
         Raises:
             SourceError: it cannot be read.
@@ -72,12 +71,14 @@ class Neighbours:
                     source = self._kept[parts] = source_of(place, mapped=False)
             yield source
         else:
-            with contextlib.closing(open_beneath(self._beside, parts)) as file:
+            with contextlib.closing(Beneath.beside(self._beside, parts).open(mapped=False)) as file:
                 yield file
 
     def on_disk(self, parts: tuple[str, ...]) -> Source | None:
         """Return an opened file, which the caller closes; None behind a URL."""
-        return None if isinstance(self._beside, Remote) else open_beneath(self._beside, parts)
+        if isinstance(self._beside, Remote):
+            return None
+        return Beneath.beside(self._beside, parts).open(mapped=False)
 
 
 class External(Encoding):
@@ -104,7 +105,7 @@ class External(Encoding):
                 )
             yield source
 
-    def rights(self) -> Rights | None:
+    def rights(self) -> Any:
         """Return the rights of the file; None behind a URL."""
         file = self._beside.on_disk(self._parts)
         if file is None:

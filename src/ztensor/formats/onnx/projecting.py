@@ -14,6 +14,7 @@ from ztensor.errors import (
 from ztensor.ext import (
     LOGICAL_TYPES,
     STORAGE_TYPES,
+    Beneath,
     Component,
     Encoding,
     Manifest,
@@ -54,7 +55,6 @@ from ztensor.formats.onnx.tensors import (
     twice,
     unfit,
 )
-from ztensor.io.source.beneath import parts_of
 from ztensor.limits import Budget
 
 # Fields of `AttributeProto`: a tensor, a graph, and lists of them.
@@ -504,7 +504,7 @@ class _Model:
     def _external(self, tensor: Tensor, kind: Type, length: int, decoded: int) -> Component:
         if tensor.data is not None:
             raise unfit(tensor, "no data beside external data", 1)
-        parts = parts_of(tensor.external.get("location", ""))
+        parts = Beneath.parts_of(tensor.external.get("location", ""))
         offset = number_of(tensor, "offset", 0)
         if number_of(tensor, "length", length) != length:
             raise unfit(tensor, f"{length} bytes", tensor.external["length"])

@@ -36,7 +36,6 @@ from ztensor.ext import (
 from ztensor.insight.analysis.streaming import (
     Meter,
     component_blocks,
-    dequantized_blocks,
     in_step,
     is_quantized,
     opened,
@@ -44,6 +43,7 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
+from ztensor.quantization.floats import dequantized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -452,7 +452,7 @@ def _has_equal_digests(one: _Side, two: _Side) -> bool:
             or digest != two.file.stored(theirs).digest
             or ours.length != theirs.length
             or ours.encoding != theirs.encoding
-            or not one.file.fetching.is_common(ours.encoding)
+            or not one.file.is_common(ours.encoding)
             or ours.byte_order != theirs.byte_order
             or ours.nonzero_is_true != theirs.nonzero_is_true
             or ours.digest_may_cover_decoded
@@ -501,7 +501,7 @@ def _dense_blocks(side: _Side) -> Iterator[Array]:
     if side.object.format == "dense":
         yield from side.blocks("data")
     elif is_quantized(side.object.format):
-        yield from dequantized_blocks(side.file, side.name)
+        yield from dequantized(side.file, side.name)
     else:
         yield side.file.tensor(side.name, copy=True).to_dense().reshape(-1)
 

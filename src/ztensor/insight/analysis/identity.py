@@ -15,17 +15,14 @@ from ztensor.ext import (
     FileObjects,
     Lock,
     ObjectReader,
-    Pool,
     digest_of,
-    thread_count,
 )
 from ztensor.insight.analysis.content import emit_content
-from ztensor.insight.analysis.streaming import opened, order_of_bytes
+from ztensor.insight.analysis.streaming import opened, order_of_bytes, share_out
 from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.portable import portable_chunks, portable_object
 from ztensor.spec.layout import known_length
 from ztensor.spec.wire import cbor
-from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -171,25 +168,14 @@ def _ids(
 
     def id_of(name: str) -> str:
         nonlocal done
-        with WINDOWS.whole():
-            text = _tensor_id(reader.objects.part(name), name, overlaps, attributes=attributes)
+        text = _tensor_id(reader.objects.part(name), name, overlaps, attributes=attributes)
         if progress is not None:
             with lock:
                 done += sizes[name]
                 progress(done, total)
         return text
 
-    workers = worth(thread_count(threads), sizes.values())
-    if workers == 1 or len(sizes) < 2:
-        return {name: id_of(name) for name in sizes}
-    if (order := order_of_bytes(reader.objects, sizes)) is not None:
-        found = {name: id_of(name) for name in order}
-        return {name: found[name] for name in sizes}
-    # The largest first, so that none is left alone at the end.
-    order = sorted(sizes, key=lambda name: -sizes[name])
-    with Pool(workers) as pool:
-        found = dict(zip(order, pool.map(id_of, order), strict=True))
-    return {name: found[name] for name in sizes}
+    return share_out(id_of, sizes, threads, order_of_bytes(reader.objects, sizes))
 
 
 def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: bool) -> str:

@@ -28,7 +28,7 @@ def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> 
             continue
         count = math.prod(found.shape)
         file = reader.objects.part(found.name)
-        if main.length and file.fetching.is_common(main.encoding):  # others may have no place
+        if main.length and file.is_common(main.encoding):  # others may have no place
             place = file, main.offset, main.length
             same = *place, main.dtype, main.type, found.format, count
             if same in seen:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Remote
 from ztensor.errors import UsageError, describe, without_secrets
 from ztensor.ext import is_remote, path_text
-from ztensor.io.source.stores import absolute
-from ztensor.io.source.urls import with_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +23,7 @@ class Naming:
         storage: how the store of the folder is opened, where it is a URL.
     """
 
-    def __init__(self, folder: str, suffix: str, sources: Iterable[Any], storage: object) -> None:
+    def __init__(self, folder: str, suffix: str, sources: Iterable[Any], storage: Any) -> None:
         self._folder, self._suffix = folder.rstrip("/"), suffix
         self._storage = storage if is_remote(folder) else None
         self._given = {
@@ -47,12 +46,12 @@ class Naming:
         if place in self._given:
             raise UsageError("the new file would replace a source", file=str(source), found=path)
         self._made[place] = source
-        return source, with_storage(path, self._storage)
+        return source, path if self._storage is None else Remote(path, self._storage)
 
 
 def path_of(path: Any) -> str:
     """Return what tells a place from others, however it is spelled."""
-    text = absolute(path_text(path))
+    text = path_text(path, absolute=True)
     return text if is_remote(text) else os.path.normcase(os.path.realpath(text))
 
 

@@ -17,8 +17,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import is_remote, path_text, require_choice
-from ztensor.io.source.stores import absolute
-from ztensor.io.source.urls import with_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -110,7 +108,7 @@ class _Jobs:
         self,
         work: Callable[..., Any],
         options: dict[str, Any],
-        storage: object,
+        storage: Any,
         sent: Callable[[Any], Any],
     ) -> None:
         self._work, self._options = work, options
@@ -125,8 +123,9 @@ class _Jobs:
         """
         self.begun += 1
         if not isinstance(source, Remote):
-            path = absolute(path_text(source))  # a worker may have another folder
-            source = with_storage(path, self._storage) if is_remote(path) else path
+            path = path_text(source, absolute=True)  # a worker may have another folder
+            has_storage = self._storage is not None and is_remote(path)
+            source = Remote(path, self._storage) if has_storage else path
         return functools.partial(_tried, self._work, self._sent(source), self._options)
 
 

@@ -9,7 +9,7 @@ from ztensor import open as open_reader
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
 from ztensor.errors import ArgumentValueError, ZTensorError, describe
-from ztensor.ext import FORMATS, ObjectReader, counted, is_remote, path_text, short_repr
+from ztensor.ext import FORMATS, ObjectReader, OpenFolder, counted, is_remote, path_text, short_repr
 from ztensor.insight.analysis.identity import combined, tensor_hashes
 from ztensor.insight.analysis.spreads import Scale
 from ztensor.insight.analysis.statistics import BINS, QUANTILES, StatsReport
@@ -17,8 +17,6 @@ from ztensor.insight.analysis.statistics import stats as stats_of
 from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import OnError, each, listed
 from ztensor.io.formats import require_written
-from ztensor.io.source.paths import make_folder
-from ztensor.io.source.stores import absolute
 from ztensor.options import ConvertOptions, FleetOptions, require_options
 
 if TYPE_CHECKING:
@@ -258,13 +256,13 @@ def convert_files(
                 expected=f"one of {', '.join(known)}",
                 found=describe(name),
             )
-    target = absolute(path_text(folder))
+    target = path_text(folder, absolute=True)
     given = listed(sources)
     if overwrite:
         given = list(given)
     naming = Naming(target, suffix, given if overwrite else (), storage)
     if not is_remote(target) and not options.get("dry_run"):
-        make_folder(target)
+        OpenFolder.make(target)
     every = {**options, "to": to, "overwrite": overwrite}
     return each(
         _convert,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.ext import ObjectReader
-from ztensor.io.source.paths import is_url
+from ztensor.ext import ObjectReader, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +19,7 @@ class OpenedFiles:
     """
 
     def __init__(self, readers: Iterable[ObjectReader]) -> None:
-        paths = [path for reader in readers for path in reader.objects.paths if not is_url(path)]
+        paths = [path for reader in readers for path in reader.objects.paths if not is_remote(path)]
         self._known = [(path, _identity(path)) for path in paths]
         self._at = 0
 

@@ -22,7 +22,7 @@ from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink, Place
-from ztensor.io.source.targets import Nowhere, require_changed_in_place, require_free
+from ztensor.io.source.targets import Nowhere, require_changed_in_place
 from ztensor.limits import Limits
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _require_other(target: str, name: str, *, overwrite: bool) -> str:
         raise ArgumentValueError(
             "repair writes to another file; in_place=True mends this one", file=name
         )
-    require_free(target, overwrite=overwrite)
+    Place(target).require_free(overwrite=overwrite)
     return target
 
 
@@ -215,9 +215,8 @@ def _copy(
             if progress is not None:
                 progress(offset + count - start, stop - start)
         sink.commit()
-    except BaseException:
+    finally:
         sink.abort()
-        raise
 
 
 def _keep_tail(locked: LockedFile, start: int, progress: Progress | None, *, dry_run: bool) -> str:

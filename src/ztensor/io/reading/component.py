@@ -43,7 +43,7 @@ class Fetching:
     """What the components of one source share: its bytes, the encodings, what was checked before.
 
     Args:
-        exact: the file's bytes, which brings what it is asked for; closed with this.
+        source: the file's bytes, which brings what it is asked for; closed with this.
         encodings: how components are stored, by the word for it.
         limits: the caps in force.
         verify: None checks digests where bytes are copied, True also before a view is first handed
@@ -51,22 +51,28 @@ class Fetching:
         ahead: brings whole components, and those behind them, where requests are dear.
 
     Attributes:
-        source: what whole components are read from.
+        source: as given, like encodings, limits and verify.
+        bringing: what whole components are read from.
     """
 
     def __init__(
         self,
-        exact: Source,
+        source: Source,
         encodings: Mapping[str, Encoding],
         limits: Limits,
         *,
         verify: bool | None,
         ahead: AheadSource | None = None,
     ) -> None:
-        self.exact, self.ahead, self.encodings = exact, ahead, encodings
-        self.source: Source = ahead or exact
+        self.source, self.encodings = source, encodings
         self.limits, self.verify = limits, verify
+        self.bringing: Source = ahead or source
         self.checked: set[tuple[int, int, Digest]] = set()  # places with digests that matched
+        self._ahead = ahead
+
+    def stored(self, component: Component) -> StoredComponent:
+        """Return the way to a component's bytes: all that reads them goes through it."""
+        return StoredComponent(self, component)
 
     def is_common(self, encoding: str) -> bool:
         """Return whether an encoding is one of `ENCODINGS`, not one of the file's format.
@@ -78,27 +84,19 @@ class Fetching:
 
     @cached_property
     def runs(self) -> Kept:
-        """Return what slices found out about compressed components."""
+        """What slices found out about compressed components."""
         from ztensor.io.reading.runs import Kept
 
         return Kept()
 
-    def with_encodings(self, encodings: Mapping[str, Encoding]) -> Fetching:
-        """Return the same over other encodings."""
-        return Fetching(self.exact, encodings, self.limits, verify=self.verify, ahead=self.ahead)
-
     def walked(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which all components are read, in their order."""
-        return contextlib.nullcontext() if self.ahead is None else self.ahead.walked()
+        return contextlib.nullcontext() if self._ahead is None else self._ahead.walked()
 
     def close(self) -> None:
         """Forget what was kept, and close the source."""
         vars(self).pop("runs", None)
-        self.source.close()
-
-    def of(self, component: Component) -> StoredComponent:
-        """Return the way to one component's bytes."""
-        return StoredComponent(self, component)
+        self.bringing.close()
 
 
 class Check:
@@ -200,8 +198,8 @@ class StoredComponent:
         Raises:
             SourceError: the file is shorter than it was.
         """
-        self._shared.source.require_unchanged()
-        return Range(self._shared.source, self.component.offset, self.component.length)
+        self._shared.bringing.require_unchanged()
+        return Range(self._shared.bringing, self.component.offset, self.component.length)
 
     def encoding(self) -> Encoding:
         """Return the encoding it names.
@@ -308,9 +306,9 @@ class StoredComponent:
         component = self.component
         is_odd = component.type == "complex128" and component.offset % COMPLEX_ALIGNMENT
         is_viewed = component.encoding == "raw" and not is_odd
-        whole = self._shared.source.view() if is_viewed else None
+        whole = self._shared.bringing.view() if is_viewed else None
         if whole is not None:
-            self._shared.source.require_unchanged()
+            self._shared.bringing.require_unchanged()
             if self._shared.verify is True:
                 self.check(once=True)
         return whole
@@ -338,7 +336,7 @@ class StoredComponent:
             SourceError: they could not be read.
         """
         if self.component.length > PART_BYTES:
-            self._shared.source.read_many(*self.parts(destination))
+            self._shared.bringing.read_many(*self.parts(destination))
         else:  # neighbours may be brought with it
             self.fill_pieces([(0, destination)])
 
@@ -363,7 +361,7 @@ class StoredComponent:
         """
         check = self.new_check()
         for start, piece in pieces:
-            self._shared.source.read_into(self.component.offset + start, piece)
+            self._shared.bringing.read_into(self.component.offset + start, piece)
             check.update(piece)
         check.end()
 
@@ -394,7 +392,7 @@ class StoredComponent:
             require_decodable(expected, shared.limits)
         require_declared(self.component, expected)
         runs = None
-        if expected >= _LEAST_SHARED_BYTES and not shared.source.prefers_long_reads:
+        if expected >= _LEAST_SHARED_BYTES and not shared.bringing.prefers_long_reads:
             runs = encoding.find_runs(stored, expected, shared.limits)
         else:
             encoding.require_length(stored, expected, shared.limits)
@@ -520,20 +518,20 @@ class StoredComponent:
         if not self.has_common_encoding:  # another format's may have no place
             place = component.encoding, key, needed
         runs = None
-        if shared.source.prefers_long_reads:
+        if shared.bringing.prefers_long_reads:
             listed, length = (component.extra or {}).get(FRAME_FIELD), component.length
             if listed is not None and component.encoding == "zstd":
                 require_decodable(needed, limits)
                 runs = kept.table(place, lambda: runs_of_field(listed, length, needed))
             # Without a table runs are looked for from the first to the last: all is read.
             if runs is not None or encoding.has_table:
-                stored = Range(shared.exact, component.offset, length)
+                stored = Range(shared.source, component.offset, length)
         if runs is None:
             find = encoding.find_runs
             runs = kept.table(place, lambda: find(stored, needed, limits))
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
-        is_gathered = stored.source is shared.exact and stored.source.prefers_long_reads
+        is_gathered = stored.source is shared.source and stored.source.prefers_long_reads
         return RunReader(
             encoding, stored, runs, limits, kept.decoded, place, is_gathered=is_gathered
         )

@@ -129,8 +129,8 @@ class FileObjects(OpenedFile):
         """
         part = self._with(objects=objects)
         if encodings is not None:
-            part.encodings = encodings
-            part.fetching = self.fetching.with_encodings(encodings)
+            part.encodings, part.checked = encodings, set()
+            vars(part).pop("runs", None)
         return part
 
     def with_attributes(self, attributes: Mapping[str, object]) -> Self:

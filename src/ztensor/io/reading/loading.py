@@ -138,7 +138,7 @@ def _read_left(
     def read(name: str) -> None:
         result[name] = file.value(name, copy=copy)
 
-    with file.fetching.walked() if is_walked else contextlib.nullcontext(), at_most(workers):
+    with file.walked() if is_walked else contextlib.nullcontext(), at_most(workers):
         run_jobs((functools.partial(read, name) for name in names), workers)
 
 

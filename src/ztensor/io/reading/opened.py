@@ -6,27 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import (
-    MOST_PROBLEMS,
-    ClosedError,
-    ManifestError,
-    Problem,
-    UsageError,
-    ZTensorError,
-)
+from ztensor.errors import MOST_PROBLEMS, ClosedError, Problem, UsageError, ZTensorError
 from ztensor.guard import foreign_bytes
-from ztensor.io.reading.component import Fetching, StoredComponent
+from ztensor.io.reading.component import Fetching
 from ztensor.io.source.base import Range, Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.table import opened_by
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import SCHEMAS
 from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, Frame, locate
+from ztensor.spec.container.walk import require_none
 from ztensor.spec.digest import ALGORITHMS, Sum
 from ztensor.spec.digest import digest_of as digest_of_bytes
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.model.manifest import Component, Manifest
+from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.model.objects import Bools, Ints, TableObjects
 from ztensor.spec.wire.cbor import with_dicts
 
@@ -42,7 +36,7 @@ if TYPE_CHECKING:
 END_BYTES = 32 << 10
 
 
-class OpenedFile:
+class OpenedFile(Fetching):
     """What one open file is; `FileObjects` adds the objects in it.
 
     Args:
@@ -61,8 +55,7 @@ class OpenedFile:
         reopen: takes a path or bytes and opens the same again, in another process.
 
     Attributes:
-        source: as given, like manifest, frame, format, sums, faults, encodings, limits, verify.
-        fetching: what the components share: how they are brought, encodings, what was checked.
+        manifest: as given, like frame, format, sums and faults.
         is_closed: whether the file was given back.
     """
 
@@ -78,23 +71,19 @@ class OpenedFile:
         format: str = "zt",  # the 1.2 API's word
         encodings: Mapping[str, Encoding] = ENCODINGS,
         account: Callable[[], Sequence[Unrepresented]] = tuple,
-        sums: Sequence[Sum] = (),
+        sums: Sequence[tuple[int, int, Callable[[], None]]] = (),
         faults: Callable[[], Mapping[str, ZTensorError]] = dict,
         rights: Callable[[], Iterable[Rights | None]] = tuple,
         verify: bool | None = None,
         limits: Limits = DEFAULT_LIMITS,
         reopen: Callable[[Any], OpenedFile] | None = None,
     ) -> None:
-        self.source = source
+        super().__init__(source, encodings, limits, verify=verify, ahead=ahead)
         self.manifest = manifest
         self.frame = frame
         self.format = format
-        self.sums = sums
+        self.sums = [Sum(*one) for one in sums]
         self.faults = faults
-        self.encodings = encodings
-        self.limits = limits
-        self.verify = verify
-        self.fetching = Fetching(source, encodings, limits, verify=verify, ahead=ahead)
         self.is_closed = False
         self._account, self._rights = account, rights
         self._reopen = reopen
@@ -147,10 +136,6 @@ class OpenedFile:
         is_ours = self.format == "zt"
         return foreign_bytes("the object", self.name, name, role, is_ours=is_ours)
 
-    def stored(self, component: Component) -> StoredComponent:
-        """Return the way to a component's bytes: all that reads them goes through it."""
-        return self.fetching.of(component)
-
     def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
         """Ask the system to read bytes into its page cache, or say that they need not stay there.
 
@@ -174,7 +159,7 @@ class OpenedFile:
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
-        self.fetching.close()
+        super().close()
 
     def require_open(self) -> None:
         """Raise where the file was given back; see `Objects`."""
@@ -273,7 +258,7 @@ def parse_frame(
     if data is None:
         data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
     manifest = SCHEMAS[frame.container](data, frame, budget)
-    ManifestError.require_none(check_layouts(manifest))
+    require_none(check_layouts(manifest))
     return manifest
 
 

@@ -95,7 +95,7 @@ class Overlaps:
     def __init__(self, parts: Iterable[tuple[FileObjects, Component]]) -> None:
         by_reader: dict[FileObjects, array.array[int]] = {}
         for file, component in parts:
-            is_common = file.format == "zt" and file.fetching.is_common(component.encoding)
+            is_common = file.format == "zt" and file.is_common(component.encoding)
             if component.length and is_common:
                 place = component.offset, component.length
                 by_reader.setdefault(file, array.array("Q")).extend(place)

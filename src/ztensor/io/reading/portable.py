@@ -103,7 +103,7 @@ def stored_object(file: FileObjects, name: str, form: Form = FORM_1) -> TensorOb
     changed = {}
     for role, component in tensor_object.components.items():
         has_foreign_digest = file.format != "zt" and component.digest is not None
-        is_common = file.fetching.is_common(component.encoding)
+        is_common = file.is_common(component.encoding)
         is_unknown = component.encoding not in file.encodings
         if not _is_portable(tensor_object, role, form) or has_foreign_digest:
             return None

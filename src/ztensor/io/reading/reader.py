@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from ztensor.aliases import ReaderAliases
 from ztensor.errors import ArgumentTypeError, describe
-from ztensor.interactive import Hinted, Keyed, Shown
+from ztensor.interactive import Hinted, Shown
 from ztensor.showing import counted
 from ztensor.spec.layout.base import Array
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ztensor.io.tensor import Tensor
 
 
-class ObjectReader(Shown, Keyed, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
+class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
     """A mapping from object names to arrays; `ztensor.Reader` adds the opening.
 
     Args:

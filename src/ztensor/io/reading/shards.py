@@ -20,7 +20,7 @@ from ztensor.errors import (
 )
 from ztensor.io.reading.opened import find_manifest
 from ztensor.io.source.base import Source
-from ztensor.io.source.beneath import open_beneath
+from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.table import open_url
 from ztensor.limits import Limits
@@ -83,7 +83,7 @@ def _open(root: Source, shard: Shard, limits: Limits) -> Source:
             continue
         try:
             if root.remote is None:
-                source: Source = open_beneath(path, parts)
+                source: Source = Beneath.beside(path, parts).open(mapped=False)
             else:
                 source = open_url(root.remote.beside("/".join(parts)))
         except SourceNotFoundError:

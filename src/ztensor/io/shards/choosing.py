@@ -18,7 +18,7 @@ from ztensor.errors import (
 from ztensor.io.formats import is_read_suffix
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.io.source.base import read_bytes
-from ztensor.io.source.beneath import Beneath, cache_of
+from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.folders import folder_of, listed, there
 from ztensor.io.source.paths import absolute_path
 from ztensor.io.source.table import source_of
@@ -234,7 +234,7 @@ class LocalFolder:
         self.name = path
         self.origin = absolute_path(path)
         # Where its files may be, links followed.
-        self._roots = frozenset(filter(None, (os.path.realpath(path), cache_of(path))))
+        self._roots = Beneath.roots_of(path)
         try:
             with os.scandir(path) as entries:
                 self.names = sorted(entry.name for entry in entries if entry.is_file())

@@ -28,9 +28,9 @@ from ztensor.io.shards.index import FileSet, read_index, shown_name
 from ztensor.io.shards.naming import FIRST_OF_GGUF, SHARD, index_path, is_index, shard_paths
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.folders import RemoteFiles, folder_of, listed
-from ztensor.io.source.paths import absolute_path, path_text
-from ztensor.io.source.stores import Store, absolute, is_remote
-from ztensor.io.source.urls import Remote, is_option_store, path_of_file_url, remote_of
+from ztensor.io.source.paths import absolute_path, path_of_file_url, path_text
+from ztensor.io.source.stores import Store, is_remote
+from ztensor.io.source.urls import Remote, is_option_store
 from ztensor.limits import DEFAULT_LIMITS, Limits
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
         return _listed(source)
     path = path_text(source)
     if is_remote(path) or isinstance(source, Remote):
-        return _remote(remote_of(source), limits)
+        return _remote(Remote(source), limits)
     if os.path.isdir(path):
         return _in_folder(LocalFolder(path), limits)
     path = absolute_path(path)
@@ -106,7 +106,7 @@ def set_instead(source: Any) -> Remote | None:
     """
     if not isinstance(source, (str, os.PathLike)) or not is_remote(path_text(source)):
         return None
-    remote = remote_of(source)
+    remote = Remote(source)
     store = Store.of(remote.url)
     if "?" in remote.url or store.names_folder(remote.url):
         return None
@@ -162,7 +162,7 @@ def _listed(source: Sequence[Any]) -> FileSet:
     places: dict[str, Any] = {}
     urls: set[str] = set()
     for item in source:
-        url = absolute(path_text(item))
+        url = path_text(item, absolute=True)
         file = without_secrets(url)
         if url in urls:
             raise ArgumentValueError("a list has one file twice", file=file)
@@ -173,6 +173,6 @@ def _listed(source: Sequence[Any]) -> FileSet:
         if isinstance(item, RemoteFiles):
             places[file] = item
         elif isinstance(item, Remote) or is_remote(path_text(item)):
-            places[file] = remote_of(item)
+            places[file] = Remote(item)
     first, more = next(iter(places)), len(places) - 1
     return FileSet(f"{first} and {more} more" if more else first, list(places.values()), places)

@@ -21,7 +21,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.source.base import Source, read_bytes
-from ztensor.io.source.beneath import Beneath, parts_of
+from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.table import source_of
 from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
@@ -142,7 +142,7 @@ def _parts_of(file: str) -> tuple[str, ...]:
     """
     try:
         os.fsencode(file)
-        return parts_of(file)
+        return Beneath.parts_of(file)
     except (FormatError, UnicodeEncodeError):
         raise _leads_out(file) from None
 

@@ -8,9 +8,9 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.io.source.paths import path_text
+from ztensor.io.source.paths import path_of_file_url, path_text
 from ztensor.io.source.stores import Store, is_remote
-from ztensor.io.source.urls import Remote, path_of_file_url
+from ztensor.io.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

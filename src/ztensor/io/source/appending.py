@@ -120,7 +120,7 @@ class LockedFile(FileSource):
         except OSError as error:
             doing = "cannot write; the file still holds its old state"
             if not self.take_back(self.size if back_to is None else back_to):
-                doing += "; what was written behind it could not be cut off"
+                doing += "; if it does not open, `ztensor repair` cuts off what was begun"
             raise SourceError.from_os(error, doing, self.name) from error
         finally:
             del descriptor

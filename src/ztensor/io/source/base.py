@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import Reason, SourceError
+from ztensor.io.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ztensor.io.source.rights import Rights
-    from ztensor.io.source.urls import Remote
 
 
 PART_BYTES = 8 << 20  # of one request at most
@@ -111,7 +111,14 @@ class Source(abc.ABC):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
-        return None
+        if self.path is None or self.is_folder:
+            return None
+        from ztensor.io.source.rights import Rights  # not for a file that is only read
+
+        try:
+            return Rights.of(self.path)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
 
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the file from one that takes its place; None where only bytes do."""

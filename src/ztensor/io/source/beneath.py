@@ -18,40 +18,7 @@ from ztensor.io.source.base import Opening
 from ztensor.io.source.local import Descriptor, FileSource
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
-
-def parts_of(location: str) -> tuple[str, ...]:
-    """Return the parts of a relative path with slashes that stays beneath where it starts.
-
-    Raises:
-        FormatError: it is absolute, goes up, is none on some system, or leads to a hidden file.
-    """
-    parts = tuple(part for part in location.split("/") if part != ".")
-    if (
-        not parts
-        or any(part == "" or part.startswith(".") or part.endswith((" ", ".")) for part in parts)
-        or any(sign in location for sign in ("\0", "\\", ":"))  # separators and drives of Windows
-    ):
-        raise FormatError(
-            "the file names another one outside its own folder, or a hidden one",
-            reason=Reason.FIELD_VALUE,
-            expected="a relative path without '..', backslashes, colons and hidden parts",
-            found=describe(location),
-        )
-    return parts
-
-
-def cache_of(folder: str) -> str | None:
-    """Return where the cache of the Hugging Face hub keeps what a folder of it links to.
-
-    A revision is a folder `snapshots/<revision>` of links into `blobs` beside `snapshots`.
-    """
-    steps = os.path.realpath(folder).split(os.sep)
-    for place in range(len(steps) - 2, 0, -1):
-        if steps[place] == "snapshots":
-            return os.sep.join([*steps[:place], "blobs"])
-    return None
+    from collections.abc import Collection, Sequence
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,6 +38,60 @@ class Beneath(Opening):
     def __fspath__(self) -> str:
         """Return the path."""
         return self.path
+
+    @staticmethod
+    def parts_of(location: str) -> tuple[str, ...]:
+        """Return the parts of a relative path with slashes that stays beneath where it starts.
+
+        Raises:
+            FormatError: it is absolute, goes up, is none on some system, or leads to a hidden file.
+        """
+        parts = tuple(part for part in location.split("/") if part != ".")
+        if (
+            not parts
+            or any(
+                part == "" or part.startswith(".") or part.endswith((" ", ".")) for part in parts
+            )
+            or any(
+                sign in location for sign in ("\0", "\\", ":")
+            )  # separators and drives of Windows
+        ):
+            raise FormatError(
+                "the file names another one outside its own folder, or a hidden one",
+                reason=Reason.FIELD_VALUE,
+                expected="a relative path without '..', backslashes, colons and hidden parts",
+                found=describe(location),
+            )
+        return parts
+
+    @staticmethod
+    def roots_of(folder: str) -> frozenset[str]:
+        """Return where the files of a folder may be: in it, or where the hub's cache keeps them.
+
+        In the cache of the Hugging Face hub a revision is a folder `snapshots/<revision>` of links
+        into `blobs` beside `snapshots`.
+        """
+        real = os.path.realpath(folder)
+        steps = real.split(os.sep)
+        for place in range(len(steps) - 2, 0, -1):
+            if steps[place] == "snapshots":
+                return frozenset((real, os.sep.join([*steps[:place], "blobs"])))
+        return frozenset((real,))
+
+    @classmethod
+    def beside(cls, file: str, parts: Sequence[str]) -> Beneath:
+        """Return what opens a file in the folder of another one, or deeper.
+
+        Where the other file is a link, the file may also be one to a place beside that link's
+        target: so the cache of the hub keeps a model and its data.
+
+        Args:
+            file: path of the other file.
+            parts: as `parts_of` gives them.
+        """
+        folder = os.path.dirname(os.path.abspath(file))
+        roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(file))}
+        return cls(os.path.join(folder, *parts), roots)
 
     def open(self, *, mapped: bool = True) -> FileSource:
         """Open the file.
@@ -131,25 +152,6 @@ def _descend(root: str, parts: list[str], flags: int) -> Descriptor:
         ) from error
     finally:
         os.close(folder)
-
-
-def open_beneath(beside: str, parts: tuple[str, ...]) -> FileSource:
-    """Open a regular file in the folder of another one, or deeper.
-
-    Where the other file is a link, the file may also be one to a place beside that link's target:
-    so the cache of the hub keeps a model and its data.
-
-    Args:
-        beside: path of the other file.
-        parts: as `parts_of` gives them.
-
-    Raises:
-        UnsupportedError: a symbolic link on the way leads to another place than these.
-        SourceError: it cannot be opened, is not a regular file, or was replaced meanwhile.
-    """
-    folder = os.path.dirname(os.path.abspath(beside))
-    roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(beside))}
-    return Beneath(os.path.join(folder, *parts), roots).open(mapped=False)
 
 
 def names_in(folder: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, SourceNotFoundError, SourcePermissionError
 from ztensor.io.source.base import Opening, Source
-from ztensor.io.source.beneath import parts_of
+from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.stores import Store
 from ztensor.io.source.urls import Remote
 from ztensor.threads.pool import Pool
@@ -50,7 +50,7 @@ def listed(folder: Remote) -> tuple[list[str], list[str]] | None:
 def _is_plain(name: str) -> bool:
     """Return whether a name may be that of a file beside an index, and reads so in a URL."""
     try:
-        return parts_of(name) == (name,) and not set(name) & set("?#%")
+        return Beneath.parts_of(name) == (name,) and not set(name) & set("?#%")
     except FormatError:
         return False
 

@@ -35,7 +35,6 @@ _OPEN_FLAGS = (
     | getattr(os, "O_BINARY", 0)
 )
 
-PAGE_BYTES = mmap.PAGESIZE
 # Linux takes no more of one call than the larger of its read-ahead and the disk's longest request.
 _ADVICE_BYTES = 1 << 20
 # How often the end of a file is read again that changes while it is read.
@@ -211,7 +210,13 @@ class FileSource(OpenFile, Source):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
-        return self._ask(os.fstat)
+        descriptor = self._descriptor or self.in_use()
+        try:  # as `_ask`, which takes longer: it is asked before each view
+            return os.fstat(descriptor.number)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
+        finally:
+            del descriptor
 
     def rights(self) -> Rights:
         """Return the owner and the permissions of the open file.
@@ -220,9 +225,9 @@ class FileSource(OpenFile, Source):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
-        from ztensor.io.source.rights import rights_of  # not for a file that is only read
+        from ztensor.io.source.rights import Rights  # not for a file that is only read
 
-        return self._ask(rights_of)
+        return self._ask(Rights.of)
 
     def view(self) -> memoryview | None:
         """Return the file as one copy-on-write map, or None where the system cannot map it.
@@ -254,7 +259,7 @@ class FileSource(OpenFile, Source):
         untouched.
         """
         del ask  # asking costs little
-        status = self._ask(os.fstat)
+        status = self.status()
         if status.st_size == self.size and status.st_mtime_ns == self._changed_at:
             return
         if status.st_size < self.size:

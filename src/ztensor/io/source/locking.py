@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import struct
 import time
 from typing import BinaryIO
@@ -132,29 +131,6 @@ def is_dead(file: BinaryIO) -> bool:
     except OSError:
         return False
     return True
-
-
-def sweep(folder: str, targets: str) -> list[str]:
-    """Remove temporaries whose process was killed: no process holds their lock.
-
-    Args:
-        folder: where they are.
-        targets: an expression for the names of the files they would have become.
-
-    Returns:
-        The paths of those there were, whether they were of a dead process or not.
-    """
-    from ztensor.io.source import removal  # not for a file that is read
-
-    pattern = re.compile(rf"\.{targets}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        with os.scandir(folder) as entries:
-            names = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
-        for name in names:
-            with contextlib.suppress(OSError):
-                removal.remove_file(name, is_dead)
-    return names
 
 
 def _try_lock(descriptor: int) -> bool:

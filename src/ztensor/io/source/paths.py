@@ -25,15 +25,20 @@ def is_url(path: str) -> bool:
     return "://" in path and _URL.match(path) is not None
 
 
-def path_text(path: Any) -> str:
+def path_text(path: Any, *, absolute: bool = False, local: bool = False) -> str:
     """Return a path as text.
 
     Args:
         path: text, bytes, or an object that has one as its path.
+        absolute: whether it is to mean the same in another working folder; a URL does.
+        local: whether the text of a `file://` URL is taken for the path on this machine that it
+            means. A `Remote` keeps its URL: it may have a store.
 
     Raises:
         ArgumentTypeError: it is none of these.
-        ArgumentValueError: it is empty, or no system has a file of that name.
+        ArgumentValueError: it is empty, or no system has a file of that name; or it is of another
+            machine.
+        SourceError: the working folder was removed.
     """
     try:
         text = os.fsdecode(path)
@@ -51,19 +56,27 @@ def path_text(path: Any) -> str:
             fault = "it has a character that is no text, a lone surrogate"
     if fault:
         raise ArgumentValueError("no file can have this path", found=fault, file=text)
+    if local and isinstance(path, str) and text.lower().startswith("file://"):
+        text = path_of_file_url(text)
+    if absolute and (not is_url(text) or os.path.lexists(text)):
+        text = absolute_path(text)
     return text
 
 
-def make_folder(path: str) -> None:
-    """Make a folder on disk, and those it is in, where they are missing.
+def path_of_file_url(url: str) -> str:
+    """Return the path on this machine that a `file://` URL means.
 
     Raises:
-        SourceError: it cannot be made.
+        ArgumentValueError: it names a file of another machine.
     """
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot make the folder", path) from error
+    import urllib.parse
+
+    parts = urllib.parse.urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise ArgumentValueError(
+            "a file:// URL is of this machine", file=url, expected="file:///folder/name"
+        )
+    return urllib.parse.unquote(parts.path)
 
 
 def absolute_path(path: str) -> str:

@@ -3,7 +3,7 @@
 A name alone lets nothing go. What goes is a regular file under exactly the name that was given, and
 either
 
-- *made here*, or named by the caller: its `Stamp` is the one that this process noted; or
+- *made here*, or named by the caller: it is the one whose status this process noted; or
 - *checked*: a check reads it, opened through no link, and says that it is ours. Of a temporary it
   says that its writer is dead; of a published file, that its contents are those that its name says.
 
@@ -18,19 +18,23 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from ztensor.errors import SourceError
+from ztensor.io.source.locking import is_dead
+from ztensor.io.source.paths import flush_file, flush_folder
 from ztensor.io.source.stores import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Self
 
     from ztensor.io.source.urls import Remote
 
-    Check = Callable[[BinaryIO], bool]
+    Check = Callable[[Any], bool]
 
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -40,31 +44,11 @@ _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _IS_LINK = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)  # what systems say for O_NOFOLLOW
 
 
-class Stamp(NamedTuple):
-    """Which file or folder it is, whatever its name."""
-
-    device: int
-    inode: int
-
-
-def stamp_of(file: int | str) -> Stamp:
-    """Return which file an open descriptor, or a name, means; of a link the link itself.
-
-    Raises:
-        OSError: the system cannot tell.
-    """
-    status = os.fstat(file) if isinstance(file, int) else os.lstat(file)
-    return Stamp(status.st_dev, status.st_ino)
-
-
-def is_link(status: os.stat_result) -> bool:
-    """Return whether what `lstat` found leads elsewhere."""
-    tag: int = getattr(status, "st_reparse_tag", 0)
-    return stat.S_ISLNK(status.st_mode) or bool(tag & _NAME_SURROGATE)
-
-
 class OpenFolder:
-    """A folder whose names are removed in it, wherever its path leads meanwhile; a context.
+    """A folder on disk, held open: a context.
+
+    What is removed in it is removed in this folder, wherever its path leads meanwhile. Only here,
+    and in `remove`, do files go, and each is looked at before: see `ztensor.io.source.removal`.
 
     Args:
         path: where it is; what the caller names is followed.
@@ -85,8 +69,26 @@ class OpenFolder:
             self._descriptor = os.open(path, flags, dir_fd=getattr(within, "_descriptor", None))
             return
         status = os.stat(path) if within is None else os.lstat(self.path)
-        if is_link(status) or not stat.S_ISDIR(status.st_mode):
+        if self.is_link(status) or not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "not a folder", self.path)
+
+    @staticmethod
+    def make(path: str) -> None:
+        """Make a folder, and those it is in, where they are missing.
+
+        Raises:
+            SourceError: it cannot be made.
+        """
+        try:
+            os.makedirs(path, exist_ok=True)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot make the folder", path) from error
+
+    @staticmethod
+    def is_link(status: os.stat_result) -> bool:
+        """Return whether what `os.lstat` found leads elsewhere, as links and junctions do."""
+        tag: int = getattr(status, "st_reparse_tag", 0)
+        return stat.S_ISLNK(status.st_mode) or bool(tag & _NAME_SURROGATE)
 
     def __enter__(self) -> Self:
         return self
@@ -116,23 +118,33 @@ class OpenFolder:
         finally:
             os.close(listed)
 
-    def remove(self, name: str, ours: Stamp | Check) -> bool:
+    def flush(self, files: Iterable[str] = ()) -> None:
+        """Flush files in it to disk, then all its names, where the system has a way to.
+
+        Raises:
+            OSError: they could not be.
+        """
+        for name in files:
+            flush_file(os.path.join(self.path, name))
+        flush_folder(self.path)
+
+    def remove(self, name: str, ours: os.stat_result | Check) -> bool:
         """Remove a file that is ours; return whether it is removed.
 
         Args:
             name: its name in this folder.
-            ours: which file was made here, or meant by the caller; or a check, which gets the file
-                open for reading. A lock that it takes is held until the file is gone, but on
-                Windows.
+            ours: the status of the file that was made here, or meant by the caller; or a check,
+                which gets the file open for reading. A lock that it takes is held until the file is
+                gone, but on Windows.
 
         Raises:
             OSError: it is ours and cannot be removed, or cannot be looked into.
         """
         try:
             status = self._status(name)
-            if isinstance(ours, Stamp):
+            if isinstance(ours, os.stat_result):
                 return self._unlink(name, ours)
-            if is_link(status) or not stat.S_ISREG(status.st_mode):
+            if self.is_link(status) or not stat.S_ISREG(status.st_mode):
                 return False
             descriptor = os.open(self._place(name), os.O_RDONLY | _QUIETLY, dir_fd=self._descriptor)
         except FileNotFoundError:
@@ -142,28 +154,44 @@ class OpenFolder:
                 return False
             raise
         with open(descriptor, "rb") as file:
-            stamp = stamp_of(descriptor)
-            if stamp != Stamp(status.st_dev, status.st_ino) or not ours(file):
+            opened = os.fstat(descriptor)
+            if not os.path.samestat(opened, status) or not ours(file):
                 return False
             if os.name != "nt":
-                return self._unlink(name, stamp)
-        return self._unlink(name, stamp)  # Windows removes no open file
+                return self._unlink(name, opened)
+        return self._unlink(name, opened)  # Windows removes no open file
 
-    def _unlink(self, name: str, stamp: Stamp) -> bool:
+    def _unlink(self, name: str, ours: os.stat_result) -> bool:
         with contextlib.suppress(FileNotFoundError):
             status = self._status(name)
             is_file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
-            if is_file and Stamp(status.st_dev, status.st_ino) == stamp:
+            if is_file and os.path.samestat(status, ours):
                 os.unlink(self._place(name), dir_fd=self._descriptor)
                 return True
         return False
 
-    def remove_folder(self, name: str, made: Stamp | None = None, *, whole: bool = False) -> bool:
+    def sweep(self, targets: str) -> None:
+        """Remove the temporaries of saves whose process was killed: none holds their lock.
+
+        Args:
+            targets: an expression for the names of the files they would have become.
+
+        Raises:
+            OSError: the folder cannot be listed.
+        """
+        pattern = re.compile(rf"\.{targets}\.[0-9a-f]{{16}}\.tmp", re.DOTALL)
+        for name in filter(pattern.fullmatch, self.names()):
+            with contextlib.suppress(OSError):
+                self.remove(name, is_dead)
+
+    def remove_folder(
+        self, name: str, made: os.stat_result | None = None, *, whole: bool = False
+    ) -> bool:
         """Remove a folder in it that is no link; return whether it is removed.
 
         Args:
             name: its name in this folder.
-            made: which folder was made here; None for one whose name says that it is ours.
+            made: the status of the one made here; None for one whose name says that it is ours.
             whole: with all in it that can be removed, through no link; else only where it is empty.
 
         Raises:
@@ -171,9 +199,9 @@ class OpenFolder:
         """
         try:
             status = self._status(name)
-            if is_link(status) or not stat.S_ISDIR(status.st_mode):
+            if self.is_link(status) or not stat.S_ISDIR(status.st_mode):
                 return False
-            if made is not None and Stamp(status.st_dev, status.st_ino) != made:
+            if made is not None and not os.path.samestat(status, made):
                 return False
             if whole:
                 place = self._place(name)
@@ -189,61 +217,38 @@ class OpenFolder:
         return True
 
 
-def remove_file(path: str, ours: Stamp | Check) -> bool:
-    """Remove a file by its path; as `OpenFolder.remove`."""
-    folder, name = os.path.split(path)
-    try:
-        with OpenFolder(folder or os.curdir) as inside:
-            return inside.remove(name, ours)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-def remove_folder(path: str, made: Stamp | None = None, *, whole: bool = False) -> bool:
-    """Remove a folder by its path; as `OpenFolder.remove_folder`."""
-    folder, name = os.path.split(path)
-    with OpenFolder(folder or os.curdir) as inside:
-        return inside.remove_folder(name, made, whole=whole)
-
-
-def remove_object(remote: Remote, is_ours: Callable[[Remote], bool] | None) -> bool:
-    """Remove an object of a store that is ours; return whether it is removed, or was not there.
+def remove(place: str | Remote, ours: os.stat_result | Check | None = None) -> bool:
+    """Remove a file by its path, or an object of a store.
 
     Args:
-        remote: its exact URL.
-        is_ours: a check, which opens it; None where this process wrote it, or the caller named it.
+        place: the path, whose last part is followed through no link; or the exact URL.
+        ours: as for `OpenFolder.remove`; a check of an object gets the URL. None where the caller
+            named what is there, or this process wrote it.
+
+    Returns:
+        Whether it is removed; of an object also, whether it was not there.
 
     Raises:
         SourceError: it could not be removed, or not be looked into.
     """
-    if is_ours is not None and not is_ours(remote):
+    if not isinstance(place, str):
+        if callable(ours) and not ours(place):
+            return False
+        Store.of(place.url).remove(place)
+        return True
+    folder, name = os.path.split(place)
+    try:
+        with OpenFolder(folder or os.curdir) as inside:
+            return inside.remove(name, os.lstat(place) if ours is None else ours)
+    except (FileNotFoundError, NotADirectoryError):
         return False
-    Store.of(remote.url).remove(remote)
-    return True
+    except SourceError:
+        raise
+    except OSError as error:
+        raise SourceError.from_os(error, "cannot remove", place) from error
 
 
-class Made:
-    """What a save has put in place so far; it is taken back where the save fails."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, Stamp] = {}
-        self._objects: list[Remote] = []
-
-    def note(self, path: str, stamp: Stamp) -> None:
-        """Note a file that has its name now."""
-        self._files[path] = stamp
-
-    def note_object(self, remote: Remote) -> None:
-        """Note an object of a store that is whole now."""
-        self._objects.append(remote)
-
-    def take_back(self) -> None:
-        """Remove all of it that is still what it was; what cannot be removed stays."""
-        files, self._files = self._files, {}
-        objects, self._objects = self._objects, []
-        for path, stamp in files.items():
-            with contextlib.suppress(OSError):
-                remove_file(path, stamp)
-        for remote in objects:
-            with contextlib.suppress(OSError):
-                remove_object(remote, None)
+def take_back(place: str | Remote, ours: os.stat_result | None = None) -> None:
+    """Remove what a save put in place that failed later; what cannot be removed stays."""
+    with contextlib.suppress(OSError):
+        remove(place, ours)

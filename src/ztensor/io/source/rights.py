@@ -51,20 +51,20 @@ class Rights(NamedTuple):
     mode: int
     acl: bytes | None
 
+    @classmethod
+    def of(cls, file: str | int) -> Rights:
+        """Return the rights of a file, by its descriptor or its path, which is no link.
+
+        Raises:
+            OSError: there is no such file.
+        """
+        status = os.stat(file)
+        return cls(status.st_uid, status.st_gid, status.st_mode & PERMISSIONS, _list_of(file))
+
     @property
     def shared(self) -> int:
         """Return what members of the group and others both may do, as one digit of a mode."""
         return 0 if self.acl is not None else self.mode >> 3 & self.mode & 0o7
-
-
-def rights_of(file: str | int) -> Rights:
-    """Return the rights of a file, by its descriptor or its path, which is no link.
-
-    Raises:
-        OSError: there is no such file.
-    """
-    status = os.stat(file)
-    return Rights(status.st_uid, status.st_gid, status.st_mode & PERMISSIONS, _list_of(file))
 
 
 def narrowest_of(files: Iterable[str]) -> Rights | None:
@@ -73,7 +73,7 @@ def narrowest_of(files: Iterable[str]) -> Rights | None:
     for file in files:
         with contextlib.suppress(OSError):
             if stat.S_ISREG(os.lstat(file).st_mode):
-                found.append(rights_of(file))
+                found.append(Rights.of(file))
     return min(found, key=lambda one: (one.shared.bit_count(), one.mode.bit_count()), default=None)
 
 
@@ -116,7 +116,7 @@ def narrow(descriptor: int, mode: int | None, sources: Iterable[Rights]) -> None
     """
     if not hasattr(os, "fchmod"):
         return
-    ours = rights_of(descriptor)
+    ours = Rights.of(descriptor)
     mode = ours.mode if mode is None else mode
     for source in sources:
         is_alike = ours.group == source.group and _entries(ours.acl) == _entries(source.acl)
@@ -165,4 +165,4 @@ def _entries(acl: bytes | None) -> tuple[tuple[int, int, int], ...] | None:
     return tuple(entry for entry in entries if entry[0] not in _IN_THE_MODE)
 
 
-__all__ = ["PERMISSIONS", "Rights", "hand_over", "narrow", "rights_of"]
+__all__ = ["PERMISSIONS", "Rights", "hand_over", "narrow"]

@@ -16,13 +16,14 @@ from ztensor.arguments import require_choice
 from ztensor.errors import SourceError, describe
 from ztensor.io.source import locking, removal
 from ztensor.io.source.base import Sink, read_bytes
-from ztensor.io.source.local import Descriptor, OpenFile
+from ztensor.io.source.local import Descriptor, FileSource, OpenFile
 from ztensor.io.source.paths import flush_folder, path_text
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
-from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow, rights_of
+from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow
 from ztensor.io.source.stores import Store, remote_of
 from ztensor.io.source.stream import WRITE_BYTES, Gatherer, StreamSink
-from ztensor.io.source.targets import no_folder, require_own_link, require_place, shown
+from ztensor.io.source.targets import Nowhere, no_folder, require_own_link, require_place, shown
+from ztensor.io.source.urls import Remote
 from ztensor.locks import RLock
 from ztensor.threads.background import note_write
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.accepted import Durable
-    from ztensor.io.source.local import FileSource
-    from ztensor.io.source.urls import Remote
 
 
 # Linux takes at most 1024 buffers in one call. More of them are short: joining takes less time.
@@ -57,7 +56,8 @@ class Place(NamedTuple):
         is_new: nothing is replaced; `commit` fails where the name was taken meanwhile.
         like: the rights the file gets where it replaces none, as those of an older file of
             another name; by default those of a new file.
-        made: gets a note of the file once it is in place.
+        undo: called once the file is in place, with a function that takes it back and its
+            arguments: such as the `callback` of an `ExitStack`.
         remote: the URL with what opens its store; None for a file.
         expected: how long it will be in a store, where that is known.
     """
@@ -66,9 +66,55 @@ class Place(NamedTuple):
     is_derived: bool = False
     is_new: bool = False
     like: Rights | None = None
-    made: removal.Made | None = None
+    undo: Callable[..., object] | None = None
     remote: Remote | None = None
     expected: int | None = None
+
+    @classmethod
+    def of(cls, given: Any) -> Place:
+        """Return the place of what a caller passed: a path, a URL or a `Remote`.
+
+        Raises:
+            ArgumentTypeError: it is no path.
+            ArgumentValueError: no file can have that path.
+        """
+        return cls(path_text(given), remote=remote_of(given))
+
+    def require_free(self, *, overwrite: bool = False, allowed_by: str | None = None) -> None:
+        """Refuse to write over what is there, unless that is allowed.
+
+        Args:
+            overwrite: whether it is allowed.
+            allowed_by: the option that allows it, where the command asks.
+
+        Raises:
+            UsageError: there is something.
+            SourceError: a store could not be asked.
+        """
+        if overwrite:
+            return
+        if self.remote is None:
+            is_there = os.path.lexists(self.path)
+        else:
+            is_there = Store.of(self.remote.url).look(self.remote) is not None
+        if not is_there:
+            return
+        error = Store.taken(self.path)
+        if allowed_by is not None:
+            error.in_python = None
+            error.hint = f"{allowed_by} replaces it"
+        raise error
+
+    def dry(self, *, makes_folder: bool = False) -> Sink:
+        """Return a sink that counts bytes and keeps none, as a dry run does.
+
+        Args:
+            makes_folder: whether the folder would be made where it is missing.
+
+        Raises:
+            SourceError: no file can be made there.
+        """
+        return Nowhere(self.remote or self.path, makes_folder=makes_folder)
 
     def sink(self, durable: Durable) -> Sink:
         """Return what writes there.
@@ -78,7 +124,7 @@ class Place(NamedTuple):
         """
         if self.remote is None:
             return FileSink(self, durable=durable)
-        note = None if self.made is None else self.made.note_object
+        note = None if self.undo is None else functools.partial(self.undo, removal.take_back)
         return Store.of(self.remote.url).sink(
             self.remote, is_new=self.is_new, expected=self.expected, note=note
         )
@@ -111,7 +157,7 @@ class FileSink(OpenFile, Gatherer):
         self.name = path
         self._durable = durable
         self._lock = RLock()  # a signal handler may abort while an abort is under way
-        self._stamp: removal.Stamp | None = None  # which file it is, also once it is closed
+        self._stamp: os.stat_result | None = None  # which file it is, also once it is closed
         self._temporary: str | None = None
         self._sources: set[Rights] = set()
         self._mode: int | None = None
@@ -167,7 +213,7 @@ class FileSink(OpenFile, Gatherer):
             with contextlib.suppress(OSError):  # not every file system has it
                 mode = _NEW_MODE if is_plain else _PRIVATE_MODE
                 self._take(os.open(self._folder, flags | nameless, mode))
-                self._ask(locking.try_acquire)  # held while it has a name: see `locking.sweep`
+                self._ask(locking.try_acquire)  # held while it has a name: see `OpenFolder.sweep`
                 return
         flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         if is_plain and hasattr(os, "fchmod"):
@@ -181,9 +227,9 @@ class FileSink(OpenFile, Gatherer):
         try:
             return os.fstat(descriptor).st_mode & PERMISSIONS
         finally:
-            stamp = removal.stamp_of(descriptor)
+            stamp = os.fstat(descriptor)
             os.close(descriptor)
-            removal.remove_file(name, stamp)
+            removal.remove(name, stamp)
             self._temporary = None
 
     def _open_exclusive(self, flags: int) -> None:
@@ -201,7 +247,7 @@ class FileSink(OpenFile, Gatherer):
         raise FileExistsError(f"no temporary name stays free in {self._folder!r}")
 
     def _take(self, number: int) -> None:
-        self._descriptor, self._stamp = Descriptor(number), removal.stamp_of(number)
+        self._descriptor, self._stamp = Descriptor(number), os.fstat(number)
 
     def narrow(self, source: Rights) -> None:
         """Grant group and others, where the file is new, no more than a file it is made of does."""
@@ -219,7 +265,7 @@ class FileSink(OpenFile, Gatherer):
     def _rights_of_target(self) -> Rights | None:
         with contextlib.suppress(FileNotFoundError):
             if not self._place.is_new and stat.S_ISREG(os.lstat(self._target).st_mode):
-                return rights_of(self._target)
+                return Rights.of(self._target)
         return None
 
     def start_with(
@@ -299,7 +345,8 @@ class FileSink(OpenFile, Gatherer):
             ) from error
         if flush:
             self.flush_folder("the new file is in place, but its folder could not be flushed")
-        locking.sweep(self._folder, re.escape(shown(self._target)))  # what killed saves left
+        with contextlib.suppress(OSError), removal.OpenFolder(self._folder) as folder:
+            folder.sweep(re.escape(shown(self._target)))  # what killed saves left
 
     def _put_in_place(self, number: int, *, flush: bool) -> None:
         self._settle_rights(number)
@@ -310,8 +357,8 @@ class FileSink(OpenFile, Gatherer):
         else:
             self._rename(self._temporary or self._link_temporary(number))
         self._temporary = None
-        if self._place.made is not None and self._stamp is not None:
-            self._place.made.note(self._target, self._stamp)
+        if self._place.undo is not None and self._stamp is not None:
+            self._place.undo(removal.take_back, self._target, self._stamp)
 
     def _take_free_name(self, number: int) -> None:
         """Give the temporary the target's name where nothing has it."""
@@ -325,7 +372,7 @@ class FileSink(OpenFile, Gatherer):
                 self._link_nameless(number, self._target)
             else:
                 os.link(temporary, self._target)
-                removal.remove_file(temporary, removal.stamp_of(number))
+                removal.remove(temporary, os.fstat(number))
         except OSError as error:
             if error.errno not in _NO_LINKS or temporary is None:
                 raise
@@ -398,7 +445,7 @@ class FileSink(OpenFile, Gatherer):
             name, self._temporary = self._temporary, None
             if name is not None and self._stamp is not None:
                 with contextlib.suppress(OSError):
-                    removal.remove_file(name, self._stamp)
+                    removal.remove(name, self._stamp)
 
     def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
@@ -421,7 +468,7 @@ def sink_of(target: Any, *, durable: Durable) -> Sink:
         SourceError: it cannot be created.
     """
     if isinstance(target, (str, bytes, os.PathLike)):
-        target = Place(path_text(target), remote=remote_of(target))
+        target = Place.of(target)
     if isinstance(target, Place):
         return target.sink(durable)
     if isinstance(target, Sink):

@@ -13,16 +13,13 @@ from ztensor.errors import (
     ArgumentValueError,
     UsageError,
 )
-from ztensor.io.source.base import Source
-from ztensor.io.source.paths import absolute_path, is_url, path_text
+from ztensor.io.source.base import Sink, Source
+from ztensor.io.source.paths import is_url, path_text
 from ztensor.io.source.urls import Remote
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ztensor.io.source.base import Sink, Source
-    from ztensor.io.source.urls import Remote
 
 
 class Store(abc.ABC):
@@ -117,13 +114,29 @@ class Store(abc.ABC):
 
     # --- Writing ----------------------------------------------------------------------------
 
+    @staticmethod
+    def read_only(remote: Remote) -> UsageError:
+        """Return the error for a place that is only read."""
+        return UsageError(
+            f"{scheme_of(remote.url)}:// is read, and not written to; write to a file, or to a "
+            "store such as s3://bucket/name",
+            file=remote.name,
+        )
+
+    @staticmethod
+    def taken(name: str) -> UsageError:
+        """Return the error for what is there, and must not be replaced."""
+        error = UsageError("it exists already", file=name)
+        error.in_python = "overwrite=True replaces it"
+        return error
+
     def require_writable(self, remote: Remote) -> None:
         """Raise where no object can be written.
 
         Raises:
             UsageError: so it is.
         """
-        raise read_only(remote)
+        raise self.read_only(remote)
 
     def sink(
         self,
@@ -131,7 +144,7 @@ class Store(abc.ABC):
         *,
         expected: int | None = None,
         is_new: bool = False,
-        note: Callable[[Remote], None] | None = None,
+        note: Callable[[Remote], object] | None = None,
     ) -> Sink:
         """Return what writes an object, which appears or replaces an old one only as a whole.
 
@@ -145,7 +158,7 @@ class Store(abc.ABC):
             SourceError: the place cannot be reached, or there is an object and `is_new` is set.
             UsageError: nothing is written to this place.
         """
-        raise read_only(remote)
+        raise self.read_only(remote)
 
     def copy(self, source: Remote, target: Remote) -> bool:
         """Have the place copy an object; return False where the two are not in one.
@@ -162,7 +175,7 @@ class Store(abc.ABC):
         Raises:
             SourceError: it could not be removed.
         """
-        raise read_only(remote)
+        raise self.read_only(remote)
 
 
 _STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https", "hf", "memory")
@@ -181,15 +194,6 @@ def scheme_of(url: str) -> str:
     return url.partition("://")[0].lower()
 
 
-def read_only(remote: Remote) -> UsageError:
-    """Return the error for a place that is only read."""
-    return UsageError(
-        f"{scheme_of(remote.url)}:// is read, and not written to; write to a file, or to a store "
-        "such as s3://bucket/name",
-        file=remote.name,
-    )
-
-
 def is_remote(path: str) -> bool:
     """Return whether a path is a URL that is read, and not a file on disk that is called so.
 
@@ -203,11 +207,6 @@ def is_remote(path: str) -> bool:
     except KeyError:
         return False
     return True
-
-
-def absolute(path: str) -> str:
-    """Return a path that means the same in another folder; a URL as it is."""
-    return path if is_remote(path) else absolute_path(path)
 
 
 def remote_of(given: Any) -> Remote | None:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ztensor.errors import ArgumentTypeError, describe
-from ztensor.io.source.base import Opening
+from ztensor.io.source.base import Opening, Source
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.paths import path_text
+from ztensor.io.source.paths import path_of_file_url, path_text
 from ztensor.io.source.stores import Store, is_remote
-from ztensor.io.source.urls import Remote, is_option_store, path_of_file_url
-
-if TYPE_CHECKING:
-    from ztensor.io.source.base import Source
+from ztensor.io.source.urls import Remote, is_option_store
 
 
-def source_of(given: Any, *, mapped: bool) -> Source:
+def source_of(given: Any, *, mapped: bool, size: int | None = None) -> Source:
     """Return where the bytes of what a caller passed come from.
 
     Args:
         given: a path, a URL of a scheme that is read, a bytes-like object, or a file object.
         mapped: whether a file on disk is mapped.
+        size: the length of an object of a store where it is known, so that nothing is asked for.
 
     Raises:
         ArgumentTypeError: it is nothing that can be opened.
@@ -36,7 +34,7 @@ def source_of(given: Any, *, mapped: bool) -> Source:
         has_options = remote is not None and (remote.storage, remote.cache) != (None, None)
         if not has_options and not is_remote(path):
             return FileSource(path, mapped=mapped)
-        return open_url(remote or Remote(path))
+        return open_url(remote or Remote(path), size)
     from ztensor.io.source.memory import FileObjectSource, MemorySource
 
     try:  # before asking for read(), which an mmap has as well

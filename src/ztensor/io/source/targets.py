@@ -46,36 +46,6 @@ def no_folder(path: str, folder: str) -> SourceNotFoundError:
     )
 
 
-def require_free(path: Any, *, overwrite: bool, allowed_by: str | None = None) -> None:
-    """Refuse to write over what is there, unless that is allowed.
-
-    Args:
-        path: the target, also a URL of a store.
-        overwrite: whether it is allowed.
-        allowed_by: the option that allows it, where the command asks.
-
-    Raises:
-        UsageError: there is something at the path.
-        SourceError: a store could not be asked.
-    """
-    if overwrite:
-        return
-    remote = remote_of(path)
-    if os.path.lexists(path) if remote is None else Store.of(remote.url).look(remote) is not None:
-        error = taken(path_text(path))
-        if allowed_by is not None:
-            error.in_python = None
-            error.hint = f"{allowed_by} replaces it"
-        raise error
-
-
-def taken(name: str) -> UsageError:
-    """Return the error for an object that is there and must not be replaced."""
-    error = UsageError("it exists already", file=name)
-    error.in_python = "overwrite=True replaces it"
-    return error
-
-
 def require_changed_in_place(path: str) -> None:
     """Raise where a file to be changed is named by a URL: no store changes part of an object.
 

@@ -36,7 +36,7 @@ _SHOWN_OPTIONS = (
 )
 _HIDDEN_CLIENT_OPTIONS = frozenset(["default_headers", "proxy_url"])
 # A service's own, before the name of an option.
-PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
+_PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
 
 
 class Remote(os.PathLike[str]):
@@ -47,7 +47,7 @@ class Remote(os.PathLike[str]):
 
     Attributes:
         url: `s3://bucket/model.zt`, `gs://`, `az://` or `abfs://`; also one that is only read. A
-            signature in its query is kept.
+            signature in its query is kept. Of another `Remote` also what is not given with it.
         storage: options of the store by obstore's names, such as `endpoint`, `region`,
             `access_key_id`, `skip_signature` and `credential_provider`, or a store of obstore. By
             default the environment tells, as the clouds' own tools have it.
@@ -68,7 +68,10 @@ class Remote(os.PathLike[str]):
     def __init__(
         self, url: Path, storage: Storage | None = None, cache: Path | None = None
     ) -> None:
-        if storage is not None and not is_options(storage) and not is_store(storage):
+        if isinstance(url, Remote):
+            storage = url.storage if storage is None else storage
+            cache = url.cache if cache is None else cache
+        if storage is not None and not is_options(storage) and not _is_store(storage):
             raise ArgumentTypeError(
                 "storage= is a dict of options, or a store of obstore",
                 found=describe(type(storage).__name__),
@@ -158,11 +161,6 @@ class Remote(os.PathLike[str]):
         return Remote, (self.url, shown, self.cache)
 
 
-def remote_of(path: Any) -> Remote:
-    """Return a URL, as text or as a path of another library, as a `Remote`."""
-    return path if isinstance(path, Remote) else Remote(path_text(path))
-
-
 def with_storage(path: Any, storage: Any, cache: Any = None) -> Any:
     """Return what a caller passed as a path, with `storage` and `cache` where they were given.
 
@@ -179,10 +177,7 @@ def with_storage(path: Any, storage: Any, cache: Any = None) -> Any:
         return path
     if isinstance(path, (list, tuple)):
         return [with_storage(one, storage, cache) for one in path]
-    if not isinstance(path, Remote):
-        return Remote(path, storage, cache)
-    storage = path.storage if storage is None else storage
-    return Remote(path.url, storage, path.cache if cache is None else cache)
+    return Remote(path, storage, cache)
 
 
 def is_options(storage: Any) -> bool:
@@ -195,7 +190,7 @@ def is_option_store(storage: Any) -> bool:
     return storage is None or is_options(storage)
 
 
-def is_store(storage: Any) -> bool:
+def _is_store(storage: Any) -> bool:
     """Return whether a value is a store of obstore."""
     return type(storage).__module__.partition(".")[0] == "obstore"
 
@@ -203,7 +198,7 @@ def is_store(storage: Any) -> bool:
 def _shown(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that are no secret."""
     shown = {
-        k: v for k, v in options.items() if re.fullmatch(_SHOWN_OPTIONS, PREFIX.sub("", k.lower()))
+        k: v for k, v in options.items() if re.fullmatch(_SHOWN_OPTIONS, _PREFIX.sub("", k.lower()))
     }
     if isinstance(shown.get("client_options"), dict):
         client = shown["client_options"].items()
@@ -214,19 +209,3 @@ def _shown(options: Mapping[str, Any]) -> dict[str, Any]:
 def is_http(url: str) -> bool:
     """Return whether a URL is of a server, and of no store."""
     return url.lower().startswith(("http://", "https://"))
-
-
-def path_of_file_url(url: str) -> str:
-    """Return the path on this machine that a `file://` URL means.
-
-    Raises:
-        ArgumentValueError: it names a file of another machine.
-    """
-    import urllib.parse
-
-    parts = urllib.parse.urlsplit(url)
-    if parts.netloc not in ("", "localhost"):
-        raise ArgumentValueError(
-            "a file:// URL is of this machine", file=url, expected="file:///folder/name"
-        )
-    return urllib.parse.unquote(parts.path)

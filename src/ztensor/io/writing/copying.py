@@ -212,7 +212,7 @@ class Copier:
         if key not in self._checked:
             text = component.digest
             if is_of_decoded and algorithm is not None:
-                if file.fetching.is_common(component.encoding):
+                if file.is_common(component.encoding):
                     found = digest_of(algorithm, file.decoded_chunks(name, role))  # which checks it
                     text = text or found
             elif algorithm is not None:

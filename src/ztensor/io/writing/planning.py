@@ -298,14 +298,12 @@ def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] 
     raise ArgumentTypeError("attributes are a mapping", found=describe(attributes, 40))
 
 
-def aligned(form: Form, alignment: int | None, version: str) -> Form:
-    """Return a form with the alignment a caller asks for; None for its own.
+def aligned(form: Form, alignment: int, version: str) -> Form:
+    """Return a form with the alignment a caller asks for.
 
     Raises:
         ArgumentValueError: the version has no such alignment.
     """
-    if alignment is None:
-        return form
     if type(alignment) is not int or alignment not in form.alignments:
         raise ArgumentValueError(
             f"blobs of a file of version {version} begin elsewhere",

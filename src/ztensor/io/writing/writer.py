@@ -125,11 +125,11 @@ class Writer(Hinted, WriterAliases):
     ) -> None:
         """Look at the options of a file; `_begin` or `_extend` follows before the first object."""
         emitter = emitter or emitter_of(version)
-        emitter.form = aligned(emitter.form, alignment, emitter.version)
+        if alignment is not None:
+            emitter.form = aligned(emitter.form, alignment, emitter.version)
         self.draft = Draft(emitter)
         self.state: Literal["open", "finished", "aborted"] = "open"
-        options = BlobOptions(emitter.form)
-        self._options = options.asked(compression, checksum, chunk_rows)
+        self._options = BlobOptions(emitter.form).asked(compression, checksum, chunk_rows)
         self._canonical = CanonicalBlobs(emitter.version, self._options) if canonical else None
         self._crew = Pool(thread_count(threads))
         self._streamed: str | None = None  # the object whose stream is open
@@ -142,8 +142,7 @@ class Writer(Hinted, WriterAliases):
     def _begin(self, sink: Sink) -> None:
         """Start a new file."""
         self._extend(sink, 0)
-        with self._whole_or_aborted():
-            sink.write(self.draft.emitter.magic)
+        sink.write(self.draft.emitter.magic)  # where that fails, nobody gets the writer
 
     def _extend(self, sink: Sink, length: int) -> None:
         """Go on with a file that was `length` bytes long, 0 for a new one."""
@@ -177,7 +176,7 @@ class Writer(Hinted, WriterAliases):
         if type(data) is np.ndarray and not options:
             kind = self._kinds.get((data.shape, data.dtype))
             if kind is None and data.nbytes <= _SMALL_BYTES:
-                kind = self._kind_of(name, data)
+                kind = self._kind_of(data)
             if kind is not None:
                 self._write_alike(name, data, kind)
                 return
@@ -205,7 +204,7 @@ class Writer(Hinted, WriterAliases):
         own = plan.attributes and copy.deepcopy(plan.attributes)
         self.draft.objects[name] = plan._replace(components=components, attributes=own)
 
-    def _kind_of(self, name: str, array: Array) -> int | None:
+    def _kind_of(self, array: Array) -> int | None:
         """Return the number of a small array's kind, or None where it has none."""
         options = self._options
         if (
@@ -214,9 +213,11 @@ class Writer(Hinted, WriterAliases):
             or (options.form.is_exact and array.dtype.kind == "b")  # those are looked at
         ):
             return None
-        with self._located(name):
+        try:
             plan, _ = plan_of(array, None)
             self.draft.emitter.require_object(plan)
+        except NotRepresentableError:
+            return None  # `write` finds the same, and says of which object
         if not is_stored_as_is(array.dtype):
             return None
         digest = None if self._digest is None else self._digest(b"")
@@ -243,8 +244,6 @@ class Writer(Hinted, WriterAliases):
         self.draft.objects.data[name] = kind, offset, digest
 
     def _own_options(self, own: ObjectOptions) -> BlobOptions:
-        if not own:
-            return self._options
         options = self._options.asked(
             own.get("compress"), own.get("checksum"), own.get("chunk_rows")
         )
@@ -389,8 +388,7 @@ class Writer(Hinted, WriterAliases):
         """
         self._require_idle()
         with self._whole_or_aborted():
-            end = self._sink.end_blobs()
-            self._sink.commit(self.draft.emit(end, self._previous_length))
+            self._sink.commit(self.draft.emit(self._sink.end_blobs(), self._previous_length))
         self._crew.close()
         self.state = "finished"
         self._release()

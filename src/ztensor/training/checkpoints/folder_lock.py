@@ -7,7 +7,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.io.source.removal import is_link
+from ztensor.ext import OpenFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def folder_in_use(path: str) -> Iterator[None]:
         while True:
             os.makedirs(path, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):  # removed since it was made
-                if is_link(os.lstat(path)):
+                if OpenFolder.is_link(os.lstat(path)):
                     raise NotADirectoryError(errno.ENOTDIR, "a link, which is not followed", path)
                 folder = stack.enter_context(_locked(path, is_shared=True))
                 if folder is None or os.path.samestat(os.fstat(folder), os.stat(path)):

@@ -19,10 +19,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Durable, Shown
-from ztensor.interactive import Hinted
 from ztensor.options import WriteOptions, require_options
 from ztensor.spec.container import LATEST
 from ztensor.training.checkpoints.background import Background
+from ztensor.training.checkpoints.hints import Hinted
 from ztensor.training.checkpoints.history import History, step_number
 from ztensor.training.checkpoints.interrupting import Interruption
 from ztensor.training.checkpoints.place import file_name, place_of

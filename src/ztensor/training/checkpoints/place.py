@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ztensor import Remote
 from ztensor.distributed.cleaning import clear_checkpoint
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
-from ztensor.ext import Pool, Store, path_text, remove_object
+from ztensor.ext import OpenFolder, Pool, Store, path_text, remove
+from ztensor.ext import Place as Target
 from ztensor.io.contents import may_be_of_ours
-from ztensor.io.source import locking
-from ztensor.io.source.paths import absolute_path, flush_file, flush_folder
-from ztensor.io.source.removal import OpenFolder, is_link
-from ztensor.io.source.stores import remote_of
-from ztensor.io.source.urls import with_storage
 from ztensor.training.checkpoints.folder_lock import folder_in_use, idle_folder
 from ztensor.training.checkpoints.owning import is_step_file, is_step_root
 from ztensor.training.checkpoints.step import (
@@ -170,9 +166,8 @@ def place_of(where: Any, storage: Any) -> StepPlace:
         ArgumentTypeError: it is no path.
         ArgumentValueError: `storage` is given with a folder.
     """
-    given = with_storage(where, storage)
-    remote = remote_of(given)
-    return Folder(path_text(given)) if remote is None else Prefix(remote)
+    place = Target.of(where if storage is None else Remote(where, storage))
+    return Folder(place.path) if place.remote is None else Prefix(place.remote)
 
 
 def _by_step(entries: Iterable[Entry]) -> list[Entry]:
@@ -191,7 +186,7 @@ class Folder:
     """
 
     def __init__(self, path: str) -> None:
-        self.name = absolute_path(path)
+        self.name = path_text(path, absolute=True)
 
     def entries(self) -> list[Entry]:
         """Return all names that are steps'.
@@ -219,7 +214,7 @@ class Folder:
             if is_file and not found.is_file():
                 return None
             stamp = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-            is_led = is_link(found.stat(follow_symlinks=False))
+            is_led = OpenFolder.is_link(found.stat(follow_symlinks=False))
             return Entry(step, found.name, status.st_size, status.st_mtime, stamp, is_led)
         return None
 
@@ -248,11 +243,10 @@ class Folder:
     def _flush(self, path: str) -> None:
         try:
             with os.scandir(path) as found:
-                names = [one.path for one in found if one.is_file(follow_symlinks=False)]
-            for name in names:
-                flush_file(name)
-            flush_folder(path)
-            flush_folder(self.name)
+                names = [one.name for one in found if one.is_file(follow_symlinks=False)]
+            with OpenFolder(path) as folder, OpenFolder(self.name) as run:
+                folder.flush(names)
+                run.flush()
         except OSError as error:
             raise SourceError.from_os(error, "cannot flush a step to disk", path) from error
 
@@ -265,10 +259,12 @@ class Folder:
         try:
             os.makedirs(self.name, exist_ok=True)
             for path in missing if durable else ():
-                flush_folder(os.path.dirname(path))
+                with OpenFolder(os.path.dirname(path)) as folder:
+                    folder.flush()
         except OSError as error:
             raise _cannot_make(error, self.name) from error
-        locking.sweep(self.name, NAMES)
+        with contextlib.suppress(OSError), OpenFolder(self.name) as run:
+            run.sweep(NAMES)
 
     def clear(self, before: int) -> None:
         """Remove folders of older steps that have no root and that nobody writes."""
@@ -305,7 +301,7 @@ class Folder:
         for name in (name_of(step), file_name(step)):
             path = self.path(name)
             with contextlib.suppress(OSError):  # nothing has the name, or saving will say why not
-                if is_link(os.lstat(path)):
+                if OpenFolder.is_link(os.lstat(path)):
                     raise UsageError("the name of a step is a link; remove the link", file=path)
 
     def remove(self, entry: Entry) -> bool:
@@ -405,8 +401,8 @@ class Prefix:
         path = self.path(entry.file)
         try:
             if not entry.is_divided:
-                return remove_object(path, functools.partial(is_step_file, step=entry.step))
-            if not remove_object(path, functools.partial(is_step_root, step=entry.step, named=[])):
+                return remove(path, functools.partial(is_step_file, step=entry.step))
+            if not remove(path, functools.partial(is_step_root, step=entry.step, named=[])):
                 return False
         except SourceNotFoundError:
             return True

@@ -10,7 +10,6 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor.ext import Array, adapter_of, run_jobs, thread_count
-from ztensor.threads.sharing import worth
 from ztensor.training.tree.encode import Encoded
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class Staging:
         old, self._kept = self._kept, {}
         long: list[tuple[Array, Array]] = []  # of which each is copied to the first
         leaves = {name: self._copy(name, leaf, old, long) for name, leaf in encoded.leaves.items()}
-        workers = worth(thread_count(), (source.nbytes for _, source in long))
+        workers = thread_count(lengths=(source.nbytes for _, source in long))
         run_jobs((functools.partial(np.copyto, *pair) for pair in _cut(long)), workers)
         return Encoded(encoded.shape, leaves)
 

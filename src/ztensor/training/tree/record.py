@@ -11,10 +11,8 @@ import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.arguments import require_kind
 from ztensor.errors import ArgumentTypeError, ObjectNotFoundError, UsageError, describe
 from ztensor.ext import Shown
-from ztensor.interactive import Keyed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,7 +22,7 @@ _NAME = "name"  # the one field of an enum's member
 
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False)
-class Record(Shown, Keyed, Mapping[str, Any]):
+class Record(Shown, Mapping[str, Any]):
     """A value of a class that the loader was not given: its fields, as attributes and as items.
 
     Two records are equal where class name and fields are. It cannot be changed.
@@ -46,7 +44,10 @@ class Record(Shown, Keyed, Mapping[str, Any]):
     def __init__(
         self, class_name: str, fields: Mapping[str, Any], *, sort: str = NAMEDTUPLE
     ) -> None:
-        require_kind("fields", fields, Mapping, "a mapping from names to values")
+        if not isinstance(fields, Mapping):
+            raise ArgumentTypeError(
+                f"fields must be a mapping from names to values, not {describe(fields, 40)}"
+            )
         object.__setattr__(self, "class_name", class_name)
         object.__setattr__(self, "_pairs", tuple(fields.items()))
         object.__setattr__(self, "sort", sort)

@@ -164,6 +164,15 @@ def test_a_quantized_object_is_dequantized(rows: int) -> None:
     assert (found.min, found.max) == (values.min(), values.max())
 
 
+@pytest.mark.parametrize("rows", [64, 4096], ids=["whole", "in rows"])
+def test_damage_of_a_quantized_object_is_found(rows: int) -> None:
+    data = bytearray(save({"w": ztensor.Tensor.quantize(np.ones((rows, 512), np.float32), bits=4)}))
+    with ztensor.open(bytes(data)) as reader:
+        data[reader.metadata("w").components["packed_weight"].offset + 100] ^= 1
+    with pytest.raises(ztensor.DigestMismatchError):
+        stats(bytes(data))
+
+
 def test_an_unknown_layout_has_a_note(tmp_path: Path) -> None:
     path = tmp_path / "odd.zt"
     with ztensor.Writer(path) as writer:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ztensor
-from ztensor.io.source.beneath import open_beneath, parts_of
+from ztensor.io.source.beneath import Beneath
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from ztensor.io.source.beneath import open_beneath, parts_of
     ],
 )
 def test_a_path_beneath(location: str, parts: tuple[str, ...]) -> None:
-    assert parts_of(location) == parts
+    assert Beneath.parts_of(location) == parts
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_path_beneath(location: str, parts: tuple[str, ...]) -> None:
 )
 def test_a_path_that_may_leave_is_refused(location: str) -> None:
     with pytest.raises(ztensor.FormatError):
-        parts_of(location)
+        Beneath.parts_of(location)
 
 
 def linked(link: Path, target: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_cache_of_links_is_followed(tmp_path: Path) -> None:
     folder = tmp_path / "snapshots" / "main" / "onnx"
     linked(folder / "model.onnx", Path("../../../blobs/1"))
     linked(folder / "model.onnx_data", Path("../../../blobs/2"))
-    source = open_beneath(str(folder / "model.onnx"), ("model.onnx_data",))
+    source = Beneath.beside(str(folder / "model.onnx"), ("model.onnx_data",)).open()
     assert source.size == 6
     source.close()
 
@@ -67,23 +67,23 @@ def test_a_link_out_of_the_folder_is_refused(
         linked(home / "model.onnx", tmp_path / "blobs" / "1")
     linked(home / parts[0], outside / "w" if len(parts) == 1 else outside)
     with pytest.raises(ztensor.UnsupportedError, match="symbolic link"):
-        open_beneath(str(home / "model.onnx"), parts)
+        Beneath.beside(str(home / "model.onnx"), parts).open()
 
 
 def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
     linked(tmp_path / "w", tmp_path / "w")
     with pytest.raises(ztensor.SourceError):
-        open_beneath(str(tmp_path / "model.onnx"), ("w",))
+        Beneath.beside(str(tmp_path / "model.onnx"), ("w",)).open()
 
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "w").write_bytes(b"abc")
     model = str(tmp_path / "model.onnx")
-    source = open_beneath(model, ("w",))
+    source = Beneath.beside(model, ("w",)).open()
     assert source.size == 3
     source.close()
     with pytest.raises(ztensor.SourceError):
-        open_beneath(model, ("folder",))
+        Beneath.beside(model, ("folder",)).open()
     with pytest.raises(FileNotFoundError):
-        open_beneath(model, ("none",))
+        Beneath.beside(model, ("none",)).open()

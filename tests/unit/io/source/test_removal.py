@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
 from ztensor.io.source.removal import (
-    Made,
     OpenFolder,
-    Stamp,
-    remove_file,
-    remove_folder,
-    stamp_of,
+    remove,
+    take_back,
 )
 
 
@@ -41,10 +39,10 @@ def test_a_file_goes_where_its_contents_say_so(tmp_path: Path) -> None:
     mine, other = tmp_path / "a.zt", tmp_path / "b.zt"
     mine.write_bytes(b"mine")
     other.write_bytes(b"other")
-    assert remove_file(str(mine), is_mine)
-    assert not remove_file(str(other), is_mine)
-    assert not remove_file(str(mine), is_mine)  # gone
-    assert not remove_file(str(tmp_path / "none" / "a.zt"), is_mine)
+    assert remove(str(mine), is_mine)
+    assert not remove(str(other), is_mine)
+    assert not remove(str(mine), is_mine)  # gone
+    assert not remove(str(tmp_path / "none" / "a.zt"), is_mine)
     assert [path.name for path in tmp_path.iterdir()] == ["b.zt"]
 
 
@@ -52,12 +50,12 @@ def test_a_file_goes_where_its_contents_say_so(tmp_path: Path) -> None:
 def test_a_file_goes_where_it_is_the_one_that_was_made(tmp_path: Path) -> None:
     path = tmp_path / "a.zt"
     path.write_bytes(b"mine")
-    stamp = stamp_of(str(path))
+    stamp = os.lstat(str(path))
     (tmp_path / "b.zt").write_bytes(b"other")
     os.replace(tmp_path / "b.zt", path)
-    assert not remove_file(str(path), stamp)
+    assert not remove(str(path), stamp)
     assert path.read_bytes() == b"other"
-    assert remove_file(str(path), stamp_of(str(path)))
+    assert remove(str(path), os.lstat(str(path)))
 
 
 def link(path: Path, target: Path) -> None:
@@ -85,11 +83,11 @@ def test_what_is_no_regular_file_stays(tmp_path: Path, plant: Callable[[Path, Pa
     target, path = tmp_path / "target", tmp_path / "a.zt"
     target.write_bytes(b"mine")
     plant(path, target)
-    assert not remove_file(str(path), says_yes)
-    assert not remove_file(str(path), stamp_of(str(target)))
+    assert not remove(str(path), says_yes)
+    assert not remove(str(path), os.lstat(str(target)))
     assert os.path.lexists(path)
     # A link goes by its own stamp: then the caller named the link itself.
-    assert remove_file(str(path), stamp_of(str(path))) is path_was_a_link(plant)
+    assert remove(str(path), os.lstat(str(path))) is path_was_a_link(plant)
     assert target.read_bytes() == b"mine"
 
 
@@ -103,7 +101,7 @@ def test_a_file_that_is_replaced_while_it_is_checked_stays(tmp_path: Path) -> No
         os.replace(tmp_path / "b.zt", path)
         return is_mine(file)
 
-    assert not remove_file(str(path), swapped)
+    assert not remove(str(path), swapped)
     assert path.read_bytes() == b"other"
 
 
@@ -133,8 +131,8 @@ def test_a_link_is_no_folder_of_ours(tmp_path: Path) -> None:
             OpenFolder("step", within=run)
         with OpenFolder("other", within=run) as inside:
             assert inside.names() == []
-    assert not remove_folder(str(tmp_path / "step"))
-    assert not remove_folder(str(tmp_path / "step"), whole=True)
+        assert not run.remove_folder("step")
+        assert not run.remove_folder("step", whole=True)
     assert other.is_dir()
 
 
@@ -142,22 +140,24 @@ def test_a_link_is_no_folder_of_ours(tmp_path: Path) -> None:
 def test_a_folder_goes_where_it_is_empty_and_the_one_that_was_made(tmp_path: Path) -> None:
     path = tmp_path / "new"
     path.mkdir()
-    stamp = stamp_of(str(path))
+    made = os.lstat(path)
     (path / "notes").touch()
-    assert not remove_folder(str(path), stamp)
-    assert not remove_folder(str(path), Stamp(stamp.device, stamp.inode + 1), whole=True)
-    assert not remove_folder(str(path / "notes"), whole=True)
-    assert (path / "notes").exists()
-    assert remove_folder(str(path), stamp, whole=True)
-    assert not remove_folder(str(path), stamp)
+    with OpenFolder(str(path)) as inside:
+        assert not inside.remove_folder("notes", whole=True)
+    with OpenFolder(str(tmp_path)) as folder:
+        assert not folder.remove_folder("new", made)
+        assert not folder.remove_folder("new", os.lstat(path / "notes"), whole=True)
+        assert (path / "notes").exists()
+        assert folder.remove_folder("new", made, whole=True)
+        assert not folder.remove_folder("new", made)
 
 
 def test_what_a_save_made_is_taken_back_and_nothing_else(tmp_path: Path) -> None:
-    made, paths = Made(), [tmp_path / name for name in ("a", "b", "c")]
+    made, paths = ExitStack(), [tmp_path / name for name in ("a", "b", "c")]
     for path in paths[:2]:
         path.write_bytes(b"mine")
-        made.note(str(path), stamp_of(str(path)))
+        made.callback(take_back, str(path), os.lstat(path))
     paths[2].write_bytes(b"other")
     os.replace(paths[2], paths[1])
-    made.take_back()
+    made.close()
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b", b"other")]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ztensor.io.source.rights import Rights, hand_over, narrow, rights_of
+from ztensor.io.source.rights import Rights, hand_over, narrow
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fchmod"), reason="the system has no modes")
 
@@ -43,7 +43,7 @@ def granted(file: int) -> int:
 
 
 def of(file: int, mode: int, acl: bytes | None = None) -> Rights:
-    ours = rights_of(file)
+    ours = Rights.of(file)
     return Rights(ours.owner, ours.group, mode, acl)
 
 

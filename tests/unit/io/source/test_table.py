@@ -68,13 +68,14 @@ class Writable(Demo):
     def names_folder(self, url):
         return url.endswith("/")
 
-    def is_there(self, remote):
-        return remote.url.removeprefix("demo-rw://") in FILES
+    def look(self, remote):
+        name = remote.url.removeprefix("demo-rw://")
+        return Store.Listed(name) if name in FILES else None
 
     def listed(self, folder):
         start = folder.url.removeprefix("demo-rw://")
         inside = [name.removeprefix(start) for name in FILES if name.startswith(start)]
-        return [name for name in inside if "/" not in name], []
+        return [Store.Listed(name) for name in inside if "/" not in name]
 
     def require_writable(self, remote):
         pass

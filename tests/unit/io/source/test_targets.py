@@ -13,13 +13,14 @@ from ztensor.errors import (
     SourceNotRegularError,
     UsageError,
 )
-from ztensor.io.source.targets import Nowhere, require_free, require_own_link
+from ztensor.ext import Place
+from ztensor.io.source.targets import Nowhere, require_own_link
 
 
 def test_a_link_to_nothing_is_something(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "gone")
     with pytest.raises(UsageError):
-        require_free(tmp_path / "link", overwrite=False)
+        Place.of(tmp_path / "link").require_free(overwrite=False)
 
 
 @pytest.mark.parametrize("makes_folder", [False, True])
