@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 from ztensor import stats
 from ztensor.insight import TensorStats
 from ztensor.numpy import save, save_file
@@ -244,12 +244,9 @@ def test_memory_does_not_grow_with_the_object(tmp_path: Path) -> None:
     path = tmp_path / "large.zt"
     save_file({"w": np.zeros(24 << 20, np.float32)}, path)
     stats(save({"w": np.ones(100_000, np.float32)}))  # libraries and caches
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         stats(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert peak < 60e6 < 96e6
 
 
