@@ -42,7 +42,6 @@ from ztensor.insight.analysis.spreads import Histogram, Scale
 from ztensor.insight.analysis.streaming import (
     Meter,
     component_blocks,
-    dequantized_blocks,
     is_quantized,
     opened,
     order_of_bytes,
@@ -52,6 +51,7 @@ from ztensor.insight.analysis.streaming import (
 from ztensor.insight.analysis.sums import Moments
 from ztensor.io.metadata import describe_object
 from ztensor.io.reading.overlaps import Overlaps
+from ztensor.quantization.floats import dequantized
 from ztensor.spec.layout import known_length
 
 if TYPE_CHECKING:
@@ -388,7 +388,7 @@ def _stats_of(
         if is_quantized(found.format):
             dtype = np.dtype(np.float32)
             of, counter = "dequantized values", counter_of(dtype, element_count(found.shape))
-            blocks = dequantized_blocks(file, found.name)
+            blocks = dequantized(file, found.name)
         else:
             of = "magnitudes" if dtype.kind == "c" else "values"
             counter = counter_of(dtype, element_count(found.shape))

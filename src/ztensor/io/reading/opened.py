@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import (
-    MOST_PROBLEMS,
-    ClosedError,
-    ManifestError,
-    Problem,
-    UsageError,
-    ZTensorError,
-)
+from ztensor.errors import MOST_PROBLEMS, ClosedError, Problem, UsageError, ZTensorError
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching
 from ztensor.io.source.base import Range, Source, read_bytes
@@ -22,6 +15,7 @@ from ztensor.io.source.table import opened_by
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import SCHEMAS
 from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, Frame, locate
+from ztensor.spec.container.walk import require_none
 from ztensor.spec.digest import ALGORITHMS, Sum
 from ztensor.spec.digest import digest_of as digest_of_bytes
 from ztensor.spec.encoding import ENCODINGS, Encoding
@@ -264,7 +258,7 @@ def parse_frame(
     if data is None:
         data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
     manifest = SCHEMAS[frame.container](data, frame, budget)
-    ManifestError.require_none(check_layouts(manifest))
+    require_none(check_layouts(manifest))
     return manifest
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import Reason, SourceError
+from ztensor.io.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ztensor.io.source.rights import Rights
-    from ztensor.io.source.urls import Remote
 
 
 PART_BYTES = 8 << 20  # of one request at most

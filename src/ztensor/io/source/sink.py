@@ -16,13 +16,14 @@ from ztensor.arguments import require_choice
 from ztensor.errors import SourceError, describe
 from ztensor.io.source import locking, removal
 from ztensor.io.source.base import Sink, read_bytes
-from ztensor.io.source.local import Descriptor, OpenFile
+from ztensor.io.source.local import Descriptor, FileSource, OpenFile
 from ztensor.io.source.paths import flush_folder, path_text
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
 from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow
 from ztensor.io.source.stores import Store, remote_of
 from ztensor.io.source.stream import WRITE_BYTES, Gatherer, StreamSink
 from ztensor.io.source.targets import Nowhere, no_folder, require_own_link, require_place, shown
+from ztensor.io.source.urls import Remote
 from ztensor.locks import RLock
 from ztensor.threads.background import note_write
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.accepted import Durable
-    from ztensor.io.source.local import FileSource
-    from ztensor.io.source.urls import Remote
 
 
 # Linux takes at most 1024 buffers in one call. More of them are short: joining takes less time.

@@ -15,14 +15,13 @@ from ztensor.errors import (
     SourcePermissionError,
     UsageError,
 )
+from ztensor.io.source.base import Sink, Source
 from ztensor.io.source.paths import is_url, path_text
 from ztensor.io.source.urls import Remote
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from ztensor.io.source.base import Sink, Source
 
 
 _THREADS = 8

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ztensor.errors import ArgumentTypeError, describe
-from ztensor.io.source.base import Opening
+from ztensor.io.source.base import Opening, Source
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_of_file_url, path_text
 from ztensor.io.source.stores import Store, is_remote
 from ztensor.io.source.urls import Remote, is_option_store
-
-if TYPE_CHECKING:
-    from ztensor.io.source.base import Source
 
 
 def source_of(given: Any, *, mapped: bool, size: int | None = None) -> Source:

@@ -27,7 +27,6 @@ from itertools import islice
 from ztensor.errors import (
     MOST_PROBLEMS,
     DigestMismatchError,
-    ManifestError,
     Problem,
     Reason,
     UnsupportedVersionError,
@@ -44,6 +43,7 @@ from ztensor.spec.container.walk import (
     check_blob,
     parse_components,
     read_root,
+    require_none,
 )
 from ztensor.spec.digest import ALGORITHMS, digest_of
 from ztensor.spec.model.dtype import STORAGE_TYPES
@@ -159,7 +159,7 @@ def parse_manifest(
     problems: list[Problem] = []
     fields = read_fields(root.fields, ROOT, (), problems)
     problems += root.problems
-    ManifestError.require_none(problems[:MOST_PROBLEMS])
+    require_none(problems[:MOST_PROBLEMS])
     version, _, attributes, _, extra = fields
     return Manifest(version, root.objects, attributes, commit, extra)
 

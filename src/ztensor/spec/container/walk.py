@@ -1,4 +1,4 @@
-"""What manifests have in common: a root read pair by pair, and a map of objects in it.
+"""What manifests have in common: a root read pair by pair, a map of objects in it, and rules.
 
 What an object was decoded to is let go before the next one is decoded: of a manifest of many
 objects that is half of the memory.
@@ -6,10 +6,11 @@ objects that is half of the memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason
+from ztensor.showing import counted
 from ztensor.spec.digest import check_digest
 from ztensor.spec.model.manifest import (
     ALIGNMENT,
@@ -100,7 +101,7 @@ def read_root(
     if root is not fields:
         problems = []
         read_fields(root, form.root, (), problems)
-        ManifestError.require_none(problems)
+        require_none(problems)
     return Root(fields, objects, problems)
 
 
@@ -261,6 +262,27 @@ def check_place(
         found = f"a blob that ends at {end} or before, found [{offset}, {offset + length})"
         wrong.append((Reason.OUT_OF_BOUNDS, found))
     return [Problem(reason, f"expected {found}", path, section) for reason, found in wrong]
+
+
+def require_none(problems: Sequence[Problem]) -> None:
+    """Raise where there are problems.
+
+    Raises:
+        ManifestError: it carries all of them, and its place is the first one's.
+    """
+    if not problems:
+        return
+    first = problems[0]
+    more = f"; and {counted(len(problems) - 1, 'more problem')}" if len(problems) > 1 else ""
+    if len(problems) >= MOST_PROBLEMS:
+        more += ", or others behind them"
+    raise ManifestError(
+        f"the manifest breaks a rule: {first}{more}",
+        reason=first.reason,
+        object_name=first.object_name,
+        component=first.component,
+        problems=problems,
+    )
 
 
 def _keeps_more(tensor_object: TensorObject) -> bool:

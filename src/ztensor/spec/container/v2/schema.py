@@ -34,6 +34,7 @@ from ztensor.spec.container.walk import (
     check_place,
     parse_components,
     read_root,
+    require_none,
 )
 from ztensor.spec.digest import check_digest, xxh3
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, align
@@ -171,11 +172,11 @@ def _parse_root(decoder: cbor.Decoder, frame: Frame, least: int) -> Manifest:
     fields = read_fields(root.fields, ROOT, (), problems)
     attributes, extra = (fields[1], fields[-1]) if fields else (None, None)
     problems += check_names(attributes or (), "attributes")
-    ManifestError.require_none(problems)
+    require_none(problems)
     blobs = _blobs(root.objects, frame, decoder.budget)
     for shard, (offsets, lengths) in blobs.items():
         problems += _check_overlaps(offsets, lengths, shard)
-    ManifestError.require_none(problems)
+    require_none(problems)
     shards = {
         name: shard if name in blobs else shard._replace(start=None)
         for name, shard in files.items()
