@@ -15,7 +15,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.formats import is_read_suffix
+from ztensor.io.formats import is_read_suffix, recognised
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import Beneath
@@ -143,8 +143,6 @@ def _only_one(folder: Folder) -> str:
 
 def _is_model(place: Beneath | Remote) -> bool:
     """Return whether a file's first bytes are those of a format that is read."""
-    from ztensor.io.formats import recognised
-
     try:
         with contextlib.closing(source_of(place, mapped=False)) as source:
             head = bytes(read_bytes(source, 0, min(4, source.size)))
