@@ -5,12 +5,9 @@ What Python says well by itself (`TypeError: 'int' object is not iterable`) is l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 
 def require_choice(name: str, value: object, choices: Collection[object]) -> None:

@@ -11,16 +11,14 @@ from __future__ import annotations
 import enum
 import errno as _errno
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
 
-from ztensor.showing import counted, printable
 from ztensor.showing import describe as describe
 from ztensor.showing import near_names as near_names
+from ztensor.showing import printable
 from ztensor.showing import secrets_of as secrets_of
 from ztensor.showing import without_secrets as without_secrets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "ArgumentTypeError",
@@ -329,27 +327,6 @@ class ManifestError(FormatError):
     def __init__(self, message: str, *, problems: Sequence[Problem] = (), **details: Any) -> None:
         super().__init__(message, **details)
         self.problems: tuple[Problem, ...] = tuple(problems)
-
-    @staticmethod
-    def require_none(problems: Sequence[Problem]) -> None:
-        """Raise where there are problems.
-
-        Raises:
-            ManifestError: it carries all of them, and its place is the first one's.
-        """
-        if not problems:
-            return
-        first = problems[0]
-        more = f"; and {counted(len(problems) - 1, 'more problem')}" if len(problems) > 1 else ""
-        if len(problems) >= MOST_PROBLEMS:
-            more += ", or others behind them"
-        raise ManifestError(
-            f"the manifest breaks a rule: {first}{more}",
-            reason=first.reason,
-            object_name=first.object_name,
-            component=first.component,
-            problems=problems,
-        )
 
     def forget_sections(self) -> None:
         """Cite no section of our specification, in no problem either."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ztensor.arguments import require_kind
 from ztensor.errors import LimitError, Reason, describe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 MIB = 1 << 20
 GIB = 1 << 30

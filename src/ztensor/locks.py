@@ -12,10 +12,8 @@ import contextlib
 import functools
 import os
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import tracemalloc
 from collections.abc import Callable
 
 import ztensor
+from tests.tracing import traced
 from ztensor.errors import ZTensorError
 from ztensor.io.formats import FORMATS
 from ztensor.limits import MIB
@@ -17,15 +17,12 @@ for _format in FORMATS.values():  # their code is no part of what is measured
 
 def peak_of(action: Callable[[], object]) -> tuple[int, object]:
     """Return the most memory an action takes at a time, and its result or our refusal."""
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         try:
             result = action()
         except ZTensorError as error:
             result = error
-        return tracemalloc.get_traced_memory()[1], result
-    finally:
-        tracemalloc.stop()
+        return memory()[1], result
 
 
 def require_listed_in_budget(data: bytes, *, describe: bool = False) -> object:

@@ -22,6 +22,7 @@ from tests.attacks.shapes.containers import (
 )
 from tests.attacks.shapes.containers_2 import SHAPES as SHAPES_2
 from tests.extent import amount
+from tests.tracing import traced
 from ztensor.errors import MOST_PROBLEMS, LimitError, Reason
 from ztensor.limits import Budget, Limits
 from ztensor.spec.wire import cbor
@@ -34,12 +35,9 @@ ONCE = 64 << 10
 
 
 def peak_of(work: Callable[[], object]) -> int:
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        return memory()[1]
 
 
 def refused(data: bytes, limits: Limits = TIGHT) -> Exception:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.refusals import refused
 from ztensor.errors import ArgumentValueError, DigestMismatchError, LimitError, Reason
 from ztensor.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
 from ztensor.spec.digest import ALGORITHMS
@@ -454,9 +455,8 @@ def test_objects_over_parts_of_one_another(decoded: list[int]) -> None:
         assert sum(decoded) < most + 60 * (1 << 20)
         for verb in (ztensor.content_hash, ztensor.stats):
             decoded.clear()
-            with pytest.raises(LimitError) as caught:
+            with refused(LimitError, Reason.LIMIT_COST):
                 verb(reader)
-            assert caught.value.reason is Reason.LIMIT_COST
             assert sum(decoded) < most + 60 * (1 << 20)
     with ztensor.open(data[:]) as reader:  # of the default limits a part is left
         assert reader.verify(list(reader)[:2]).unsupported == ()

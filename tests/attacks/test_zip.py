@@ -13,6 +13,7 @@ import ztensor
 from tests.attacks.peaks import peak_of, require_listed_in_budget
 from tests.attacks.shapes.archives import archive, dtype_header, npy
 from tests.corpus.foreign import make_pt
+from tests.refusals import refused
 from ztensor.errors import EncodingError, LimitError, Reason
 from ztensor.formats import deflate
 from ztensor.formats.deflate import Stream, inflated
@@ -68,9 +69,8 @@ def test_every_format_reads_zeros_of_a_piece_and_some(k: int) -> None:
 )
 def test_a_stream_is_exactly_what_was_said(packed: bytes, size: int, reason: Reason) -> None:
     """Two readers that see two members: a stream longer, shorter, cut, or with bytes behind it."""
-    with pytest.raises(EncodingError) as caught:
+    with refused(EncodingError, reason):
         list(Stream(size).pieces(Held(memoryview(packed))))
-    assert caught.value.reason is reason
 
 
 @pytest.mark.slow
@@ -109,9 +109,8 @@ def test_an_element_of_a_long_deflated_array_takes_little() -> None:
     damaged = made.getvalue()
     at = damaged.index(b"PK\1\2") + 16  # its CRC-32
     damaged = damaged[:at] + b"\0\0\0\0" + damaged[at + 4 :]
-    with pytest.raises(EncodingError) as caught:
+    with refused(EncodingError, Reason.DIGEST_MISMATCH):
         ztensor.open(damaged).get_slice("a")[5]
-    assert caught.value.reason is Reason.DIGEST_MISMATCH
 
 
 @pytest.mark.slow
@@ -152,9 +151,8 @@ def test_many_tensors_over_one_deflated_storage_are_counted() -> None:
         for count in (3, 2_000)
     )
     assert len(ztensor.open(few)) == 4
-    with pytest.raises(LimitError) as caught:
+    with refused(LimitError, Reason.LIMIT_COST):
         ztensor.open(many)
-    assert caught.value.reason is Reason.LIMIT_COST
 
 
 # --- What listing takes -----------------------------------------------------------------------
@@ -177,9 +175,8 @@ def test_members_are_charged() -> None:
     """Members of nothing: a directory's entries cost more memory than the bytes they take."""
     data = archive({f"{i:x}.npy": npy(dtype_header("'|u1'", "(0,)")) for i in range(2_000)})
     assert len(ztensor.open(data)) == 2_000
-    with pytest.raises(LimitError) as caught:
+    with refused(LimitError, Reason.LIMIT_COST):
         ztensor.open(data, limits=Limits(cost_floor=0))
-    assert caught.value.reason is Reason.LIMIT_COST
 
 
 @pytest.mark.parametrize("how", ["again", "beyond"])

@@ -13,7 +13,6 @@ import json
 import subprocess
 import sys
 import time
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -27,6 +26,7 @@ from hypothesis import strategies as st
 
 import ztensor
 from tests.extent import amount, sample
+from tests.tracing import traced
 from ztensor.numpy import save
 from ztensor.testing import strategies
 from ztensor.testing.builder import RULES, VERSIONS, build, draft
@@ -208,12 +208,9 @@ def test_a_batch_within_time_and_memory() -> None:
     """Traced memory stays within 64 MiB beyond what is returned; no case takes a second."""
     for data in batch(400, seed=1):
         start = time.process_time()
-        tracemalloc.start()
-        try:
+        with traced() as memory:
             outcome = exercise(data, limits=LIMITS)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+            peak = memory()[1]
         assert time.process_time() - start < 1
         assert peak <= 64 * MIB + outcome.largest
 
@@ -273,11 +270,8 @@ def greedy(fields: dict[str, Any]) -> bytes:
 
 @pytest.mark.parametrize("fields", GREEDY.values(), ids=GREEDY)
 def test_greedy_numbers(fields: dict[str, Any]) -> None:
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         outcome = exercise(greedy(fields))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert outcome.refusals
     assert peak < 8 * MIB

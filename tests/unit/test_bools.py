@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.refusals import refused
 from ztensor import Reader
 from ztensor.errors import FormatError, Reason
 from ztensor.numpy import load_file, save, save_file
@@ -91,9 +92,8 @@ def test_no_other_format_gets_them(path: Path, tmp_path: Path, name: str, of: st
         pytest.importorskip("h5py", reason="h5py writes HDF5")
     if name == "b.npy" and of == "s":
         return  # one array only
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.BOOL_VALUE) as caught:
         ztensor.convert(path, tmp_path / name, include=of, version="2.1")
-    assert caught.value.reason is Reason.BOOL_VALUE
     assert caught.value.object_name == of
     assert not (tmp_path / name).exists()
 
@@ -123,9 +123,8 @@ def test_other_formats_are_read_as_1_x_is(tmp_path: Path, name: str) -> None:
             assert np.asarray(array).view(np.uint8).tolist() == BYTES.tolist()
         assert [one.reason for one in reader.verify().problems] == [Reason.BOOL_VALUE]
     assert ztensor.convert(tmp_path / name, tmp_path / "to.zt", check=True).is_lossless
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.BOOL_VALUE):
         ztensor.convert(tmp_path / name, tmp_path / "new.zt", version="2.1")
-    assert caught.value.reason is Reason.BOOL_VALUE
 
 
 def streamed(target: Path) -> None:
@@ -149,9 +148,8 @@ WRITES: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("way", WRITES)
 def test_2_x_is_never_written_with_them(tmp_path: Path, way: str) -> None:
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.BOOL_VALUE):
         WRITES[way](tmp_path / "new.zt")
-    assert caught.value.reason is Reason.BOOL_VALUE
     assert not (tmp_path / "new.zt").exists()
 
 

@@ -17,6 +17,7 @@ import pytest
 import ztensor
 import ztensor.distributed
 import ztensor.numpy
+from tests.refusals import refused
 from ztensor.distributed.place import ROOT
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
 from ztensor.guard import foreign_bytes
@@ -50,10 +51,9 @@ def guarded(error: BaseException) -> None:
 def test_what_python_raises_on_bad_bytes_becomes_ours(
     error: Exception, kind: type[ZTensorError], reason: Reason
 ) -> None:
-    with pytest.raises(ZTensorError) as caught:
+    with refused(ZTensorError, reason) as caught:
         guarded(error)
     assert type(caught.value) is kind
-    assert caught.value.reason is reason
     assert caught.value.file == "a.zt"
     assert caught.value.__cause__ is error
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
@@ -61,11 +61,10 @@ def test_what_python_raises_on_bad_bytes_becomes_ours(
 
 
 def test_the_message_is_one_line_of_ascii() -> None:
-    with pytest.raises(FormatError) as caught:
+    with pytest.raises(FormatError, match="ValueError") as caught:
         guarded(ValueError("bad \x1b[31mname\n"))
     assert str(caught.value).isascii()
     assert str(caught.value).isprintable()
-    assert "ValueError" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -234,10 +233,8 @@ def test_a_fault_where_bytes_enter_is_ours(
 ) -> None:
     target, use = PLACES[place]
     plant(monkeypatch, target)
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.UNFORESEEN, match="planted"):
         use(samples)
-    assert caught.value.reason is Reason.UNFORESEEN
-    assert "planted" in str(caught.value)
 
 
 def test_verify_reports_a_fault_as_a_problem(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 from ztensor.errors import ArgumentValueError, DigestMismatchError, SourceNotFoundError
 from ztensor.numpy import save_file
 
@@ -69,13 +69,10 @@ def test_no_more_is_in_memory_than_was_said(tmp_path: Path, kind: str, threads: 
     for _ in ztensor.iterate(place, ahead=MIB):
         pass  # what is loaded once, and stays
     ahead, own, decoding = 4 * MIB, MIB, threads * 2 * MIB if kind == "zstd" else MIB // 2
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         for _, array in ztensor.iterate(place, ahead="4MiB", threads=threads):
             del array
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert MIB < peak < ahead + own + decoding
 
 

@@ -88,9 +88,9 @@ def convert_as(
     how = dataclasses.replace(how, version=EMITTERS.known(how.version))
     require_compressed(kind, how.compression, how.chunk_rows)
     if not overwrite:
-        beside = () if max_shard_size is None else ShardSet.earlier(path).files()
-        for there in (path, *beside):
-            Place.of(there).require_free()
+        Place.of(path).require_free()
+        for there in ShardSet.earlier(path).files() if max_shard_size is not None else ():
+            there.require_free()
     casts = Casts(cast_target(dtype), dequantize=dequantize)
     with Opened(source) as reader:
         inputs = reader.objects.paths
@@ -104,8 +104,9 @@ def convert_as(
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
         earlier = ShardSet.earlier(path)
-        for old in (*earlier.files(), *ShardSet.names(target, len(groups))):
-            require_other(inputs, path_text(old))
+        old = [place.path for place in earlier.files()]
+        for file in (*old, *ShardSet.names(target, len(groups))):
+            require_other(inputs, file)
         if len(groups) > 1:
             return _told(casts, write_set(part, path, kind, groups, inputs, how))
         place, flush = earlier.place_of_whole(how.durable)

@@ -85,20 +85,19 @@ def write_set(
     count = nbytes = done = total_size = 0
     written: list[list[str]] = []
     try:
-        for (names, _), path in zip(groups, shards.paths, strict=True):
+        for (names, _), place in zip(groups, shards.places, strict=True):
             part = part_of(reader, names)
             own = dataclasses.replace(how, durable=shards.durable, progress=how.shifted(done, work))
-            place = shards.place(path)
             objects, length = write_one(part, place, kind, own, lost, is_shard=True)
             done += work_of(part, how)
             count, nbytes = count + objects, nbytes + length
             if not how.dry_run:
-                with Reader(place.remote or path, mmap=False) as shard:
+                with Reader(place.remote or place.path, mmap=False) as shard:
                     written.append(list(shard))
                     total_size += sum(shard.metadata(name).nbytes for name in shard)
         # What is in a store is not read again to be hashed: the index is without digests then.
         is_hashed = remote is None and not how.dry_run
-        digests = [_sha256_of(path) for path in shards.paths] if is_hashed else None
+        digests = [_sha256_of(place.path) for place in shards.places] if is_hashed else None
         if any(names for names, _ in groups):
             require_some(reader, range(count), lost, index)
         _require_unlike(written, index)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztensor.errors import UnsupportedError
 from ztensor.ext import FileObjects, TensorObject, View, element_count
-from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
+from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS, GgufBlocks
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
 from ztensor.typing import Array
@@ -17,7 +18,7 @@ from ztensor.typing import Array
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_PIECE_BYTES = 4 << 20  # of floats, at a time
+_PIECE = 1 << 20  # floats at a time
 
 
 def floats_of(
@@ -38,59 +39,75 @@ def floats_of(
     """
     found = file.object(name)
     attributes = dict(found.attributes or {})
-    if found.format in GGUF_LAYOUTS:
-        return _blocks(file, name, found), attributes
     if found.format in PROFILES:
-        return _groups(file, name), {}
-    if found.format != "quantized_group":
+        attributes.clear()
+    elif found.format == "quantized_group":
+        for field in dataclasses.fields(GroupScheme):
+            attributes.pop(field.name, None)
+    elif found.format not in GGUF_LAYOUTS:
         return None
-    for field in dataclasses.fields(GroupScheme):
-        attributes.pop(field.name, None)
-    return _groups(file, name), attributes
+    else:
+        try:
+            GGUF_LAYOUTS[found.format].require_known()
+        except UnsupportedError as error:
+            error.locate(file=file.name, object_name=name)
+            error.hint = "exclude the object to convert the others"
+            raise
+    return functools.partial(dequantized, file, name, threads=1), attributes
+
+
+def dequantized(file: FileObjects, name: str, *, threads: int | None = None) -> Iterator[Array]:
+    """Yield the floats of a quantized object, flat and in order, as float32 arrays.
+
+    Stored bytes are checked against their digests. Groups that are scattered over all rows are
+    dequantized as a whole.
+
+    Args:
+        file: an open file.
+        name: of the object.
+        threads: as for `Quantized.dequantize`.
+
+    Raises:
+        FormatError: the stored bytes are damaged.
+        UnsupportedError: a type or encoding is unknown here.
+        LimitError: a safety cap is exceeded.
+        SourceError: the bytes could not be read.
+    """
+    found = file.object(name)
+    is_scattered = "g_idx" in found.components and len(found.shape) > 1
+    if is_scattered or element_count(found.shape) <= _PIECE:
+        yield file.tensor(name, copy=True).dequantize(threads=threads).reshape(-1)
+    elif found.format in GGUF_LAYOUTS and len(found.shape) < 2:  # no rows to read some of
+        yield from _blocks(file, name, GGUF_LAYOUTS[found.format], threads)
+    else:
+        yield from _groups(file, name, found, threads)
 
 
 def _blocks(
-    file: FileObjects, name: str, tensor_object: TensorObject
-) -> Callable[[], Iterator[Array]]:
-    layout = GGUF_LAYOUTS[tensor_object.format]
-    kind = layout.block_type
-    try:
-        layout.require_known()
-    except UnsupportedError as error:
-        error.locate(file=file.name, object_name=name)
-        error.hint = "exclude the object to convert the others"
-        raise
-
-    def pieces() -> Iterator[Array]:
-        rest = b""
-        for chunk in file.decoded_chunks(name, "data"):
-            data = memoryview(rest + bytes(chunk)) if rest else chunk
-            count = data.nbytes // kind.nbytes
-            rest = bytes(data[count * kind.nbytes :])
-            if count:
-                blocks = np.frombuffer(data[: count * kind.nbytes], np.uint8)
-                view = View((count * kind.elements,), {"data": blocks}, {})
-                yield layout.dequantize(view, threads=1)
-
-    return pieces
+    file: FileObjects, name: str, layout: GgufBlocks, threads: int | None
+) -> Iterator[Array]:
+    kind, rest = layout.block_type, b""
+    step = _PIECE // kind.elements * kind.nbytes
+    for chunk in file.decoded_chunks(name, "data"):
+        data = memoryview(rest + bytes(chunk)) if rest else chunk
+        end = data.nbytes // kind.nbytes * kind.nbytes
+        rest = bytes(data[end:])
+        for start in range(0, end, step):
+            blocks = np.frombuffer(data[start : min(start + step, end)], np.uint8)
+            view = View((blocks.size // kind.nbytes * kind.elements,), {"data": blocks}, {})
+            yield layout.dequantize(view, threads=threads)
 
 
-def _groups(file: FileObjects, name: str) -> Callable[[], Iterator[Array]]:
-    def pieces() -> Iterator[Array]:
-        tensor_object = file.object(name)
-        shape = tensor_object.shape
-        part: Any = file.slice(name)
-        scattered = "g_idx" in tensor_object.components and len(shape) > 1
-        if scattered or not element_count(shape):
-            yield file.tensor(name, copy=True).dequantize(threads=1).reshape(-1)
-            return
-        _require_digests(file, name, tensor_object)  # a part is checked against none
-        unit = part.row_unit
-        rows = max(1, _PIECE_BYTES // (4 * element_count(shape[1:])) // unit) * unit
-        for start in range(0, shape[0], rows):
-            yield part[start : min(start + rows, shape[0])].dequantize(threads=1).reshape(-1)
-
-    return pieces
+def _groups(
+    file: FileObjects, name: str, found: TensorObject, threads: int | None
+) -> Iterator[Array]:
+    _require_digests(file, name, found)  # a part is checked against none
+    part: Any = file.slice(name, copy=True)
+    unit = part.row_unit
+    rows = max(1, _PIECE // element_count(found.shape[1:]) // unit) * unit
+    for start in range(0, found.shape[0], rows):
+        some = part[start : min(start + rows, found.shape[0])]
+        yield some.dequantize(threads=threads).reshape(-1)
 
 
 def _require_digests(file: FileObjects, name: str, tensor_object: TensorObject) -> None:

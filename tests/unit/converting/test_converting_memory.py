@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 
 pytestmark = pytest.mark.slow
 
@@ -120,12 +120,9 @@ SOURCES: dict[str, Callable[[Path], None]] = {
 
 def peak(source: Path, target: Path, **options: Any) -> int:
     """Return the most bytes that were held at once during a conversion."""
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         ztensor.convert(source, target, durable=False, **options)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        return memory()[1]
 
 
 @pytest.mark.parametrize("name", SOURCES)

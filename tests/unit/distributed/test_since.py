@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 from tests.unit.distributed.saving import save
 from ztensor.distributed import open_divided, repair
 
@@ -182,12 +182,9 @@ def test_an_object_is_written_anew_in_bounded_memory(refusing: Any, tmp_path: Pa
     whole = np.arange(160 << 20, dtype=np.uint8)
     whole.tofile(tmp_path / "a")
     source, target = (Remote(f"memory://{name}", store) for name in ("a", "b"))
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         assert copy(source, target)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+        _, peak = memory()
     assert peak < whole.nbytes
     assert (np.fromfile(tmp_path / "b", np.uint8) == whole).all()
 

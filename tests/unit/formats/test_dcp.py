@@ -20,6 +20,7 @@ import pytest
 
 import ztensor
 from tests.corpus.foreign.make_pt import group, named, number, numbers, text
+from tests.refusals import refused
 from ztensor.errors import (
     DigestMismatchError,
     FormatError,
@@ -544,9 +545,8 @@ def test_nothing_is_written_to_a_folder(stock: Path) -> None:
         lambda: ztensor.repair(stock),
         lambda: ztensor.numpy.save_file({"w": ROWS}, stock),
     ):
-        with pytest.raises((SourceError, UsageError)) as caught:
+        with pytest.raises((SourceError, UsageError), match="step-1"):
             call()
-        assert "step-1" in str(caught.value)
     assert {path.name: path.read_bytes() for path in stock.iterdir()} == before
 
 
@@ -555,9 +555,8 @@ def test_few_bytes_are_not_very_many_tensors(tmp_path: Path) -> None:
     places = b"".join(a_place(f"{n}", (0, 0), "a.distcp", 0, len(RECORD)) for n in range(9))
     (tmp_path / ".metadata").write_bytes(metadata(tensors, places))
     (tmp_path / "a.distcp").write_bytes(RECORD)
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.OUT_OF_BOUNDS):
         ztensor.open(tmp_path)
-    assert caught.value.reason is Reason.OUT_OF_BOUNDS
 
 
 def test_a_long_name_costs_no_more_where_it_is_there_often(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import pickle
 import random
-import tracemalloc
 from typing import Any
 
 import pytest
 
 from tests.extent import amount
+from tests.tracing import traced
 from ztensor.errors import ZTensorError
 from ztensor.formats.dcp import pickles
 from ztensor.formats.dcp.columns import Block, IrregularError
@@ -306,12 +306,9 @@ def test_what_short_runs_hold_is_charged(rows: int, fields: int) -> None:
     data = head + b"](" + (b"](" + rows * one + b"e") * amount(300, full=3000) + b"e."
     budget = Budget(DEFAULT_LIMITS, len(data))
     left = budget.bytes_left
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         value, _ = read_columns(data, ROWS, budget)
-        held = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
+        held = memory()[0]
     assert blocks(value) == rows * amount(300, full=3000)
     assert held < 1.2 * (left - budget.bytes_left)
 

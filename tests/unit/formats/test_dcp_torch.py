@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import tracemalloc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 
 torch = pytest.importorskip("torch")
 dcp = pytest.importorskip("torch.distributed.checkpoint")
@@ -238,12 +238,9 @@ def test_a_conversion_takes_little_memory(tmp_path: Path) -> None:
     }
     save(state, tmp_path / "step")
     ztensor.convert(tmp_path / "step", tmp_path / "first.safetensors")  # imports are no part
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         ztensor.convert(tmp_path / "step", tmp_path / "whole.safetensors")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert peak < 64 << 20
 
 

@@ -18,6 +18,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.refusals import refused
 from ztensor.errors import Reason
 from ztensor.formats import hdf5
 from ztensor.formats.hdf5 import filters, lzf
@@ -202,9 +203,8 @@ def test_a_bomb_is_refused_before_memory_is_taken(made: Callable[..., bytes]) ->
 
     reader = ztensor.open(made(fill))
     for name in ("all", "chunk"):
-        with pytest.raises(ztensor.LimitError) as caught:
+        with refused(ztensor.LimitError, Reason.LIMIT_DECODED):
             reader.read(name)
-        assert caught.value.reason == Reason.LIMIT_DECODED
 
 
 # --- Filters --------------------------------------------------------------------------------
@@ -219,9 +219,8 @@ def test_a_chunk_of_another_length_is_refused(h5py: Any, made: Callable[..., byt
 
     reader = ztensor.open(made(fill))
     for name in ("a", "b"):
-        with pytest.raises(ztensor.FormatError) as caught:
+        with refused(ztensor.FormatError, Reason.ENCODING_MALFORMED):
             reader.read(name)
-        assert caught.value.reason == Reason.ENCODING_MALFORMED
 
 
 def test_numbers_in_some_of_the_bits(h5py: Any, made: Callable[..., bytes]) -> None:
@@ -302,9 +301,8 @@ def undone_to(code: int, data: bytes, length: int) -> None:
     ids=["long", "zlib", "zlib cut", "sum", "no sum", "lzf cut", "lzf before", "lzf long"],
 )
 def test_a_damaged_chunk_is_refused(code: int, data: bytes, reason: Reason) -> None:
-    with pytest.raises(ztensor.FormatError) as caught:
+    with refused(ztensor.FormatError, reason):
         undone_to(code, data, 100)
-    assert caught.value.reason == reason
 
 
 def test_what_follows_the_stream_of_a_chunk_is_not_read(
@@ -357,9 +355,8 @@ def test_a_chunk_whose_lzf_ends_early_is_refused(made: Callable[..., bytes]) -> 
         dataset = file.create_dataset("a", (64,), "u1", chunks=(64,), compression="lzf")
         dataset.id.write_direct_chunk((0,), b"\7abcdefgh")  # eight literals
 
-    with pytest.raises(ztensor.FormatError) as caught:
+    with refused(ztensor.FormatError, Reason.ENCODING_MALFORMED):
         ztensor.open(made(fill)).read("a")
-    assert caught.value.reason == Reason.ENCODING_MALFORMED
 
 
 # --- Writing --------------------------------------------------------------------------------

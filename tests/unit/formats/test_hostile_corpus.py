@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 import ztensor
 from tests.corpus.foreign import make_npz, make_onnx, make_safetensors
+from tests.tracing import traced
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError
 from ztensor.testing.promise import exercise
 
@@ -38,13 +38,10 @@ def open_and_read(path: Path, stage: str) -> None:
 def test_a_hostile_file_is_refused_for_its_reason(
     path: Path, stage: str, reason: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         with pytest.raises((FormatError, UnsupportedError, LimitError)) as caught:
             open_and_read(path, stage)
-        assert tracemalloc.get_traced_memory()[1] < 64 << 20
-    finally:
-        tracemalloc.stop()
+        assert memory()[1] < 64 << 20
     others = {Reason.OUT_OF_BOUNDS} if path.suffix == ".h5" else set()
     assert caught.value.reason in {reason, *others}
     assert caught.value.file == str(path)

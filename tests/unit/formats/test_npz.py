@@ -118,15 +118,6 @@ def test_what_numpy_saved_is_read(name: str, how: str) -> None:
         assert reader.verify().ok
 
 
-@pytest.mark.parametrize("name", ARRAYS)
-def test_a_single_array_is_read(name: str) -> None:
-    array = ARRAYS[name]
-    with ztensor.open(saved_npy(array)) as reader:
-        np.testing.assert_array_equal(reader["array"], array)
-        assert reader["array"].shape == array.shape
-        assert not reader.verify().problems
-
-
 def test_stored_arrays_are_mapped(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     path.write_bytes(saved("stored", {"a": ARRAYS["f4"], "big": ARRAYS["big_f8"]}))

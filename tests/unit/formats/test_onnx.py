@@ -13,6 +13,7 @@ import pytest
 
 import ztensor
 from tests.corpus.foreign import make_onnx as make
+from tests.refusals import refused
 from ztensor.errors import Reason
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
@@ -79,9 +80,8 @@ def test_raw_data_and_packed_floats_are_views(tmp_path: Path) -> None:
 )
 def test_numbers_that_do_not_fit_are_met_when_read(code: int, data: bytes, reason: Reason) -> None:
     reader = ztensor.open(make.model(make.tensor("a", code, [1], make.block(5, data))))
-    with pytest.raises(ztensor.FormatError) as caught:
+    with refused(ztensor.FormatError, reason):
         reader.read("a")
-    assert caught.value.reason == reason
 
 
 def test_strings_and_unknown_types_are_listed() -> None:
@@ -92,89 +92,16 @@ def test_strings_and_unknown_types_are_listed() -> None:
     with pytest.raises(ztensor.UnsupportedError, match="in segments"):
         ztensor.open(make.model(parts))
     for name in ("s", "u"):
-        with pytest.raises(ztensor.UnsupportedError) as caught:
+        with refused(ztensor.UnsupportedError, Reason.UNKNOWN_DTYPE):
             reader.read(name)
-        assert caught.value.reason == Reason.UNKNOWN_DTYPE
 
 
 def test_a_sparse_index_outside_the_shape_is_met() -> None:
     far = make.SPARSE.replace((7).to_bytes(8, "little"), (12).to_bytes(8, "little"))
     reader = ztensor.open(make.model(sparse=far))
-    with pytest.raises(ztensor.FormatError) as caught:
+    with refused(ztensor.FormatError, Reason.INDEX_RANGE):
         reader.read("sparse")
-    assert caught.value.reason == Reason.INDEX_RANGE
     assert reader.verify().problems
-
-
-def test_the_library_agrees_about_every_type(onnx: Any, tmp_path: Path) -> None:
-    helper, numpy_helper, kinds = onnx.helper, onnx.numpy_helper, onnx.TensorProto
-    random = np.random.default_rng(3)
-    tensors = []
-    for name in (
-        *("float16", "float32", "float64", "int8", "int16", "int32", "int64", "bool"),
-        *("uint8", "uint16", "uint32", "uint64", "complex64", "complex128"),
-    ):
-        array = (
-            (random.standard_normal((3, 5)) * 50)
-            .clip(0 if name[0] == "u" else -120, 120)
-            .astype(name)
-        )
-        code = helper.np_dtype_to_tensor_dtype(array.dtype)
-        tensors.append(numpy_helper.from_array(array, f"raw {name}"))
-        tensors.append(helper.make_tensor(f"typed {name}", code, array.shape, array.flatten()))
-    for name in (
-        *("BFLOAT16", "FLOAT8E4M3FN", "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ"),
-        *("FLOAT8E8M0", "FLOAT4E2M1", "INT4", "UINT4", "INT2", "UINT2"),
-    ):
-        code = getattr(kinds, name, None)
-        if code is None:  # older releases have fewer
-            continue
-        values = np.array([1, 2, 1, 4, 2] if name == "FLOAT8E8M0" else [0, 1, 1, 0, 1], "f4")
-        if name in ("INT4", "INT2"):
-            values -= 1
-        tensors.append(helper.make_tensor(f"typed {name}", code, (5,), values))
-        array = numpy_helper.to_array(tensors[-1])
-        if array.dtype != np.float32:  # older releases give some as that
-            tensors.append(numpy_helper.from_array(array, f"raw {name}"))
-    assert len(tensors) > 40
-    model = helper.make_model(helper.make_graph([], "g", [], [], tensors))
-    onnx.save(model, tmp_path / "m.onnx")
-    onnx.save(
-        model,
-        tmp_path / "external.onnx",
-        save_as_external_data=True,
-        size_threshold=0,
-        location="weights.bin",
-    )
-    within, beside = ztensor.open(tmp_path / "m.onnx"), ztensor.open(tmp_path / "external.onnx")
-    for tensor in tensors:
-        expected = numpy_helper.to_array(tensor)
-        for reader in (within, beside):
-            array = reader[tensor.name]
-            assert array.shape == expected.shape
-            assert np.array_equal(array.astype(expected.dtype), expected), tensor.name
-            part = reader.get_slice(tensor.name)[1:2]
-            assert part.tobytes() == array[1:2].tobytes()
-    assert beside.metadata("raw float64").components["data"].encoding.startswith("onnx:external")
-    assert not within.verify().problems
-    assert not beside.verify().problems
-
-
-def test_the_library_agrees_about_sparse_ones(onnx: Any) -> None:
-    helper, kinds = onnx.helper, onnx.TensorProto
-    for index_dims, indices in (((2,), [1, 7]), ((2, 2), [0, 1, 1, 3])):
-        sparse = helper.make_sparse_tensor(
-            helper.make_tensor("s", kinds.FLOAT, (2,), [1.0, 2.0]),
-            helper.make_tensor("", kinds.INT64, index_dims, indices),
-            [3, 4],
-        )
-        graph = helper.make_graph([], "g", [], [], sparse_initializer=[sparse])
-        reader = ztensor.open(helper.make_model(graph).SerializeToString())
-        dense = reader.read("s").to_dense()
-        assert dense.shape == (3, 4)
-        assert {
-            (int(row), int(column)): float(dense[row, column]) for row, column in np.argwhere(dense)
-        } == {(0, 1): 1.0, (1, 3): 2.0}
 
 
 # --- External data --------------------------------------------------------------------------
@@ -214,9 +141,8 @@ def test_external_data_that_is_missing_or_short(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         reader.read("a")
     (tmp_path / "w.bin").write_bytes(make.F32[:-1])
-    with pytest.raises(ztensor.FormatError) as caught:
+    with refused(ztensor.FormatError, Reason.OUT_OF_BOUNDS):
         reader.read("a")
-    assert caught.value.reason == Reason.OUT_OF_BOUNDS
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -235,18 +161,22 @@ def test_external_data_behind_a_link_is_refused(what: str, tmp_path: Path) -> No
     except OSError:
         pytest.skip("this system lets us make no links")
     (home / "m.onnx").write_bytes(beside("sub/w.bin"))
-    with ztensor.open(home / "m.onnx") as reader, pytest.raises(ztensor.UnsupportedError) as caught:
+    with (
+        ztensor.open(home / "m.onnx") as reader,
+        pytest.raises(ztensor.UnsupportedError, match="symbolic link"),
+    ):
         reader.read("a")
-    assert "symbolic link" in str(caught.value)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_external_data_in_a_pipe_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "w.bin")
     (tmp_path / "m.onnx").write_bytes(beside("w.bin"))
-    with ztensor.open(tmp_path / "m.onnx") as reader, pytest.raises(ztensor.SourceError) as caught:
+    with (
+        ztensor.open(tmp_path / "m.onnx") as reader,
+        refused(ztensor.SourceError, Reason.SOURCE_NOT_REGULAR),
+    ):
         reader.read("a")
-    assert caught.value.reason == Reason.SOURCE_NOT_REGULAR
 
 
 def test_external_data_behind_a_url_is_beside_it(tmp_path: Path) -> None:
@@ -358,9 +288,8 @@ def test_tensors_of_the_main_graph_keep_their_names() -> None:
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_constant_has_a_name_that_no_initializer_has(is_first: bool) -> None:
     fields = [make.block(1, make.node("Constant", "good", make.VALUE)), make.block(5, make.GOOD)]
-    with pytest.raises(ztensor.FormatError) as caught:
+    with refused(ztensor.FormatError, Reason.DUPLICATE_NAME):
         ztensor.open(graph(*(fields if is_first else fields[::-1])))
-    assert caught.value.reason == Reason.DUPLICATE_NAME
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -373,9 +302,8 @@ def test_graphs_are_nested_as_deep_as_is_allowed(depth: int) -> None:
         reader = ztensor.open(graph(inner), limits=limits)
         assert reader.keys() == ["y.then." * depth + "good"]
         return
-    with pytest.raises(ztensor.LimitError) as caught:
+    with refused(ztensor.LimitError, Reason.LIMIT_DEPTH):
         ztensor.open(graph(inner), limits=limits)
-    assert caught.value.reason == Reason.LIMIT_DEPTH
 
 
 # --- What is said of an initializer ---------------------------------------------------------

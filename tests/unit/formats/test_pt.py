@@ -34,6 +34,7 @@ from tests.corpus.foreign.make_pt import (
     zipped,
 )
 from tests.extent import amount
+from tests.refusals import refused
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError
 from ztensor.limits import Limits
 from ztensor.testing.promise import exercise
@@ -86,10 +87,9 @@ def test_hostile_files_are_those_of_the_script() -> None:
 
 
 def test_what_would_run_is_named() -> None:
-    with pytest.raises(UnsupportedError) as caught:
+    with pytest.raises(UnsupportedError, match="nothing in it was imported or executed") as caught:
         ztensor.open(REJECT / "system.pt")
     assert "'os.system'" in str(caught.value)
-    assert "nothing in it was imported or executed" in str(caught.value)
 
 
 def test_torchscript_says_what_to_do() -> None:
@@ -164,17 +164,15 @@ def test_a_deflated_archive_is_read_and_checked() -> None:
     np.testing.assert_array_equal(reader["a"], SIX_ARRAY.reshape(2, 3))
     place = reader.location("a")
     data[place.offset : place.offset + place.length] = b"\xff" * place.length
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.ENCODING_MALFORMED):
         ztensor.open(bytes(data))["a"]
-    assert caught.value.reason is Reason.ENCODING_MALFORMED
 
 
 def test_a_repeated_element_cannot_fill_the_memory() -> None:
     reader = opened(mapping(a=tensor((1 << 40,), (0,)), b=tensor((1 << 14,), (0,))))
     assert reader["b"].shape == (1 << 14,)
-    with pytest.raises(LimitError, match=r"Limits\.decoded_bytes") as caught:
+    with refused(LimitError, Reason.LIMIT_DECODED, match=r"Limits\.decoded_bytes"):
         reader["a"]
-    assert caught.value.reason is Reason.LIMIT_DECODED
     assert reader.verify().unsupported
 
 
@@ -186,9 +184,8 @@ def test_unknown_element_types_do_not_hide_their_siblings() -> None:
     )
     reader = opened(mapping(strange=typed, plain=tensor()))
     assert reader.metadata("strange").dtype == "torch.int4"
-    with pytest.raises(UnsupportedError) as caught:
+    with refused(UnsupportedError, Reason.UNKNOWN_DTYPE):
         reader["strange"]
-    assert caught.value.reason is Reason.UNKNOWN_DTYPE
     assert reader["plain"].shape == (2, 3)
 
 
@@ -377,9 +374,8 @@ HALVES = ARRAY + group(number(1), numbers((1,)), F16, b"\x89", b"C\x10" + bytes(
 )
 def test_calls_with_wrong_values_are_refused(body: bytes, reason: Reason) -> None:
     data = archive(mapping(a=body), {"0": bytes(24)})
-    with pytest.raises((FormatError, UnsupportedError)) as caught:
+    with refused((FormatError, UnsupportedError), reason):
         ztensor.open(data)
-    assert caught.value.reason is reason
 
 
 @pytest.mark.parametrize(
@@ -546,15 +542,6 @@ def test_every_element_type_and_view(torch: Any, dtype: str, is_zip: bool) -> No
     assert not reader.verify(["whole", "turned"]).problems
 
 
-def test_packed_fp4(torch: Any) -> None:
-    if not hasattr(torch, "float4_e2m1fn_x2"):
-        pytest.skip("this torch has no float4_e2m1fn_x2")
-    data = torch.arange(6, dtype=torch.uint8).reshape(2, 3).view(torch.float4_e2m1fn_x2)
-    reader = saved(torch, {"a": data})
-    assert reader["a"].shape == (2, 6)
-    assert bits(torch, reader.read_torch("a")) == bits(torch, data)
-
-
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("is_zip", [True, False], ids=["zip", "legacy"])
 def test_a_whole_checkpoint(torch: Any, protocol: int, is_zip: bool) -> None:
@@ -618,9 +605,8 @@ def test_other_numpy_arrays_are_listed(torch: Any, array: Any, word: str) -> Non
     reader = saved(torch, {"a": array, "b": torch.ones(2)})
     assert reader.metadata("a").shape == (1,)
     assert reader.metadata("a").dtype == word
-    with pytest.raises(UnsupportedError) as caught:
+    with refused(UnsupportedError, Reason.UNKNOWN_DTYPE):
         reader["a"]
-    assert caught.value.reason is Reason.UNKNOWN_DTYPE
     assert reader["b"].tolist() == [1, 1]
 
 
@@ -631,20 +617,6 @@ def test_conjugated_and_negated_views(torch: Any) -> None:
         reader = saved(torch, views, _use_new_zipfile_serialization=is_zip)
         assert reader["conj"].tolist() == [1 - 2j, 3 + 4j]
         assert reader["neg"].tolist() == [-2, 4]
-
-
-@pytest.mark.parametrize("layout", ["coo", "csr"])
-def test_sparse_tensors_of_our_layouts(torch: Any, layout: str, tmp_path: Path) -> None:
-    dense = torch.tensor([[0.0, 1.0, 0.0], [2.0, 0.0, 3.0]])
-    sparse = dense.to_sparse() if layout == "coo" else dense.to_sparse_csr()
-    reader = saved(torch, {"a": sparse})
-    assert reader.metadata("a").format == f"sparse_{layout}"
-    np.testing.assert_array_equal(reader.read("a").to_dense(), dense.numpy())
-    assert torch.equal(reader.read_torch("a").to_dense(), dense)
-    with ztensor.Writer(tmp_path / "a.zt") as writer:
-        writer.copy("a", reader)
-    with ztensor.open(tmp_path / "a.zt") as copy:
-        np.testing.assert_array_equal(copy.read("a").to_dense(), dense.numpy())
 
 
 def test_sparse_tensors_of_other_layouts_are_kept_in_parts(torch: Any) -> None:
@@ -667,9 +639,8 @@ def test_sparse_parts_that_disagree_are_refused() -> None:
     parts = b"(" + coordinates + tensor((3,), (1,)) + numbers((4, 4)) + b"\x88t"
     layout = call("torch.serialization._get_layout", text("torch.sparse_coo"))
     body = call("torch._utils._rebuild_sparse_tensor", layout, parts)
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.LAYOUT_COUNT):
         opened(body, storages={"0": SIX, "1": bytes(32)})
-    assert caught.value.reason is Reason.LAYOUT_COUNT
 
 
 def quantized(torch: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from tests.corpus.foreign.make_pt import (
     tensor,
     text,
 )
+from tests.refusals import refused
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
 from ztensor.formats.pt.projecting import project
 from ztensor.io.source.memory import MemorySource
@@ -61,9 +62,8 @@ def test_numbers_are_taken_up_to_64_bits_and_shapes_up_to_64_axes(
 @pytest.mark.parametrize("length", [1, 5, 40, 150])
 def test_pickles_that_are_cut_are_damage_and_no_limit(length: int) -> None:
     data = legacy(mapping(note=text("x" * 100_000)), {})
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.TRUNCATED):
         ztensor.open(data[:-length])
-    assert caught.value.reason is Reason.TRUNCATED
 
 
 def test_deflated_bytes_are_inflated_few_times_for_nothing() -> None:
@@ -76,9 +76,8 @@ def test_deflated_bytes_are_inflated_few_times_for_nothing() -> None:
         if is_taken:
             assert len(ztensor.open(data, limits=limits)) == count
             continue
-        with pytest.raises(LimitError) as caught:
+        with refused(LimitError, Reason.LIMIT_COST):
             ztensor.open(data, limits=limits)
-        assert caught.value.reason is Reason.LIMIT_COST
 
 
 class Far(MemorySource):
@@ -92,9 +91,8 @@ def test_the_count_before_a_storage_is_that_of_the_pickle(kind: type[MemorySourc
     """Over a network it is looked at where a tensor is asked for, not before."""
     body = mapping(a=tensor(), b=tensor(of=storage("1")))
     source = kind(legacy(body, {"0": (6, SIX), "1": (7, SIX)}))
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.SIZE_MISMATCH):
         project(source, Budget(DEFAULT_LIMITS, source.size)).manifest.objects["b"]
-    assert caught.value.reason is Reason.SIZE_MISMATCH
     if kind is Far:
         objects = project(source, Budget(DEFAULT_LIMITS, source.size)).manifest.objects
         assert objects["a"].components["data"].length == len(SIX)

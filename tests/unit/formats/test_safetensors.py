@@ -17,6 +17,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.refusals import refused
 from ztensor.errors import Reason
 from ztensor.formats import safetensors
 from ztensor.io.reading.reader import ObjectReader
@@ -234,16 +235,14 @@ def test_what_only_the_library_takes(text: str) -> None:
 
 
 def test_a_file_that_is_shorter_than_the_length_of_its_header_is_refused() -> None:
-    with pytest.raises(ztensor.FormatError) as caught:
+    with refused(ztensor.FormatError, Reason.TRUNCATED):
         safetensors.project(MemorySource(bytes(7)), Budget(DEFAULT_LIMITS, 7))
-    assert caught.value.reason is Reason.TRUNCATED
 
 
 def test_a_dimension_beyond_64_bits_in_a_long_header(kept: str) -> None:
     entries = {f"t{i}": tensor("U8", [0, 1 << 64], 0, 0) for i in range(2)}
-    with pytest.raises(ztensor.FormatError) as caught:
+    with refused(ztensor.FormatError, Reason.FIELD_TYPE):
         ztensor.open(file(entries, b""))
-    assert caught.value.reason == Reason.FIELD_TYPE
 
 
 @pytest.mark.slow
@@ -451,9 +450,8 @@ def test_many_tiny_tensors_are_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "{ ", '{"', "{,", '{"a"', "{}}", "{},", "{}{}", '{"a":{}'])
 def test_a_header_that_ends_early_or_late_is_refused(text: str) -> None:
-    with pytest.raises(ztensor.FormatError) as caught:
+    with refused(ztensor.FormatError, Reason.FIELD_VALUE):
         ztensor.open(struct.pack("<Q", len(text)) + text.encode())
-    assert caught.value.reason is Reason.FIELD_VALUE
 
 
 BETWEEN = '},"b":{"dtype":"F32"}'
@@ -506,9 +504,8 @@ def test_a_fault_in_any_part_of_a_header_is_found(found: str, wrong: str, reason
     for place in {text.find(found), text.rfind(found)}:
         assert place > 0
         odd = text[:place] + text[place:].replace(found, wrong, 1)
-        with pytest.raises(ztensor.FormatError) as caught:
+        with refused(ztensor.FormatError, reason):
             ztensor.open(struct.pack("<Q", len(odd)) + odd.encode() + bytes(at))
-        assert caught.value.reason is reason
 
 
 @pytest.mark.parametrize("blank", ["", " "])

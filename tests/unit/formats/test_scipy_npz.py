@@ -15,6 +15,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.refusals import refused
 from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
 
@@ -240,9 +241,8 @@ WRONG_THEIRS: dict[str, tuple[str, dict[str, Any], str]] = {
 def test_scipy_gets_no_wrong_indices(kind: str, changes: dict[str, Any], reason: str) -> None:
     data = rewritten(saved(ARRAYS[f"{kind} array"]), changes)
     with ztensor.open(data) as reader:
-        with pytest.raises(ztensor.errors.LayoutError) as caught:
+        with refused(ztensor.errors.LayoutError, reason):
             reader.read("array")
-        assert caught.value.reason == reason
         assert [problem.reason for problem in reader.verify().problems] == [reason]
         assert reader.unrepresented == ()
     exercise(data)
@@ -353,17 +353,6 @@ def test_a_name_is_lost_and_said(tmp_path: Path) -> None:
     report = ztensor.convert(tmp_path / "a.zt", tmp_path / "a.npz", check=True)
     assert [loss.object_name for loss in report.lost] == ["w"]
     same(sparse.load_npz(tmp_path / "a.npz"), sparse.csr_array(DENSE))
-
-
-@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
-@pytest.mark.parametrize("kind", OURS)
-def test_save_file_writes_what_scipy_reads(kind: str, compression: bool, tmp_path: Path) -> None:
-    matrix = sparse.csr_array(DENSE).asformat(kind)
-    ztensor.numpy.save_file(
-        {"array": ztensor.Tensor.from_scipy(matrix)}, tmp_path / "a.zt", compression=compression
-    )
-    ztensor.convert(tmp_path / "a.zt", tmp_path / "a.npz", strict=True, check=True)
-    same(sparse.load_npz(tmp_path / "a.npz"), matrix)
 
 
 NOT_THEIRS: dict[str, Any] = {

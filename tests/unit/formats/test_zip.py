@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.refusals import refused
 from ztensor.errors import ContainerError, Reason, UnsupportedError
 from ztensor.formats.deflate import MOST_RATIO
 from ztensor.formats.zip import Entry, place, read_entries, unread_bytes
@@ -54,9 +55,8 @@ def test_a_member_unpacks_to_as_much_as_deflate_can(more: int) -> None:
     if more <= 0:
         assert entries(data)["a"].size == size
         return
-    with pytest.raises(ContainerError) as caught:
+    with refused(ContainerError, Reason.SIZE_MISMATCH):
         entries(data)
-    assert caught.value.reason is Reason.SIZE_MISMATCH
 
 
 @pytest.mark.parametrize("length", [0, 1, 0xFFFE, 0xFFFF])
@@ -67,9 +67,8 @@ def test_a_comment_of_any_length_ends_an_archive(length: int, looks_like_an_end:
     assert data_of(data, "a") == b"abc"
     told = [(one.kind, one.nbytes) for one in unread_bytes(MemorySource(data))]
     assert told == ([("comment of the archive", length)] if length else [])
-    with pytest.raises(ContainerError) as caught:
+    with refused(ContainerError, Reason.TRUNCATED):
         entries(data + b"x")
-    assert caught.value.reason is Reason.TRUNCATED
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -83,9 +82,8 @@ def test_a_member_ends_where_the_next_begins(more: int) -> None:
         told = [(one.kind, one.nbytes) for one in unread_bytes(MemorySource(data))]
         assert told == ([("bytes between members", -more)] if more else [])
         return
-    with pytest.raises(ContainerError) as caught:
+    with refused(ContainerError, Reason.OUT_OF_BOUNDS):
         entries(data)
-    assert caught.value.reason is Reason.OUT_OF_BOUNDS
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import os
 import pickle
 import random
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.refusals import refused
 from ztensor.converting.splitting import split
 from ztensor.edit import merge
 from ztensor.errors import (
@@ -144,23 +144,6 @@ def test_arrays_outlive_the_set(model: Path) -> None:
     array[0] = 9  # a page of its own
     assert array.tolist() == [9, *[3] * 999]
     assert load_file(model)["layer.3"][0] == 3
-
-
-def test_threads_share_a_set(model: Path) -> None:
-    expected = tensors()
-    wrong = []
-    with ztensor.open(model) as reader:
-
-        def read() -> None:
-            if not equal(reader, expected):
-                wrong.append(threading.current_thread())
-
-        threads = [threading.Thread(target=read) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert not wrong
 
 
 @pytest.mark.parametrize("source", SPELLINGS.values(), ids=SPELLINGS)
@@ -341,9 +324,8 @@ def test_a_folder_of_two_models(model: Path) -> None:
 def test_a_folder_where_two_files_have_one_name(model: Path, name: str) -> None:
     index_of(model).unlink()
     save_file({"layer.1": np.zeros(1)}, model.parent / "zzz.zt")
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.DUPLICATE_NAME) as caught:
         ztensor.open(model.parent)
-    assert caught.value.reason is Reason.DUPLICATE_NAME
     assert caught.value.object_name == "layer.1"
     assert str(shards(model)[0]) in str(caught.value)
     assert str(caught.value.file).endswith("zzz.zt")
@@ -393,9 +375,8 @@ def test_objects_the_index_promises_and_the_shard_has_not(model: Path) -> None:
         assert "ghost.0" in reader
         assert reader["layer.6"][0] == 6
         for name in ("ghost.0", "layer.0"):  # the file is not the one the index is about
-            with pytest.raises(FormatError) as caught:
+            with refused(FormatError, Reason.SHARD_INDEX) as caught:
                 reader[name]
-            assert caught.value.reason is Reason.SHARD_INDEX
             for part in ("'ghost.0', 'ghost.1', 'ghost.2' and 2 more", "model-00001-of-00004.zt"):
                 assert part in str(caught.value)
         report = reader.verify()
@@ -482,9 +463,8 @@ def test_a_set_that_was_saved_anew_is_not_mixed(model: Path) -> None:
         assert reader["layer.0"][0] == 0
         save_file(tensors(100), model, max_shard_size="10KB")
         assert reader["layer.1"][0] == 1  # of the file that is open
-        with pytest.raises(SourceError) as caught:
+        with refused(SourceError, Reason.SOURCE_CHANGED):
             reader["layer.6"]
-        assert caught.value.reason is Reason.SOURCE_CHANGED
     assert equal(load_file(model), tensors(100))
 
 
@@ -522,7 +502,7 @@ def of(weight_map: object, **more: object) -> str:
     return json.dumps({"weight_map": weight_map, **more})
 
 
-HOSTILE: dict[str, tuple[str | bytes, type[Exception], Reason]] = {
+HOSTILE: dict[str, tuple[str | bytes, type[ztensor.ZTensorError], Reason]] = {
     "empty": ("", FormatError, Reason.SHARD_INDEX),
     "not JSON": ("{'a': 1}", FormatError, Reason.SHARD_INDEX),
     "cut": ('{"weight_map": {"a": "b', FormatError, Reason.SHARD_INDEX),
@@ -554,15 +534,13 @@ HOSTILE: dict[str, tuple[str | bytes, type[Exception], Reason]] = {
 
 @pytest.mark.parametrize(("text", "kind", "reason"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_index(
-    text: str | bytes, kind: type[Exception], reason: Reason, tmp_path: Path
+    text: str | bytes, kind: type[ztensor.ZTensorError], reason: Reason, tmp_path: Path
 ) -> None:
     path = tmp_path / "m.zt.index.json"
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     for source in (path, tmp_path, tmp_path / "m.zt"):
-        with pytest.raises(kind) as caught:
+        with refused(kind, reason) as caught:
             ztensor.open(source)
-        assert isinstance(caught.value, ztensor.ZTensorError)
-        assert caught.value.reason is reason
         assert caught.value.file == str(path)
         assert len(str(caught.value)) < 600 + len(str(path))
     with pytest.raises(kind):
@@ -596,9 +574,8 @@ def test_an_index_over_the_cap(model: Path) -> None:
     length = index_of(model).stat().st_size
     with ztensor.open(model, limits=ztensor.Limits(index_bytes=length)) as reader:
         assert len(reader) == 9
-    with pytest.raises(LimitError, match="index_bytes") as caught:
+    with refused(LimitError, Reason.LIMIT_MANIFEST, match="index_bytes"):
         ztensor.open(model, limits=ztensor.Limits(index_bytes=length - 1))
-    assert caught.value.reason is Reason.LIMIT_MANIFEST
 
 
 def test_an_index_as_large_as_a_disk(tmp_path: Path) -> None:
@@ -632,9 +609,8 @@ def test_an_index_does_not_lead_outside(file: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "m.zt.index.json").write_text(of({"a": file}))
-    with pytest.raises(FormatError, match="leads out of its folder") as caught:
+    with refused(FormatError, Reason.SHARD_INDEX, match="leads out of its folder") as caught:
         ztensor.open(folder)
-    assert caught.value.reason is Reason.SHARD_INDEX
     assert caught.value.file == str(folder / "m.zt.index.json")
 
 
@@ -937,18 +913,6 @@ def test_an_index_that_is_in_place_though_its_flush_failed(
     save_file(tensors(200), model, max_shard_size="10KB")
     assert equal(load_file(model.parent), tensors(200))
     assert len(os.listdir(model.parent)) == 5
-
-
-def test_a_folder_in_the_way(tmp_path: Path) -> None:
-    (tmp_path / "m.zt").mkdir()
-    with pytest.raises(SourceNotRegularError):
-        save_file(tensors(), tmp_path / "m.zt", max_shard_size="10KB")
-    assert os.listdir(tmp_path) == ["m.zt"]
-
-
-def test_a_folder_that_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        save_file(tensors(), tmp_path / "no" / "m.zt", max_shard_size="10KB")
 
 
 def test_what_a_killed_save_left_is_swept(model: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import ztensor
 import ztensor.fleet
+from tests.refusals import refused
 from tests.remote.lying_server import LyingServer
 from ztensor.errors import ArgumentValueError, SourceError, UsageError
 from ztensor.io.source.urls import Remote
@@ -113,9 +114,10 @@ def test_a_list_has_two_files_whose_urls_differ_in_their_query(server: LyingServ
     def urls(*values: int) -> list[str]:
         return [f"{server.url}/m.zt?token={value}" for value in values]
 
-    with pytest.raises(ztensor.FormatError) as caught:  # both have an object named w
+    with refused(
+        ztensor.FormatError, ztensor.errors.Reason.DUPLICATE_NAME
+    ) as caught:  # both have an object named w
         ztensor.open(urls(1, 2))
-    assert caught.value.reason is ztensor.errors.Reason.DUPLICATE_NAME
     assert "token" not in str(caught.value)
     with pytest.raises(ArgumentValueError, match="twice"):
         ztensor.open(urls(1, 1))

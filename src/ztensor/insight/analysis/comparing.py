@@ -35,7 +35,6 @@ from ztensor.ext import (
 from ztensor.insight.analysis.streaming import (
     Meter,
     component_blocks,
-    dequantized_blocks,
     in_step,
     is_quantized,
     opened,
@@ -43,6 +42,7 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
+from ztensor.quantization.floats import dequantized
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -501,7 +501,7 @@ def _dense_blocks(side: _Side) -> Iterator[Array]:
     if side.object.format == "dense":
         yield from side.blocks("data")
     elif is_quantized(side.object.format):
-        yield from dequantized_blocks(side.file, side.name)
+        yield from dequantized(side.file, side.name)
     else:
         yield side.file.tensor(side.name, copy=True).to_dense().reshape(-1)
 

@@ -41,7 +41,6 @@ from ztensor.insight.analysis.spreads import Histogram, Scale
 from ztensor.insight.analysis.streaming import (
     Meter,
     component_blocks,
-    dequantized_blocks,
     is_quantized,
     opened,
     order_of_bytes,
@@ -49,6 +48,7 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.sums import Moments
+from ztensor.quantization.floats import dequantized
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ def _stats_of(
         if is_quantized(found.format):
             dtype = np.dtype(np.float32)
             of, counter = "dequantized values", counter_of(dtype, element_count(found.shape))
-            blocks = dequantized_blocks(file, found.name)
+            blocks = dequantized(file, found.name)
         else:
             of = "magnitudes" if dtype.kind == "c" else "values"
             counter = counter_of(dtype, element_count(found.shape))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_ROWS_ELEMENTS = 1 << 20  # dequantized, or read as rows, at a time
+_ROWS_ELEMENTS = 1 << 20  # read as rows at a time
 LARGE = 1 << 20  # elements from which on a sample is one
 _STRATA = 32  # parts of an object that each have rows in a sample
 
@@ -101,30 +101,6 @@ def is_quantized(format: str) -> bool:
     """Return whether objects of a layout stand for values that have to be computed."""
     layout = LAYOUTS.get(format)
     return layout is not None and format != "dense" and not layout.index_roles
-
-
-def dequantized_blocks(file: FileObjects, name: str) -> Iterator[Array]:
-    """Yield the values a quantized object stands for, row by row, as flat float32 arrays.
-
-    Rows are dequantized some at a time, and as a whole where groups are scattered over all rows.
-    Digests are not checked where only rows are read.
-
-    Raises:
-        FormatError: the stored bytes are damaged.
-        UnsupportedError: a type or encoding is unknown here.
-        LimitError: a safety cap is exceeded.
-        SourceError: the bytes could not be read.
-    """
-    part = file.slice(name, copy=True)
-    is_scattered = "g_idx" in file.object(name).components
-    if is_scattered or part.size <= _ROWS_ELEMENTS or part.ndim < 2:
-        yield file.tensor(name, copy=True).dequantize().reshape(-1)
-        return
-    length, unit = part.shape[0], part.row_unit
-    rows = max(_ROWS_ELEMENTS // (part.size // length) // unit, 1) * unit
-    for start in range(0, length, rows):
-        block: Any = part[start : start + rows]  # a tensor, as it is no dense object
-        yield block.dequantize().reshape(-1)
 
 
 def sampled_blocks(

@@ -9,8 +9,10 @@ import numpy as np
 
 from ztensor.errors import UnsupportedError
 from ztensor.ext import LAYOUTS, ObjectReader, element_count
-from ztensor.insight.analysis.streaming import component_blocks, dequantized_blocks, is_quantized
+from ztensor.insight.analysis.streaming import component_blocks, is_quantized
 from ztensor.insight.analysis.sums import Sums
+from ztensor.quantization.floats import dequantized
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,7 +47,7 @@ def summarize(
     if layout is None:
         return None
     if is_quantized(found.format):
-        blocks, nbytes = dequantized_blocks(file, name), element_count(found.shape) * 4
+        blocks, nbytes = dequantized(file, name), element_count(found.shape) * 4
         try:
             facts = _summary(blocks, first, nbytes, progress)
         except UnsupportedError:  # some blocks of GGUF are only kept

@@ -215,9 +215,8 @@ def _copy(
             if progress is not None:
                 progress(offset + count - start, stop - start)
         sink.commit()
-    except BaseException:
+    finally:
         sink.abort()
-        raise
 
 
 def _keep_tail(locked: LockedFile, start: int, progress: Progress | None, *, dry_run: bool) -> str:

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import (
-    MOST_PROBLEMS,
-    ClosedError,
-    ManifestError,
-    Problem,
-    UsageError,
-    ZTensorError,
-)
+from ztensor.errors import MOST_PROBLEMS, ClosedError, Problem, UsageError, ZTensorError
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching
 from ztensor.io.source.base import Range, Source, read_bytes
@@ -31,6 +24,7 @@ from ztensor.spec.container.framing import (
     locate,
     may_be_damaged,
 )
+from ztensor.spec.container.walk import require_none
 from ztensor.spec.digest import ALGORITHMS, Sum
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.layout import LAYOUTS
@@ -291,7 +285,7 @@ def parse_frame(
     if data is None:
         data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
     manifest = SCHEMAS[frame.container](data, frame, budget)
-    ManifestError.require_none(check_layouts(manifest))
+    require_none(check_layouts(manifest))
     return manifest
 
 

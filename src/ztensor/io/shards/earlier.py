@@ -18,21 +18,16 @@ from ztensor.io.shards.index import parse_index
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, WAITING
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import names_in
-from ztensor.io.source.paths import path_text
 from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import Place
-from ztensor.io.source.stores import remote_of
 from ztensor.io.source.table import source_of
-from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from ztensor.accepted import Durable
-
-    Target = str | Remote
 
 
 class Earlier:
@@ -43,7 +38,7 @@ class Earlier:
             URL of a store.
 
     Attributes:
-        target: the file: its path, or its URL with what opens its store.
+        place: where the file is.
         name: its name without its folder.
         index: where the index of its shards is, if there is one.
         index_data: what is there; None for no index.
@@ -56,26 +51,23 @@ class Earlier:
     """
 
     def __init__(self, given: Any) -> None:
-        self.target: Target = remote_of(given) or path_text(given)
-        if isinstance(self.target, Remote):
-            self.name = self.target.url.rpartition("/")[2]
-        else:
-            self.name = os.path.basename(self.target)
+        self.place = Place.of(given)
+        self.name = os.path.basename(self.place.path)
         self.index = self.beside(self.name + INDEX_SUFFIX)
-        self.index_data = data_of(self.index)
+        self.index_data = data_of(self.index.remote or self.index.path)
         self.shards = dict(sorted(self._shards().items()))
 
-    def beside(self, name: str) -> Target:
+    def beside(self, name: str) -> Place:
         """Return the file of that name in the same folder."""
-        if isinstance(self.target, Remote):
-            return self.target.beside(name)
-        return os.path.join(os.path.dirname(self.target), name)
+        if self.place.remote is not None:
+            return Place.of(self.place.remote.beside(name))
+        return Place(os.path.join(os.path.dirname(self.place.path), name))
 
     def _shards(self) -> dict[str, list[str]]:
         stem = os.path.splitext(self.name)[0]
         shards: dict[str, list[str]] = {}
-        if isinstance(self.target, str):
-            names = names_in(os.path.dirname(self.target) or os.curdir)
+        if self.place.remote is None:
+            names = names_in(os.path.dirname(self.place.path) or os.curdir)
             waiting = filter(None, map(WAITING.fullmatch, names))
             shards.update((match[0], []) for match in waiting if match["stem"] == stem)
         with contextlib.suppress(ZTensorError):
@@ -85,21 +77,19 @@ class Earlier:
                     shards.setdefault(file, []).append(name)
         return shards
 
-    def files(self) -> list[Target]:
+    def files(self) -> list[Place]:
         """Return the index and the shards, whether they exist or not."""
         return [self.index, *map(self.beside, self.shards)]
 
     def place_of_whole(self, durable: Durable) -> tuple[Place, Durable]:
         """Return how a file is to be written that may take the place of shards, which go next."""
-        if isinstance(self.target, Remote):
-            return Place(self.target.url, remote=self.target), durable
-        if durable == "auto" and self.index_data is not None:
+        if self.place.remote is None and durable == "auto" and self.index_data is not None:
             durable = True
-        return Place(self.target, like=self.narrowest()), durable
+        return self.place._replace(like=self.narrowest()), durable
 
     def narrowest(self, more: Iterable[str] = ()) -> Rights | None:
         """Return the rights of the shard on disk, or of some more files, that grants the fewest."""
-        return narrowest_of([*(os.fspath(self.beside(file)) for file in self.shards), *more])
+        return narrowest_of([*(self.beside(file).path for file in self.shards), *more])
 
     def remove(self) -> None:
         """Remove the index and the shards; the model now is one file.
@@ -117,8 +107,8 @@ class Earlier:
             _remove(self.beside(file), functools.partial(_has_objects, self.shards.get(file, ())))
 
 
-def data_of(index: Target) -> bytes | bytearray | None:
-    """Return an index, None where there is none.
+def data_of(index: Any) -> bytes | bytearray | None:
+    """Return an index, which is a path, a URL or a file object; None where there is none.
 
     Raises:
         SourceError: it cannot be read.
@@ -131,9 +121,9 @@ def data_of(index: Target) -> bytes | bytearray | None:
         return read_bytes(source, 0, min(source.size, DEFAULT_LIMITS.index_bytes))
 
 
-def _remove(place: Target, is_ours: Callable[[Any], bool]) -> None:
-    with contextlib.nullcontext() if isinstance(place, Remote) else contextlib.suppress(OSError):
-        remove(place, is_ours)
+def _remove(place: Place, is_ours: Callable[[Any], bool]) -> None:
+    with contextlib.nullcontext() if place.remote is not None else contextlib.suppress(OSError):
+        remove(place.remote or place.path, is_ours)
 
 
 def _is_index(given: Any) -> bool:

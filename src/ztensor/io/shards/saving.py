@@ -19,9 +19,7 @@ from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights
 from ztensor.io.source.sink import FileSink, Place
-from ztensor.io.source.stores import remote_of
 from ztensor.io.source.targets import Nowhere
-from ztensor.io.source.urls import Remote
 from ztensor.io.tensor import no_mapping
 from ztensor.io.writing.saving import save_all, save_as
 from ztensor.options import parse_size
@@ -49,7 +47,7 @@ class ShardSet:
         replaces_file: whether a file at `given` is older than the shards, and goes at the end.
 
     Attributes:
-        paths: where each shard is to be written.
+        places: how each shard is to be written: with the rights of those it replaces.
         durable: what to write them with.
 
     Raises:
@@ -78,32 +76,26 @@ class ShardSet:
         self._replaces_file = replaces_file
         self._made = contextlib.ExitStack()
         self._like: Rights | None = None
-        self._files = self._names = shard_paths(earlier.name, count)
+        files = self._names = shard_paths(earlier.name, count)
         is_taken = earlier.index_data is not None
-        if isinstance(earlier.target, str):
-            whole = [earlier.target] if replaces_file else []
+        if earlier.place.remote is None:
+            whole = [earlier.place.path] if replaces_file else []
             self._like = earlier.narrowest(whole)
             if durable == "auto" and (is_taken or any(map(os.path.lexists, whole))):
                 durable = True
-            is_taken = any(os.path.lexists(earlier.beside(name)) for name in self._names)
+            is_taken = any(os.path.lexists(earlier.beside(name).path) for name in self._names)
         if is_taken:
             extension = os.path.splitext(self._names[0])[1]
             suffix = f".{secrets.token_hex(4)}{extension}"
-            self._files = [name.removesuffix(extension) + suffix for name in self._names]
+            files = [name.removesuffix(extension) + suffix for name in files]
+        self._files = files
         self.durable: Durable = durable
-        self.paths = self._paths(self._files)
+        self.places = [
+            self._of_set(earlier.beside(file))._replace(undo=self._made.callback) for file in files
+        ]
 
-    def _paths(self, files: Iterable[str]) -> list[str]:
-        return [os.fspath(self._earlier.beside(file)) for file in files]
-
-    def place(self, path: str) -> Place:
-        """Return how a shard is to be written: with the rights of those it replaces."""
-        file = self._files[self.paths.index(path)]
-        return self._place(self._earlier.beside(file), self._made.callback)
-
-    def _place(self, place: str | Remote, undo: Callable[..., object] | None) -> Place:
-        remote = place if isinstance(place, Remote) else None
-        return Place(os.fspath(place), is_derived=True, like=self._like, remote=remote, undo=undo)
+    def _of_set(self, place: Place) -> Place:
+        return place._replace(is_derived=True, like=self._like)
 
     def commit(
         self,
@@ -140,11 +132,11 @@ class ShardSet:
                 self.abort()
             raise
         live, kept = self._files, {*self._files}
-        if isinstance(self._earlier.target, str) and self._files is not self._names:
+        if self._earlier.place.remote is None and self._files is not self._names:
             # A file system without hard links keeps the other names: the set is whole either way.
             with contextlib.suppress(OSError):
-                for path, name in zip(self.paths, self._paths(self._names), strict=True):
-                    _link_over(path, name)
+                for place, name in zip(self.places, self._names, strict=True):
+                    _link_over(place.path, self._earlier.beside(name).path)
                 self._write_index(index_for(self._names))
                 kept = set()
             if self._has_index(index_for(self._names)):
@@ -153,18 +145,19 @@ class ShardSet:
         old = dict.fromkeys([*self._files, *self._earlier.shards])
         try:
             self._earlier.remove_shards(file for file in old if file not in kept)
-            self._remove_whole()
+            if self._replaces_file:
+                remove(self._earlier.place.remote or self._earlier.place.path)
         except SourceError as error:
             error.hint = "the new set is in place; this one of the old stays, and can be removed"
             raise
-        return self._paths(live)
+        return [self._earlier.beside(file).path for file in live]
 
     def abort(self) -> None:
         """Remove the shards that were written; what was there before is untouched."""
         self._made.close()
 
     def _write_index(self, data: bytes) -> None:
-        sink = self._place(self._earlier.index, None).sink(self.durable)
+        sink = self._of_set(self._earlier.index).sink(self.durable)
         try:
             if isinstance(sink, FileSink):
                 for rights in self._sources:
@@ -174,22 +167,16 @@ class ShardSet:
                 # No index before the names it trusts.
                 sink.flush_folder("the names of the shards could not be flushed")
             sink.commit()
-        except BaseException:
+        finally:
             sink.abort()
-            raise
 
     def _has_index(self, data: bytes) -> bool:
         """Return whether an index is in place; True where that cannot be told."""
         try:
-            return data_of(self._earlier.index) == data
+            index = self._earlier.index
+            return data_of(index.remote or index.path) == data
         except ZTensorError:
             return True
-
-    def _remove_whole(self) -> None:
-        target = self._earlier.target
-        if not self._replaces_file:
-            return
-        remove(target)
 
 
 def _link_over(path: str, name: str) -> None:
@@ -257,11 +244,11 @@ def save_files(
             )
         limit = parse_size(max_shard_size)
         return _save_within(save, tensors, target, limit, progress, durable)
-    if path and (remote := remote_of(target)) is not None:
-        length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
-        target = Place(path, remote=remote, expected=length + length // 16)
-    elif path:
-        target = Place(path)
+    if path:
+        target = Place.of(target)
+        if target.remote is not None:
+            length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
+            target = target._replace(expected=length + length // 16)
     return save(tensors, target, progress=progress, durable=durable)
 
 
@@ -288,10 +275,10 @@ def _save_within(
     shards = ShardSet(target, len(groups), durable=durable)
     shared, done, total = {}, 0, sum(sizes.values())
     try:
-        for (names, _), path in zip(groups, shards.paths, strict=True):
+        for (names, _), place in zip(groups, shards.places, strict=True):
             part = {name: tensors[name] for name in names}
             report = shifted(progress, done, total)
-            shared |= save(part, shards.place(path), progress=report, durable=shards.durable)
+            shared |= save(part, place, progress=report, durable=shards.durable)
             done += sum(sizes[name] for name in names)
     except BaseException:
         shards.abort()

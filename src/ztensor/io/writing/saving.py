@@ -108,9 +108,8 @@ def save_as(
     try:
         EXPORTERS["dict"](kind, tensors, sink, metadata, progress, **options)
         sink.commit()
-    except BaseException:
+    finally:
         sink.abort()
-        raise
     return {}
 
 

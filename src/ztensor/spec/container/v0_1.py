@@ -17,18 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ztensor.errors import (
-    MOST_PROBLEMS,
-    ManifestError,
-    Problem,
-    Reason,
-    describe,
-)
+from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason, describe
 from ztensor.limits import Budget
 from ztensor.spec.container import FORM_1
 from ztensor.spec.container.entries import attribute_fields, refused
 from ztensor.spec.container.framing import MAGIC_0_1, Frame
-from ztensor.spec.container.walk import check_blob
+from ztensor.spec.container.walk import check_blob, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME, STORAGE_TYPES
 from ztensor.spec.model.manifest import (
     COMPONENT_COST,
@@ -106,7 +100,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
             problems[known:] = [problem.about(name) for problem in problems[known:]]
         budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
         index += 1
-    ManifestError.require_none(problems)
+    require_none(problems)
     decoder.require_end(pos)
     return Manifest(VERSION, objects)
 

@@ -27,7 +27,6 @@ from itertools import islice
 from ztensor.errors import (
     MOST_PROBLEMS,
     DigestMismatchError,
-    ManifestError,
     Problem,
     Reason,
     UnsupportedVersionError,
@@ -41,9 +40,10 @@ from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
     ParseObject,
     Path,
+    Root,
     check_blob,
     parse_components,
-    read_root,
+    require_none,
 )
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.model.dtype import STORAGE_TYPES
@@ -142,11 +142,11 @@ def parse_manifest(
         is_1_1 = is_1_1 or _is_1_1(fields)
         return functools.partial(_parse_object, blobs_end, is_1_1)
 
-    root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+    root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
     if _is_1_1(root.fields) and not is_1_1:  # the version follows the objects
         is_1_1 = True
         budget.release_to(left)
-        root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+        root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
     commit = parse_commit(root.fields.get("commit"), data)
     version = root.fields.get("version")
     if isinstance(version, str) and not _is_major(version):  # it may be damaged
@@ -159,7 +159,7 @@ def parse_manifest(
     problems: list[Problem] = []
     fields = read_fields(root.fields, ROOT, (), problems)
     problems += root.problems
-    ManifestError.require_none(problems[:MOST_PROBLEMS])
+    require_none(problems[:MOST_PROBLEMS])
     version, _, attributes, _, extra = fields
     return Manifest(version, root.objects, attributes, commit, extra)
 

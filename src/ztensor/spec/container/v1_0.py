@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, Problem, Reason
 from ztensor.limits import Budget
 from ztensor.spec.container.framing import Frame, footer_missing
-from ztensor.spec.container.walk import Path, check_blob, parse_components
+from ztensor.spec.container.walk import Path, check_blob, parse_components, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.model.manifest import (
     COMPONENT_COST,
@@ -95,7 +95,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         problems[known:] = [problem.about(name) for problem in problems[known:]]
         if tensor_object is not None:
             objects[name] = tensor_object
-    ManifestError.require_none(problems)
+    require_none(problems)
     version, _, attributes, extra = fields
     return Manifest(version, objects, attributes or None, None, _without(extra, _ROOT_LATER))
 

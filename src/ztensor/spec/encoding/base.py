@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,9 +13,6 @@ from ztensor.buffers import new_bytes
 from ztensor.errors import EncodingError, LimitError, Reason, UsageError, describe
 from ztensor.limits import Limits
 from ztensor.spec.model.manifest import Component
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 Ints = np.ndarray[Any, np.dtype[np.int64]]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ztensor.limits import Limits
 from ztensor.spec.encoding.base import Encoding, Stored, require_equal_length
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PIECE_BYTES = 1 << 20  # one read: it stays in the cache until the caller has looked at it
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import bisect
 import struct
 from array import array
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from ztensor.spec.encoding.base import (
 )
 from ztensor.spec.encoding.zstd.codec import ZSTD, Zstd
 from ztensor.spec.encoding.zstd.frames import Held, walk_frames
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 SECTION = "the encoding zt.zstd-seekable/1"
 FRAME_MOST = 16 << 20

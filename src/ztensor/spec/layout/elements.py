@@ -9,7 +9,8 @@ import functools
 import itertools
 import sys
 from array import array as numbers
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +26,6 @@ from ztensor.errors import (
 from ztensor.spec.layout.base import Array
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.spec.model.manifest import Component
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 HOST_ORDER = sys.byteorder
 # Arrays that must be rearranged are stored in blocks about this long, so that no second array of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Mapping
+from typing import NoReturn
 
 import numpy as np
 
@@ -10,11 +11,6 @@ from ztensor.buffers import too_large, zeros_array
 from ztensor.errors import LayoutError, Problem, Reason
 from ztensor.spec.layout.base import Array, View, width_of
 from ztensor.spec.model.manifest import Component
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
 
 CSR_SECTION, COO_SECTION = "1.2 section 3, sparse_csr", "1.2 section 3, sparse_coo"
 _SECTIONS = {"indptr": CSR_SECTION, "indices": CSR_SECTION, "coords": COO_SECTION}
@@ -117,7 +113,7 @@ def require_count(role: str, count: int, expected: int) -> None:
         raise _broken(Reason.LAYOUT_COUNT, role, message, f"{expected} elements", count)
 
 
-def require_in_range(indices: NDArray[Any], bound: int, role: str, position: int = 0) -> None:
+def require_in_range(indices: Array, bound: int, role: str, position: int = 0) -> None:
     """Raise unless every index lies in `[0, bound)`.
 
     Args:

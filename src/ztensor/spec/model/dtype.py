@@ -7,14 +7,12 @@ open registry: `register_logical_type` adds one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ztensor.arguments import require_kind
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.registry import Registry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class StorageType(NamedTuple):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from ztensor.errors import Problem, Reason, describe
 from ztensor.spec.wire.cbor import UINT64_MAX, Pairs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 
 class Kind(NamedTuple):

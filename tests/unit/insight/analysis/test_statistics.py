@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 from ztensor import stats
 from ztensor.insight import TensorStats
 from ztensor.numpy import save, save_file
@@ -164,6 +164,15 @@ def test_a_quantized_object_is_dequantized(rows: int) -> None:
     assert (found.min, found.max) == (values.min(), values.max())
 
 
+@pytest.mark.parametrize("rows", [64, 4096], ids=["whole", "in rows"])
+def test_damage_of_a_quantized_object_is_found(rows: int) -> None:
+    data = bytearray(save({"w": ztensor.Tensor.quantize(np.ones((rows, 512), np.float32), bits=4)}))
+    with ztensor.open(bytes(data)) as reader:
+        data[reader.metadata("w").components["packed_weight"].offset + 100] ^= 1
+    with pytest.raises(ztensor.DigestMismatchError):
+        stats(bytes(data))
+
+
 def test_an_unknown_layout_has_a_note(tmp_path: Path) -> None:
     path = tmp_path / "odd.zt"
     with ztensor.Writer(path) as writer:
@@ -235,12 +244,9 @@ def test_memory_does_not_grow_with_the_object(tmp_path: Path) -> None:
     path = tmp_path / "large.zt"
     save_file({"w": np.zeros(24 << 20, np.float32)}, path)
     stats(save({"w": np.ones(100_000, np.float32)}))  # libraries and caches
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         stats(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert peak < 60e6 < 96e6
 
 

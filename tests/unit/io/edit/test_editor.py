@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.refusals import refused
 from ztensor.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -109,19 +110,6 @@ def test_a_commit_names_the_lengths_before_and_behind_it(path: Path) -> None:
     commit = root_of(path)["commit"]
     assert list(commit) == ["prev", "end", "digest"]
     assert commit["digest"].startswith("crc32c:0x")
-
-
-def test_no_bit_of_a_committed_manifest_changes_unnoticed(path: Path) -> None:
-    ztensor.edit.rename_tensors(path, {"a": "c"})
-    data = bytearray(path.read_bytes())
-    size = int.from_bytes(data[-16:-8], "little")
-    for position in range(len(data) - 16 - size, len(data)):
-        for bit in (0, 5):
-            data[position] ^= 1 << bit
-            with pytest.raises((FormatError, ztensor.UnsupportedError, ztensor.LimitError)):
-                ztensor.open(bytes(data))
-            data[position] ^= 1 << bit
-    ztensor.open(bytes(data)).close()
 
 
 @pytest.mark.parametrize(
@@ -616,9 +604,8 @@ def test_a_pipe_is_no_file_and_does_not_hang(tmp_path: Path) -> None:
 @pytest.mark.parametrize("atomic", [False, True])
 def test_a_second_writer_is_turned_away(path: Path, atomic: bool) -> None:
     with ztensor.Editor(path, atomic=atomic) as first:
-        with pytest.raises(SourceError, match="locked by another process") as caught:
+        with refused(SourceError, Reason.SOURCE_LOCKED, match="locked by another process"):
             ztensor.Editor(path)
-        assert caught.value.reason is Reason.SOURCE_LOCKED
         with pytest.raises(SourceError):
             ztensor.compact(path)
         first.write("new", FOUR)

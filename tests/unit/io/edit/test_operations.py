@@ -12,9 +12,7 @@ import pytest
 import ztensor
 from ztensor.errors import (
     ArgumentValueError,
-    NotRepresentableError,
     ObjectNotFoundError,
-    UsageError,
 )
 from ztensor.testing.builder import VALUES, build
 
@@ -77,13 +75,6 @@ def test_a_tensor_of_another_layout_is_replaced_by_an_array(path: Path) -> None:
     assert values(path)["rows"] == [[1, 0], [0, 1]]
 
 
-def test_only_what_is_there_is_replaced(path: Path) -> None:
-    before = path.read_bytes()
-    with pytest.raises(ObjectNotFoundError, match="missing"):
-        ztensor.edit.replace_tensor(path, "missing", np.zeros(3))
-    assert path.read_bytes() == before
-
-
 @pytest.mark.wing
 @pytest.mark.parametrize(
     "names",
@@ -144,36 +135,3 @@ def test_removing_nothing_is_a_copy_or_a_mistake(path: Path, tmp_path: Path) -> 
     ztensor.edit.remove_tensors(path, tmp_path / "copy.zt", [])
     with ztensor.open(path) as old, ztensor.open(tmp_path / "copy.zt") as new:
         assert set(old.keys()) == set(new.keys())
-
-
-@pytest.mark.wing
-def test_names_are_changed(path: Path) -> None:
-    size = ztensor.edit.rename_tensors(path, {"matrix": "table", "rows": "matrix"})
-    assert size == path.stat().st_size
-    found = values(path)
-    assert found["table"] == VALUES["matrix"]
-    assert found["matrix"] == VALUES["rows"]
-
-
-def test_a_name_that_is_taken(path: Path) -> None:
-    with pytest.raises(UsageError, match="taken"):
-        ztensor.edit.rename_tensors(path, {"matrix": "rows"})
-
-
-@pytest.mark.wing
-def test_attributes_of_the_file_and_of_an_object(path: Path) -> None:
-    ztensor.edit.set_attributes(path, {"a": "b"})
-    size = ztensor.edit.set_attributes(path, {"unit": "m"}, name="matrix", durable=False)
-    assert size == path.stat().st_size
-    with ztensor.open(path) as reader:
-        assert reader.attributes == {"made for": "tests", "a": "b"}
-        assert reader.metadata("matrix").attributes == {"unit": "m"}
-    assert values(path) == VALUES
-
-
-def test_attributes_that_cannot_be(path: Path) -> None:
-    before = path.read_bytes()
-    for attributes in ({"a": object()}, {1: "a"}, {"a": "\ud800"}):
-        with pytest.raises(NotRepresentableError):
-            ztensor.edit.set_attributes(path, attributes)  # type: ignore[arg-type]  # that is the point
-    assert path.read_bytes() == before

@@ -70,16 +70,6 @@ def test_a_dry_run_returns_what_the_operation_returns(file: Path, name: str) -> 
     assert state(file) != before
 
 
-@pytest.mark.slow
-def test_a_dry_run_returns_the_length_the_file_then_has(file: Path, tmp_path: Path) -> None:
-    for atomic in (False, True):
-        copy = tmp_path / f"{atomic}.zt"
-        shutil.copy(file, copy)
-        length = edit_all(copy, dry_run=True, atomic=atomic)
-        edit_all(copy, atomic=atomic)
-        assert copy.stat().st_size == length
-
-
 @pytest.mark.parametrize("container", ["0.1.1", "1.0.1"])
 def test_a_dry_run_of_a_rewrite(tmp_path: Path, container: str) -> None:
     path = tmp_path / "old.zt"
@@ -118,12 +108,6 @@ def test_what_is_impossible_fails_in_a_dry_run_too(file: Path, dry_run: bool) ->
         ztensor.merge([file], file.parent / "merged.zt", dry_run=dry_run)
     assert file.read_bytes() == damaged
     assert sorted(os.listdir(file.parent)) == ["m.zt"]
-
-
-@pytest.mark.slow
-def test_the_lock_is_free_after_a_dry_run(file: Path) -> None:
-    edit_all(file, dry_run=True)
-    edit_all(file)
 
 
 @pytest.mark.slow
@@ -224,9 +208,3 @@ def test_the_plan_of_a_split_is_what_it_does(file: Path, tmp_path: Path) -> None
     for shard in shards:
         with ztensor.open(shard.path) as reader:
             assert tuple(reader) == shard.names
-
-
-@pytest.mark.parametrize("size", [0, -5, True, None, "", "x", "5XB", "-1", "0.0001", "9" * 400])
-def test_a_size_that_is_none(file: Path, size: Any) -> None:
-    with pytest.raises(ArgumentValueError):
-        plan_split(file, max_shard_size=size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 from tests.unit.io.reading.counted import far
 from ztensor.errors import DigestMismatchError, FormatError, Reason
 from ztensor.io.reading.reader import ObjectReader
@@ -49,13 +49,10 @@ def test_frames_that_hold_too_little_are_refused_before_memory_is_taken(
     made.objects["packed"]["shape"] = [64 * MIB]
     made.component("packed")["uncompressed_length"] = 128 * MIB
     reader = far(made.to_bytes(), verify=verify)[0]
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         with pytest.raises(FormatError):
             reader.read_numpy("packed", copy=True)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+        _, peak = memory()
     assert peak < 8 * MIB
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 from ztensor.numpy import save_file
 
 
@@ -20,11 +20,8 @@ def test_filling_an_array_takes_no_other_memory(tmp_path: Path, version: str) ->
     with ztensor.open(tmp_path / "m.zt") as reader:
         reader.read_into("x", target)  # what is loaded late
         target[:] = 0
-        tracemalloc.start()
-        try:
+        with traced() as memory:
             reader.read_into("x", target)
-            peak = tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
+            peak = memory()[1]
     assert target.all()
     assert peak < target.nbytes // 4

@@ -6,6 +6,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.refusals import refused
 from tests.unit.io.reading.counted import Counted
 from ztensor import Limits, Reader, Tensor
 from ztensor.errors import (
@@ -138,9 +140,8 @@ def test_a_closed_reader(path: Path) -> None:
         lambda: pickle.dumps(reader),
     ]
     for use in uses:
-        with pytest.raises(ClosedError) as caught:
+        with refused(ClosedError, Reason.CLOSED) as caught:
             use()
-        assert caught.value.reason is Reason.CLOSED
         assert isinstance(caught.value, RuntimeError)
     assert "closed" in repr(reader)
 
@@ -155,9 +156,8 @@ def test_what_is_not_there_and_what_is_near(path: Path) -> None:
             assert error.reason is Reason.OBJECT_NOT_FOUND
             assert "'rows'" in str(error)
             assert str(path) in str(error)
-        with pytest.raises(ObjectNotFoundError) as missing:
+        with pytest.raises(ObjectNotFoundError, match="'data'"):
             reader.location("w", "values")
-        assert "'data'" in str(missing.value)
         with pytest.raises(ArgumentTypeError):
             reader[5]  # type: ignore[index]
 
@@ -474,9 +474,8 @@ def test_when_digests_of_raw_data_are_checked(
                     use(reader)  # a part of the data cannot be checked
                 elif checks:
                     for _ in range(2):  # what was wrong once is not taken for checked
-                        with pytest.raises(DigestMismatchError) as caught:
+                        with refused(DigestMismatchError, Reason.DIGEST_MISMATCH) as caught:
                             use(reader)
-                        assert caught.value.reason is Reason.DIGEST_MISMATCH
                         assert (caught.value.object_name, caught.value.component) == ("w", "data")
                 else:
                     use(reader)
@@ -587,9 +586,8 @@ def test_every_cap_is_used_and_named(data: bytes, field: str, least: int, reason
         lambda reader: reader.read_into("w", np.zeros_like(ztensor.open(data)["w"])),
     ]
     for use in uses:
-        with pytest.raises(LimitError) as caught:
+        with refused(LimitError, reason) as caught:
             use(ztensor.open(data, limits=Limits(**{field: least - 1})))
-        assert caught.value.reason is reason
         assert f"Limits.{field}" in str(caught.value)
 
 
@@ -640,9 +638,8 @@ def test_one_bad_object_does_not_take_its_siblings_away(
         assert list(reader) == ["bad", "good"]
         assert reader["good"].tolist() == [1]
         for use in (reader.__getitem__, reader.read, lambda n: reader.read_numpy(n, copy=True)):
-            with pytest.raises(kind) as caught:
+            with refused(kind, reason) as caught:
                 use("bad")
-            assert caught.value.reason is reason
             assert caught.value.object_name == "bad"
 
 
@@ -660,9 +657,8 @@ def test_a_layout_of_0_1_that_no_text_describes_is_listed_and_not_read() -> None
     made.objects["matrix"]["layout"] = "sparse_coo"
     with ztensor.open(made.to_bytes()) as reader:
         assert reader.metadata("matrix").shape == (2, 3)
-        with pytest.raises(UnsupportedError) as caught:
+        with refused(UnsupportedError, Reason.UNKNOWN_LAYOUT):
             reader["matrix"]
-        assert caught.value.reason is Reason.UNKNOWN_LAYOUT
         assert reader["scalar"] == 7
 
 
@@ -712,32 +708,22 @@ def test_threads_share_one_reader(tmp_path: Path, kind: str, verify: bool | None
         "bytes": lambda p: ztensor.open(p.read_bytes(), verify=verify),
         "file object": lambda p: ztensor.open(io.BytesIO(p.read_bytes()), verify=verify),
     }[kind]
-    wrong: list[object] = []
     readers = [opened(path), opened(packed)]
     start = threading.Barrier(6)
 
     def use(seed: int) -> None:
         start.wait()
-        try:
-            for turn in range(40):
-                i = (seed * 7 + turn) % 8
-                for reader in readers:
-                    found = reader.read_numpy(f"t{i}", copy=bool(turn % 2))
-                    part = reader.get_slice(f"t{i}")[turn]
-                    if found[turn] != i + turn or part != i + turn:
-                        wrong.append((seed, turn))
-                    reader.read("s").to_dense()
-                if turn == seed:
-                    wrong.extend(r.verify().problems for r in readers if not r.verify().ok)
-        except ZTensorError as error:
-            wrong.append(error)
+        for turn in range(40):
+            i = (seed * 7 + turn) % 8
+            for reader in readers:
+                found = reader.read_numpy(f"t{i}", copy=bool(turn % 2))
+                assert found[turn] == reader.get_slice(f"t{i}")[turn] == i + turn
+                reader.read("s").to_dense()
+            if turn == seed:
+                assert all(reader.verify().ok for reader in readers)
 
-    threads = [threading.Thread(target=use, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(use, range(6)))
     for reader in readers:
         reader.close()
 
@@ -774,18 +760,16 @@ def test_a_file_changed_in_place_is_refused(tmp_path: Path, version: Any, use: s
     with ztensor.open(path) as reader:
         status = path.stat()
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000_000))
-        with pytest.raises(SourceError) as caught:
+        with refused(SourceError, Reason.SOURCE_CHANGED):
             CHANGED_USES[use](reader)
-        assert caught.value.reason is Reason.SOURCE_CHANGED
 
 
 def test_a_damaged_file_names_itself(tmp_path: Path) -> None:
     target = tmp_path / "m.zt"
     target.write_bytes(save({"w": W})[:-1])
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.FOOTER_MAGIC) as caught:
         ztensor.open(target)
     assert caught.value.file == str(target)
-    assert caught.value.reason is Reason.FOOTER_MAGIC
 
 
 @pytest.mark.parametrize("compression", [False, True])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.refusals import refused
 from tests.unit.io.reading.counted import Counted
 from ztensor.edit import find
 from ztensor.errors import ContainerError, FormatError, Reason
@@ -248,15 +249,13 @@ def test_a_state_of_another_library_behind_one_of_ours(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [build("0.1.0"), b"", b"ZTEN", b"\x89ZT2\r\n"])
 def test_containers_whose_states_cannot_be_found(data: bytes) -> None:
-    with pytest.raises(ContainerError) as caught:
+    with refused(ContainerError, Reason.HEADER_MAGIC):
         search(MemorySource(data))
-    assert caught.value.reason is Reason.HEADER_MAGIC
     with pytest.raises(ztensor.ZTensorError) as plain:
         ztensor.open(data[:-1])
-    with pytest.raises(ztensor.ZTensorError) as recovering:
+    with refused(ztensor.ZTensorError, plain.value.reason) as recovering:
         ztensor.open(data[:-1], recover=True)
     assert type(recovering.value) is type(plain.value)
-    assert recovering.value.reason is plain.value.reason
 
 
 # --- Bounds ---------------------------------------------------------------------------------
@@ -424,9 +423,8 @@ def test_where_there_is_no_state_the_first_error_stands() -> None:
     data = save({"a": FOUR})
     with pytest.raises(FormatError) as plain:
         ztensor.open(data[:-1])
-    with pytest.raises(FormatError) as recovering:
+    with refused(FormatError, plain.value.reason):
         ztensor.open(data[:-1], recover=True)
-    assert recovering.value.reason is plain.value.reason
 
 
 # --- A commit that is being written ---------------------------------------------------------

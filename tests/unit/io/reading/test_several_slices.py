@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 from tests.unit.io.reading.counted import far
 from ztensor import Tensor
 from ztensor.errors import (
@@ -164,12 +164,9 @@ def test_one_call_for_frames_that_are_listed() -> None:
 def test_memory_that_waits_is_bounded() -> None:
     tensors = {f"t{n}": np.full((500, 4000), n, np.float32) for n in range(12)}  # 92 MiB
     reader, source = far(save(tensors))
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         found = reader.read_slices(dict.fromkeys(tensors, (slice(None), slice(3))))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+        _, peak = memory()
     assert all(np.array_equal(part, tensors[name][:, :3]) for name, part in found.items())
     assert len(source.asked) == 2
     assert peak < 80 << 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 from tests.unit.io.reading.counted import Counted
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.reader import ObjectReader
@@ -54,13 +54,10 @@ def test_types_of_a_file_that_nobody_knows_are_not_kept() -> None:
                     assert reader.get_slice(name)[1:].tolist() == [0]
 
     gc.collect()
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         slice_all()
         gc.collect()
-        assert tracemalloc.get_traced_memory()[0] < 500_000
-    finally:
-        tracemalloc.stop()
+        assert memory()[0] < 500_000
 
 
 W = np.arange(24, dtype=np.float32).reshape(4, 3, 2)

@@ -6,9 +6,9 @@ import gc
 import io
 import mmap
 import os
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 import ztensor
 from tests.descriptors import open_files
+from tests.refusals import refused
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -93,20 +94,14 @@ def test_threads_do_not_disturb_one_another(
 ) -> None:
     source = FileSource(str(path))
     SYSTEMS[system](monkeypatch)
-    wrong: list[int] = []
 
     def read(start: int) -> None:
         for offset in range(start, 100_000, 7919):
             piece = read_bytes(source, offset, min(4000, 100_000 - offset))
-            if piece != DATA[offset : offset + 4000]:
-                wrong.append(offset)
+            assert piece == DATA[offset : offset + 4000]
 
-    threads = [threading.Thread(target=read, args=(start,)) for start in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, range(8)))
     source.close()
 
 
@@ -118,9 +113,8 @@ def test_a_file_that_ends_too_early(
     SYSTEMS[system](monkeypatch)
     os.truncate(path, 50_000)
     assert read_bytes(source, 0, 50_000) == DATA[:50_000]
-    with pytest.raises(SourceError) as caught:
+    with refused(SourceError, Reason.SOURCE_CHANGED) as caught:
         read_bytes(source, 49_000, 2_000)
-    assert caught.value.reason is Reason.SOURCE_CHANGED
     assert caught.value.file == str(path)
     source.close()
 
@@ -177,10 +171,9 @@ def test_only_regular_files_are_opened_and_at_once(
     """Opening a pipe nobody writes to would wait for ever."""
     target = make(tmp_path)
     start = time.monotonic()
-    with pytest.raises(SourceNotRegularError) as caught:
+    with refused(SourceNotRegularError, Reason.SOURCE_NOT_REGULAR) as caught:
         ztensor.open(target)
     assert time.monotonic() - start < 1
-    assert caught.value.reason is Reason.SOURCE_NOT_REGULAR
     assert caught.value.file == target
 
 
@@ -272,9 +265,8 @@ def test_an_empty_file_cannot_be_mapped(tmp_path: Path) -> None:
     source = FileSource(str(tmp_path / "empty"))
     assert source.view() is None
     source.close()
-    with pytest.raises(FormatError) as caught:
+    with refused(FormatError, Reason.TRUNCATED):
         ztensor.open(tmp_path / "empty")
-    assert caught.value.reason is Reason.TRUNCATED
 
 
 @pytest.mark.slow
@@ -330,9 +322,8 @@ def test_a_file_cut_while_it_is_open(tmp_path: Path, encoding: str, mapped: bool
             reader.verify,
         ]
         for attempt in attempts:
-            with pytest.raises(SourceError) as caught:
+            with refused(SourceError, Reason.SOURCE_CHANGED):
                 attempt()
-            assert caught.value.reason is Reason.SOURCE_CHANGED
 
 
 def test_a_file_cut_with_its_time_set_back_has_changed(path: Path) -> None:
@@ -449,9 +440,8 @@ def test_a_file_object_that_got_shorter(saved: Path) -> None:
     file = io.BytesIO(saved.read_bytes())
     reader = ztensor.open(file)
     file.truncate(1000)
-    with pytest.raises(SourceError) as caught:
+    with refused(SourceError, Reason.SOURCE_CHANGED):
         reader["w"]
-    assert caught.value.reason is Reason.SOURCE_CHANGED
 
 
 class NoSeek(io.BytesIO):
@@ -493,14 +483,12 @@ def test_a_commit_over_the_last_bytes_is_no_change_of_the_others(path: Path) -> 
         put(len(DATA) - 40, bytes([moment]) * 40, moment)
         source.require_unchanged()
         source.require_unchanged()
-        with pytest.raises(SourceError) as caught:
+        with refused(SourceError, Reason.SOURCE_CHANGED):
             unaware.require_unchanged()
-        assert caught.value.reason is Reason.SOURCE_CHANGED
     for at, data in ((100, b"something else"), (len(DATA) - 40, b"\xff")):  # no end of a file
         put(at, data, 3)
-        with pytest.raises(SourceError) as caught:
+        with refused(SourceError, Reason.SOURCE_CHANGED):
             source.require_unchanged()
-        assert caught.value.reason is Reason.SOURCE_CHANGED
     source.close()
     unaware.close()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.descriptors import open_files
+from tests.refusals import refused
 from ztensor.accepted import Durable
 from ztensor.errors import (
     ArgumentTypeError,
@@ -231,10 +232,9 @@ def test_only_regular_files_are_replaced(tmp_path: Path, make: Callable[[Path], 
     target = make(tmp_path)
     before = os.stat(target).st_mode
     start = time.monotonic()
-    with pytest.raises(SourceNotRegularError) as caught:
+    with refused(SourceNotRegularError, Reason.SOURCE_NOT_REGULAR):
         FileSink(target)
     assert time.monotonic() - start < 1
-    assert caught.value.reason is Reason.SOURCE_NOT_REGULAR
     assert os.stat(target).st_mode == before
 
 
@@ -445,6 +445,5 @@ def test_a_folder_in_which_no_file_can_be_made_is_not_called_missing(tmp_path: P
     with pytest.raises(SourceError) as caught:
         FileSink("/proc/model.zt")
     assert caught.value.reason is not Reason.SOURCE_NOT_FOUND
-    with pytest.raises(SourceError) as caught:
+    with refused(SourceError, Reason.SOURCE_NOT_FOUND):
         FileSink(str(tmp_path / "none" / "model.zt"))
-    assert caught.value.reason is Reason.SOURCE_NOT_FOUND

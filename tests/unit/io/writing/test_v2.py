@@ -238,9 +238,8 @@ REFUSED: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_2_x_has_not_is_refused_before_a_byte(case: str, tmp_path: Path) -> None:
-    with pytest.raises(NotRepresentableError) as caught:
+    with pytest.raises(NotRepresentableError, match="bad one"):
         save_file({"bad one": REFUSED[case]()}, tmp_path / "a.zt", version="2.1")
-    assert "bad one" in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 

@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import threading
-import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,8 @@ from hypothesis import strategies as st
 import ztensor
 from tests.extent import examples
 from tests.naming import shown
+from tests.refusals import refused
+from tests.tracing import traced
 from ztensor import Tensor, Writer
 from ztensor.errors import (
     ArgumentTypeError,
@@ -211,12 +212,9 @@ def test_no_second_array_is_made(
     tmp_path: Path, make: Callable[[], Any], compression: bool | int
 ) -> None:
     array = make()
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         save_file({"x": array}, tmp_path / "m.zt", compression=compression)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+        _, peak = memory()
     assert peak < 0.5 * array.nbytes
     with ztensor.open(tmp_path / "m.zt") as reader:
         assert reader["x"].shape == array.shape
@@ -272,9 +270,8 @@ def test_a_name_is_written_once() -> None:
             lambda: writer.stream("w", (1,), "f32"),
             lambda: writer.share("w", "w"),
         ):
-            with pytest.raises(UsageError) as caught:
+            with refused(UsageError, Reason.DUPLICATE_WRITE):
                 again()
-            assert caught.value.reason is Reason.DUPLICATE_WRITE
 
     assert list(load(written(fill))) == ["w"]
 
@@ -935,9 +932,8 @@ def test_the_states_of_a_writer(tmp_path: Path) -> None:
         lambda: writer.stream("v", (1,), "f32"),
         writer.__enter__,
     ):
-        with pytest.raises(ClosedError) as caught:
+        with refused(ClosedError, Reason.CLOSED):
             use()
-        assert caught.value.reason is Reason.CLOSED
     with Writer(tmp_path / "n.zt") as writer:
         writer.abort()
         writer.abort()

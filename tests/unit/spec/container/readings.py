@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ztensor.errors import ManifestError, ZTensorError
+from ztensor.errors import ZTensorError
 from ztensor.io.reading.opened import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import v1
 from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
 from ztensor.spec.container.v2 import schema as v2
+from ztensor.spec.container.walk import require_none
 from ztensor.spec.digest import xxh3
 from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.model.objects import TableObjects
@@ -37,7 +38,7 @@ def frame_2(data: bytes, size: int, offset: int | None = None) -> Frame:
 def read(data: bytes, frame: Frame, limits: Limits = DEFAULT_LIMITS, least: int = 1) -> Manifest:
     budget = Budget(limits, frame.file_size)
     manifest = READERS[frame.container](data, frame, budget, least=least)
-    ManifestError.require_none(check_layouts(manifest))
+    require_none(check_layouts(manifest))
     return manifest
 
 

@@ -4,6 +4,7 @@ import struct
 
 import pytest
 
+from tests.refusals import refused
 from ztensor.errors import (
     ContainerError,
     LimitError,
@@ -116,9 +117,8 @@ NOT_FOUND = {
 def test_what_no_manifest_is_found_in(
     file: bytes, kind: type[ZTensorError], reason: Reason
 ) -> None:
-    with pytest.raises(kind) as caught:
+    with refused(kind, reason) as caught:
         look(file)
-    assert caught.value.reason is reason
     assert str(caught.value).isascii()
 
 
@@ -129,9 +129,8 @@ def test_the_cap_on_manifests_is_inclusive_and_named(head: bytes, footer: bytes)
     tail = (size(100) + footer)[-TAIL_BYTES:]
     frame = locate(head, tail.rjust(TAIL_BYTES, b"\0"), 10_000, Limits(manifest_bytes=100))
     assert frame.manifest_length == 100
-    with pytest.raises(LimitError) as caught:
+    with refused(LimitError, Reason.LIMIT_MANIFEST) as caught:
         locate(head, tail.rjust(TAIL_BYTES, b"\0"), 10_000, Limits(manifest_bytes=99))
-    assert caught.value.reason is Reason.LIMIT_MANIFEST
     assert "Limits.manifest_bytes" in str(caught.value)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.tracing import traced
 from tests.unit.spec.container.readings import (
     DECLINED,
     END,
@@ -269,12 +269,9 @@ def test_opening_needs_little_memory() -> None:
         root({f"model.layers.{number:05}.weight": plain(digest=CRC) for number in range(count)})
     )
     parse(data)
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         manifest = parse(data)
-        kept, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+        kept, peak = memory()
     assert len(manifest.objects) == count
     assert kept < 300 * count
     assert peak < 600 * count

@@ -9,6 +9,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.refusals import refused
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import EMITTERS
@@ -116,9 +117,8 @@ def test_attributes_nest_as_deep_as_they_are_read() -> None:
 def test_an_empty_index_has_one_byte() -> None:
     """0.1 section 7. No byte at all may be all that a cut left."""
     assert parse(b"\x80") == Manifest("0.1.0", {})
-    with pytest.raises(ManifestError) as caught:
+    with refused(ManifestError, Reason.CBOR_TRUNCATED):
         parse(b"")
-    assert caught.value.reason is Reason.CBOR_TRUNCATED
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,8 @@ def test_other_layouts_are_unknown_also_under_a_later_name(layout: str) -> None:
 def test_a_broken_rule_is_named_with_its_place(
     entries: object, path: tuple[str | int, ...], reason: Reason
 ) -> None:
-    with pytest.raises(ManifestError) as caught:
+    with refused(ManifestError, reason) as caught:
         parse(cbor2.dumps(entries))
-    assert caught.value.reason is reason
     if path:
         (problem,) = caught.value.problems
         assert (problem.reason, problem.path) == (reason, path)
@@ -216,6 +215,5 @@ def test_many_tiny_tensors_are_read_again(tmp_path: Path) -> None:
 
 def test_an_index_that_costs_too_much_is_refused_for_that() -> None:
     index = cbor2.dumps([entry(k=[1.5] * 5000)])
-    with pytest.raises(LimitError) as caught:
+    with refused(LimitError, Reason.LIMIT_COST):
         parse(index, Limits(cost_floor=20_000, cost_factor=1))
-    assert caught.value.reason is Reason.LIMIT_COST

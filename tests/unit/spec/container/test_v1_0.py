@@ -5,6 +5,7 @@ from typing import Any
 import cbor2
 import pytest
 
+from tests.refusals import refused
 from ztensor.errors import ContainerError, LimitError, ManifestError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import EMITTERS
@@ -80,9 +81,8 @@ def test_an_unknown_word_is_kept() -> None:
 )
 def test_what_only_looks_like_it_is_a_torn_file(manifest: bytes) -> None:
     """The container is known by what is missing: a footer."""
-    with pytest.raises(ContainerError) as caught:
+    with refused(ContainerError, Reason.FOOTER_MAGIC):
         parse(manifest)
-    assert caught.value.reason is Reason.FOOTER_MAGIC
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,11 @@ def test_what_costs_too_much_is_refused_for_that_where_it_names_tensors() -> Non
     """Other bytes may be of a torn file, which is said; so is what nests too deep."""
     limits = Limits(cost_floor=20_000, cost_factor=1, depth=20)
     long = [1.5] * 5000
-    with pytest.raises(LimitError) as caught:
+    with refused(LimitError, Reason.LIMIT_COST):
         parse(cbor2.dumps({**root(w=tensor()), "more": long}), limits)
-    assert caught.value.reason is Reason.LIMIT_COST
     deep: object = 1
     for _ in range(30):
         deep = [deep]
     for fields in ({"more": long}, {**root(w=tensor()), "more": deep}):
-        with pytest.raises(ContainerError) as torn:
+        with refused(ContainerError, Reason.FOOTER_MAGIC):
             parse(cbor2.dumps(fields), limits)
-        assert torn.value.reason is Reason.FOOTER_MAGIC

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.refusals import refused
 from ztensor.errors import (
     FormatError,
     LayoutError,
@@ -79,16 +80,14 @@ def test_other_bools_keep_their_bytes_since_1_0() -> None:
 @pytest.mark.parametrize("type", ["f4_e2m1", "complex64", "f8_e5m2"])
 def test_a_logical_type_on_other_storage(type: str) -> None:
     for check in (lambda c: typed_array(c, memoryview(bytes(8))), result_dtype):
-        with pytest.raises(LayoutError) as caught:
+        with refused(LayoutError, Reason.TYPE_MISMATCH):
             check(component("i16", type))
-        assert caught.value.reason is Reason.TYPE_MISMATCH
 
 
 def test_an_unknown_storage_type() -> None:
     for check in (lambda c: typed_array(c, memoryview(bytes(8))), result_dtype):
-        with pytest.raises(UnsupportedError) as caught:
+        with refused(UnsupportedError, Reason.UNKNOWN_DTYPE):
             check(component("f8_e3m4"))
-        assert caught.value.reason is Reason.UNKNOWN_DTYPE
 
 
 def test_an_unknown_logical_type_gives_the_storage_elements() -> None:
@@ -124,18 +123,16 @@ def test_what_no_type_holds_and_what_would_work(dtype: Any, advice: str) -> None
 @pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="long double is double here")
 @pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble])
 def test_long_doubles_differ_from_machine_to_machine(dtype: type) -> None:
-    with pytest.raises(NotRepresentableError) as caught:
+    with pytest.raises(NotRepresentableError, match="astype"):
         spell(np.dtype(dtype))
-    assert "astype" in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [2, 255])
 def test_a_byte_that_is_no_bool_is_named_by_its_place(value: int) -> None:
     require_bools(np.array([0, 1, 1, 0], np.uint8), 10)
     require_bools(np.array([], np.uint8), 10)
-    with pytest.raises(FormatError, match=f"{value:#04x} at position 13") as caught:
+    with refused(FormatError, Reason.BOOL_VALUE, match=f"{value:#04x} at position 13"):
         require_bools(np.array([1, 0, 1, value, 7], np.uint8), 10)
-    assert caught.value.reason is Reason.BOOL_VALUE
 
 
 SHAPES = [(), (1,), (0, 5), (7,), (400,), (3, 5), (9, 15), (4, 1000), (3, 1001), (1, 3, 700)]
@@ -171,6 +168,5 @@ def test_an_array_comes_in_blocks_without_a_second_one(
 
 @pytest.mark.parametrize("name", ["float9", "", "\ud800", "__doc__ "])
 def test_an_element_type_that_no_library_has(name: str) -> None:
-    with pytest.raises(UnsupportedError, match="neither NumPy nor ml_dtypes") as caught:
+    with refused(UnsupportedError, Reason.UNKNOWN_TYPE, match="neither NumPy nor ml_dtypes"):
         numpy_dtype(name)
-    assert caught.value.reason is Reason.UNKNOWN_TYPE

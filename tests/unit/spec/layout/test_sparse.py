@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.refusals import refused
 from ztensor.errors import LayoutError, LimitError, Reason
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.sparse import (
@@ -107,9 +108,8 @@ def test_any_integer_is_an_index(dtype: type) -> None:
 def test_a_dense_array_nobody_can_hold(shape: tuple[int, ...]) -> None:
     view = coo([1] * len(shape), [1.0], shape)
     COO.require_valid(view)
-    with pytest.raises(LimitError) as caught:
+    with refused(LimitError, Reason.LIMIT_DECODED):
         COO.to_dense(view)
-    assert caught.value.reason is Reason.LIMIT_DECODED
 
 
 # --- Rules --------------------------------------------------------------------------------------
@@ -219,9 +219,8 @@ def test_pointers_may_come_in_any_pieces(
     if is_good:
         run()
     else:
-        with pytest.raises(LayoutError) as caught:
+        with refused(LayoutError, Reason.INDEX_POINTERS):
             run()
-        assert caught.value.reason is Reason.INDEX_POINTERS
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4, 100])

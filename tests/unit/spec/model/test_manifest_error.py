@@ -6,11 +6,12 @@ from collections.abc import Sequence
 import pytest
 
 from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason
+from ztensor.spec.container.walk import require_none
 
 
 def error_of(problems: Sequence[Problem]) -> ManifestError:
     with pytest.raises(ManifestError) as caught:
-        ManifestError.require_none(problems)
+        require_none(problems)
     return caught.value
 
 

@@ -10,7 +10,6 @@ import re
 import struct
 import sys
 import time
-import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.refusals import refused
+from tests.tracing import traced
 from ztensor.errors import LimitError, ManifestError, NotRepresentableError, Reason, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.wire import cbor
@@ -467,18 +468,16 @@ def level_of(value: object) -> int:
 def test_deeper_than_python_goes() -> None:
     """Whatever the caller allows."""
     for opener in OPENERS.values():
-        with pytest.raises(LimitError) as caught:
+        with refused(LimitError, Reason.LIMIT_DEPTH):
             cbor.decode(opener * 100_000, depth=1_000_000)
-        assert caught.value.reason is Reason.LIMIT_DEPTH
 
 
 @pytest.mark.usefixtures("_quick")
 def test_maps_that_are_keys_of_maps_cost_what_they_have() -> None:
     """Each is looked at on every level around it."""
     data = b"\xa1" * 60 + cbor.encode(list(range(1000, 201_000))) + bytes(60)
-    with pytest.raises(LimitError) as caught:
+    with refused(LimitError, Reason.LIMIT_COST):
         cbor.decode(data, budget=Budget(DEFAULT_LIMITS, len(data)))
-    assert caught.value.reason is Reason.LIMIT_COST
 
 
 HUGE = ["0000000000010000", "0000000100000000", "7fffffffffffffff", "ffffffffffffffff"]
@@ -488,12 +487,9 @@ HUGE = ["0000000000010000", "0000000100000000", "7fffffffffffffff", "fffffffffff
 @pytest.mark.parametrize("initial", ["5b", "7b", "9b", "bb", "819b", "a1617a7b", "a17b", "5f5b"])
 def test_huge_counts_allocate_nothing(initial: str, count: str) -> None:
     data = bytes.fromhex(initial + count) + b"\x00" * 1000
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         assert refusal(data).reason is Reason.CBOR_TRUNCATED
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert peak < 1 << 16
 
 
@@ -533,12 +529,9 @@ def test_millions_of_empty_chunks(initial: int) -> None:
 @pytest.mark.slow
 def test_empty_chunks_take_no_memory() -> None:
     data = b"\x7f" + b"\x60" * 300_000 + b"\xff"
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         cbor.decode(data)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert peak < 1 << 16
 
 
@@ -583,9 +576,8 @@ def head(major: int, info: int, argument: int) -> bytes:
 
 def require_other_form(data: bytes) -> None:
     cbor.decode(data)
-    with pytest.raises(ManifestError) as caught:
+    with refused(ManifestError, Reason.CBOR_FORM):
         cbor.decode(data, strict=True)
-    assert caught.value.reason is Reason.CBOR_FORM
 
 
 @pytest.mark.parametrize("info", FORMS)
@@ -687,9 +679,8 @@ def test_what_is_cut_is_cut_in_a_strict_reading_too(data: bytes) -> None:
 @pytest.mark.parametrize("key", [b"\x62a", b"\x78\x18a"])
 def test_a_cut_key_that_begins_like_the_one_before_is_cut(key: bytes) -> None:
     """Neither is it the same key, nor one that comes too late."""
-    with pytest.raises(ManifestError) as caught:
+    with refused(ManifestError, Reason.CBOR_TRUNCATED):
         cbor.decode(b"\xa2\x61a\0" + key, strict=True)
-    assert caught.value.reason is Reason.CBOR_TRUNCATED
 
 
 # --- What it costs ------------------------------------------------------------------------------
@@ -745,13 +736,10 @@ def budget(nbytes: int) -> Budget:
 
 def peak_of_a_refusal(data: bytes, nbytes: int) -> int:
     """Return the memory that reading took until the budget ended it."""
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         with pytest.raises(LimitError) as caught:
             cbor.decode(data, budget=budget(nbytes))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert caught.value.reason is Reason.LIMIT_COST
     return peak
 
@@ -787,13 +775,10 @@ def test_pieces_are_put_together_where_the_budget_has_room_for_the_whole(major: 
     value = cbor.decode(data, budget=budget(20 * MIB))
     assert value == (first + b"a" * 2 * MIB if major == 2 else first.decode() + "a" * 2 * MIB)
     del value
-    tracemalloc.start()
-    try:
+    with traced() as memory:
         with pytest.raises(LimitError) as caught:
             cbor.decode(data, budget=budget(3 * MIB))
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+        peak = memory()[1]
     assert caught.value.reason is Reason.LIMIT_COST
     assert peak < (8 if major == 3 else 5.5) * MIB
 
@@ -974,10 +959,9 @@ class Shape:
 )
 def test_other_types_are_refused_by_name(value: object) -> None:
     for wrapped in (value, [value], {"a": value}, Tag(1, value), Pairs(((value, 1),))):
-        with pytest.raises(NotRepresentableError) as caught:
+        with pytest.raises(NotRepresentableError, match="list") as caught:
             cbor.encode(wrapped)
         assert caught.value.found == type(value).__name__
-        assert "list" in str(caught.value)
 
 
 @pytest.mark.parametrize(

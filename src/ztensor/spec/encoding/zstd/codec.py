@@ -5,7 +5,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,9 +31,6 @@ from ztensor.spec.encoding.zstd.frames import (
 )
 from ztensor.spec.encoding.zstd.libraries import Binding, Decoder, Encoder, Span, find_binding
 from ztensor.threads.sharing import WINDOWS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 # Decoded bytes per frame written, by default. zstd codes blocks of 128 KiB at most, each by itself:
 # measured on weights, tables and tokens, longer frames save under 1 % and make every row dear.

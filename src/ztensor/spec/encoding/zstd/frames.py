@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from ztensor.errors import EncodingError, LimitError, Reason, UnsupportedError, describe
 from ztensor.limits import Limits
 from ztensor.spec.encoding.base import Bools, Ints, Stored
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HELD_BYTES = 1 << 20  # stored bytes that are read once and kept, even where that copies them
 WALKED_BYTES = 64 << 10  # so many where only headers are looked at
