@@ -15,12 +15,13 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.formats import is_read_suffix
+from ztensor.io.formats import is_read_suffix, recognised
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import Beneath
-from ztensor.io.source.folders import folder_of, listed, there
+from ztensor.io.source.folders import folder_of, listed
 from ztensor.io.source.paths import absolute_path
+from ztensor.io.source.stores import Store
 from ztensor.io.source.table import source_of
 from ztensor.io.source.urls import Remote
 from ztensor.showing import counted
@@ -142,8 +143,6 @@ def _only_one(folder: Folder) -> str:
 
 def _is_model(place: Beneath | Remote) -> bool:
     """Return whether a file's first bytes are those of a format that is read."""
-    from ztensor.io.formats import recognised
-
     try:
         with contextlib.closing(source_of(place, mapped=False)) as source:
             head = bytes(read_bytes(source, 0, min(4, source.size)))
@@ -295,7 +294,10 @@ class RemoteFolder:
             tree = listed(self.remote)
         except SourcePermissionError as error:
             tree, denied = None, error
-        self.names, self._folders = tree or (sorted(there(self.remote, _USUAL)), [])
+        self.names, self._folders = tree or (
+            sorted(Store.of(self.remote.url).there(self.remote, _USUAL)),
+            [],
+        )
         if self.names or self._folders:
             return
         if denied is not None:

@@ -19,6 +19,7 @@ from ztensor.errors import (
 )
 from ztensor.io.attributes import kinds_of, merged_attributes
 from ztensor.io.contents import open_file
+from ztensor.io.formats import FORMATS
 from ztensor.io.losses import Unrepresented
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.shards.finding import find_set
@@ -142,8 +143,6 @@ class ShardedObjects:
         """
         every = [file.attributes for file in self.parts()]
         if every and self.format != "zt":
-            from ztensor.io.formats import FORMATS  # files of ours need none of it
-
             format = FORMATS.get(self.format)
             if format is not None and format.merges_attributes:
                 return format.loaded().attributes_of_whole(every)
