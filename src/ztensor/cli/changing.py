@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor import Reader, TensorMetadata
     from ztensor.cli.terminal import Progress
-    from ztensor.edit import Editor
 
 _VALUE_CHARACTERS = 100  # of an attribute on a terminal
 _MOST_TOLD = 8  # of what a file says beyond its objects
@@ -44,7 +42,7 @@ class Changes:
         editor: the file.
     """
 
-    def __init__(self, editor: Editor) -> None:
+    def __init__(self, editor: ztensor.edit.Editor) -> None:
         self.editor = editor
         self.made: list[dict[str, Any]] = []
         self.old_count = len(editor.keys())
@@ -58,17 +56,17 @@ class Changes:
         """Take note of an object that was written."""
         self.add("add", **_object_facts(self.editor.metadata(name)))
 
-    def removed(self, found: TensorMetadata) -> None:
+    def removed(self, found: ztensor.TensorMetadata) -> None:
         """Take note of an object that was taken out."""
         self.add("remove", **_object_facts(found))
 
-    def replaced(self, old: TensorMetadata) -> None:
+    def replaced(self, old: ztensor.TensorMetadata) -> None:
         """Take note of an object that was written in another's place."""
         new = self.editor.metadata(old.name)
         self.add("replace", name=old.name, before=_object_facts(old), after=_object_facts(new))
 
 
-def _object_facts(found: TensorMetadata) -> dict[str, Any]:
+def _object_facts(found: ztensor.TensorMetadata) -> dict[str, Any]:
     return {
         "name": found.name,
         "shape": list(found.shape),
@@ -242,7 +240,7 @@ def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
     return count
 
 
-def left_behind(terminal: Terminal, file: str, reader: Reader) -> list[dict[str, Any]]:
+def left_behind(terminal: Terminal, file: str, reader: ztensor.Reader) -> list[dict[str, Any]]:
     """Say what of a file no copy of its objects has, and return it for JSON."""
     # Objects that are listed only are refused where they are chosen.
     found = [one for one in reader.unrepresented if not one.kind.startswith(UNREAD)]
@@ -308,7 +306,7 @@ def require_target(path: str, *, force: bool) -> None:
         raise error
 
 
-def require_apart(output: str, reader: Reader) -> None:
+def require_apart(output: str, reader: ztensor.Reader) -> None:
     """Refuse to write over a file that is read, under whatever name or link, asked for or not.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ztensor
 from ztensor.cli.options import new_file
 from ztensor.cli.spelling import count_text, size_text
-from ztensor.cli.terminal import Column
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import UsageError, describe
 from ztensor.io.formats import format_by_suffix
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ztensor.cli.terminal import Terminal
 
 # Options of `convert` that mean nothing where a folder is converted.
 _OF_FILES = (

@@ -11,7 +11,7 @@ from ztensor.cli import jobs
 from ztensor.cli.changing import quiet_library, require_free
 from ztensor.cli.options import changing, converting
 from ztensor.cli.spelling import count_text, named_text, size_text
-from ztensor.cli.terminal import Column
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import STDIN, error_as_json, in_order, open_file
 from ztensor.errors import SourceError, UsageError, ZTensorError, describe
 from ztensor.ext import remove
@@ -19,8 +19,6 @@ from ztensor.ext import remove
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
-
-    from ztensor.cli.terminal import Terminal
 
 
 # Options of `convert` that mean nothing where a file is rewritten in its place.

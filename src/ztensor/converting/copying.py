@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ztensor import Reader, Writer
+from ztensor import Reader, Remote, Writer
 from ztensor.converting.checking import require_equal
 from ztensor.converting.losses import require_lossless, require_some
 from ztensor.converting.report import Loss
@@ -20,8 +20,6 @@ from ztensor.spec.container import Form, emitter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-    from ztensor import Remote
 
 
 def write_one(

@@ -14,7 +14,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor import Writer
+from ztensor import Reader, Writer
 from ztensor.converting.losses import require_lossless
 from ztensor.converting.versions import sayable, sayable_objects
 from ztensor.errors import UsageError
@@ -37,8 +37,6 @@ from ztensor.spec.model.manifest import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from ztensor import Reader
 
     Progress = Callable[[int, int], None]
     Undo = Callable[..., object]  # as for `FileSink`

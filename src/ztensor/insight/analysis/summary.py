@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import UnsupportedError
-from ztensor.ext import LAYOUTS, ObjectReader, element_count
+from ztensor.ext import LAYOUTS, Array, ObjectReader, element_count
 from ztensor.insight.analysis.streaming import component_blocks, is_quantized
 from ztensor.insight.analysis.sums import Sums
 from ztensor.quantization.floats import dequantized
@@ -16,7 +16,6 @@ from ztensor.quantization.floats import dequantized
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.ext import Array
     from ztensor.insight.analysis.streaming import Progress
 
 
