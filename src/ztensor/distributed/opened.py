@@ -27,9 +27,18 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import FileObjects, Manifest, Shown, TensorObject, counted, is_remote, path_text
+from ztensor.ext import (
+    FileObjects,
+    Manifest,
+    Shown,
+    Source,
+    TensorObject,
+    counted,
+    is_remote,
+    path_text,
+    source_of,
+)
 from ztensor.io.reading.opened import read_manifest
-from ztensor.io.source.local import FileSource
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
 from ztensor.spec.model.objects import LaterObjects
@@ -158,8 +167,7 @@ class DividedObjects(FileObjects):
         try:
             if source.remote is not None:
                 source.require_unchanged(ask=True)
-            elif isinstance(source, FileSource) and source.is_stale():
-                # It is there: where nothing is, nothing is stale.
+            elif source.path is not None and _is_replaced(source):
                 return SourceError(
                     "the root was replaced or removed after it was opened; open it again",
                     reason=Reason.SOURCE_CHANGED,
@@ -266,6 +274,16 @@ def root_of(file: FileObjects) -> Root | None:
 def tree_told(file: FileObjects) -> object:
     """Return what tells the tree of a checkpoint of tensors and nothing else; None of others."""
     return attributes_of(file.root, {})["tree"] if isinstance(file, DividedObjects) else None
+
+
+def _is_replaced(source: Source) -> bool:
+    """Return whether a path leads to another file than the one that was opened.
+
+    Raises:
+        SourceError: there is none.
+    """
+    with contextlib.closing(source_of(source.path, mapped=False)) as now:
+        return now.identity() != source.identity()
 
 
 def open_objects(

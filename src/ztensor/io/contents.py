@@ -135,7 +135,7 @@ def _ahead(source: Source) -> AheadSource | None:
 def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:
     """Return what a file holds, and how the reader has to take it where the format is another."""
     not_ours: NotZTensorError | None = None
-    if not source.is_folder:
+    if source.files is None:
         try:
             frame, manifest = read_manifest(source, limits)
         except NotZTensorError as error:

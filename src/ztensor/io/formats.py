@@ -17,7 +17,7 @@ from ztensor.guard import foreign_bytes
 from ztensor.io.losses import UNREAD, Tally, Unrepresented
 from ztensor.io.source.base import Sink, Source, read_bytes
 from ztensor.io.source.beneath import names_in
-from ztensor.io.source.folders import FolderSource
+from ztensor.io.source.folders import RemoteFiles
 from ztensor.io.source.urls import Remote
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
@@ -28,11 +28,7 @@ from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.source.folders import RemoteFiles
     from ztensor.io.source.rights import Rights
-    from ztensor.io.source.urls import Remote
-    from ztensor.spec.encoding import Encoding
-    from ztensor.spec.model.manifest import Manifest
 
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 1 << 16
@@ -159,7 +155,8 @@ class Format(NamedTuple):
         also: suffixes that its files have, and others too.
         merges_attributes: whether it has `attributes_of_whole`.
         in_folder: takes a folder, a path or a URL, and the names in it; returns what opens the
-            folder where it is read as one file, and None for any other folder.
+            folder where it is read as one file, and None for any other folder. In a store that is
+            one file that leads to the others, or the names of all of them: see `Source.files`.
     """
 
     program: str
@@ -169,7 +166,7 @@ class Format(NamedTuple):
     is_written: bool = True
     also: tuple[str, ...] = ()
     merges_attributes: bool = False
-    in_folder: Callable[[str | Remote, list[str]], str | Remote | RemoteFiles | None] | None = None
+    in_folder: Callable[[str | Remote, list[str]], str | Remote | list[str] | None] | None = None
 
     def loaded(self) -> FormatModule:
         """Return the module that reads the format."""
@@ -333,7 +330,10 @@ def _opener(
         names = names_in(os.fspath(folder))
     is_known = any(map(is_read_suffix, names))  # then no plugin is sought
     for name, format in FORMATS.usable(plugins=not is_known):
-        if format.in_folder is not None and (found := format.in_folder(folder, names)) is not None:
+        found = None if format.in_folder is None else format.in_folder(folder, names)
+        if isinstance(found, list):
+            return name, RemoteFiles(Remote(folder), found)
+        if found is not None:
             return name, found
     return None
 
@@ -348,8 +348,8 @@ def recognised(source: Source) -> str | None:
         UnsupportedError: none, and a plugin that is broken may know it.
         SourceError: it cannot be read.
     """
-    if isinstance(source, FolderSource):
-        opener = _opener(source.remote or source.name, list(source.names) or None)
+    if source.files is not None:
+        opener = _opener(source.remote or source.name, list(source.files) or None)
         return opener and opener[0]
     look = Look(source)
     with foreign_bytes("the file", source.name):

@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from ztensor import open as open_files
-from ztensor.arguments import require_kind
 from ztensor.distributed import PartWriter, commit
 from ztensor.errors import (
+    ArgumentTypeError,
     ArgumentValueError,
     ManifestError,
     ObjectNotFoundError,
@@ -337,7 +337,8 @@ class LazyTree(Shown, Mapping[str, Any]):
     """
 
     def __init__(self, reader: Reader) -> None:
-        require_kind("reader", reader, ObjectReader, "a ztensor.Reader")
+        if not isinstance(reader, ObjectReader):
+            raise ArgumentTypeError(f"reader must be a ztensor.Reader, not {describe(reader, 40)}")
         self._reader = reader
         self._values = flat(decoded(reader, lambda leaf: leaf))
         self.attributes, _ = split_tree(reader.attributes)

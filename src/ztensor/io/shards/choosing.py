@@ -19,8 +19,9 @@ from ztensor.io.formats import is_read_suffix, recognised
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import Beneath
-from ztensor.io.source.folders import folder_of, listed, there
+from ztensor.io.source.folders import folder_of, listed
 from ztensor.io.source.paths import absolute_path
+from ztensor.io.source.stores import Store
 from ztensor.io.source.table import source_of
 from ztensor.io.source.urls import Remote
 from ztensor.showing import counted
@@ -293,7 +294,10 @@ class RemoteFolder:
             tree = listed(self.remote)
         except SourcePermissionError as error:
             tree, denied = None, error
-        self.names, self._folders = tree or (sorted(there(self.remote, _USUAL)), [])
+        self.names, self._folders = tree or (
+            sorted(Store.of(self.remote.url).there(self.remote, _USUAL)),
+            [],
+        )
         if self.names or self._folders:
             return
         if denied is not None:

@@ -16,7 +16,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
 )
-from ztensor.io.source.base import Source, read_bytes, shrunk
+from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.paths import absolute_path, is_url
 from ztensor.locks import Lock
 
@@ -190,7 +190,7 @@ class FileSource(OpenFile, Source):
                 else:
                     count = self._seek_and_read(descriptor.number, start, rest)
                 if count == 0:
-                    raise shrunk(self.name, offset, wanted, done)
+                    raise self.shrunk(offset, wanted, done)
                 done += count
         except SourceError:
             raise
@@ -267,7 +267,7 @@ class FileSource(OpenFile, Source):
             return
         if status.st_size < self.size:
             if not self._is_committed(status):
-                raise shrunk(self.name, 0, self.size, status.st_size)
+                raise self.shrunk(0, self.size, status.st_size)
             return
         from ztensor.io.source import locking  # not for a file that no process writes
 

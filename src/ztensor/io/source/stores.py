@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import (
     ArgumentValueError,
+    SourceNotFoundError,
+    SourcePermissionError,
     UsageError,
 )
 from ztensor.io.source.base import Sink, Source
@@ -19,7 +21,10 @@ from ztensor.io.source.urls import Remote
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+
+_THREADS = 8
 
 
 class Store(abc.ABC):
@@ -91,6 +96,29 @@ class Store(abc.ABC):
         """
         del remote
         return None
+
+    def there(self, folder: Remote, names: Sequence[str]) -> list[str]:
+        """Return which of some names a folder has, each asked for: what is forbidden is not there.
+
+        Args:
+            folder: its URL ends in a slash.
+            names: of files directly in it.
+
+        Raises:
+            SourceError: the place does not answer.
+            UsageError: the URL is signed.
+        """
+        from ztensor.threads.pool import Pool  # not for a file on disk
+
+        def is_there(name: str) -> bool:
+            try:
+                return self.look(folder.beside(name)) is not None
+            except (SourceNotFoundError, SourcePermissionError):
+                return False
+
+        with Pool(_THREADS) as pool:
+            found = pool.map(is_there, names)
+            return [name for name, is_found in zip(names, found, strict=True) if is_found]
 
     def expanded(self, url: str) -> list[str]:
         """Return the URLs of the objects that a pattern matches; of no pattern the URL itself.

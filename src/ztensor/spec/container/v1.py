@@ -40,9 +40,9 @@ from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
     ParseObject,
     Path,
+    Root,
     check_blob,
     parse_components,
-    read_root,
     require_none,
 )
 from ztensor.spec.digest import ALGORITHMS, digest_of
@@ -142,11 +142,11 @@ def parse_manifest(
         is_1_1 = is_1_1 or _is_1_1(fields)
         return functools.partial(_parse_object, blobs_end, is_1_1)
 
-    root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+    root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
     if _is_1_1(root.fields) and not is_1_1:  # the version follows the objects
         is_1_1 = True
         budget.release_to(left)
-        root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+        root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
     commit = parse_commit(root.fields.get("commit"), data)
     version = root.fields.get("version")
     if isinstance(version, str) and not _is_major(version):  # it may be damaged

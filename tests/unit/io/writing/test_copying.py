@@ -147,3 +147,13 @@ def test_a_copy_keeps_how_its_object_is_stored(source: str, target: str, kind: s
     for compression in (False, True):
         components = parts_of(copied(data, version=target, compression=compression))
         assert (components["x"].encoding != "raw") == (kind is not None)
+
+
+def test_what_the_other_version_makes_no_smaller_is_raw_there() -> None:
+    """Frames of 2.x have a table, which takes what zstd saved of little data."""
+    array = np.concatenate([np.frombuffer(os.urandom(100), np.uint8), np.zeros(40, np.uint8)])
+    data = save({"x": array}, compression=True)
+    assert parts_of(data)["x"].encoding == "zstd"
+    other = copied(data, version="2.1")
+    assert (parts_of(other)["x"].encoding, parts_of(other)["x"].length) == ("raw", array.nbytes)
+    assert np.array_equal(load(other)["x"], array)
