@@ -11,12 +11,11 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, UsageError, describe
-from ztensor.io.writing.blob import Blob, BlobOptions, as_of
+from ztensor.io.writing.blob import Blob, BlobOptions, Pieces, as_of
 from ztensor.spec.digest import ALGORITHMS, digest_of
 
 if TYPE_CHECKING:
     from ztensor.io.source.base import Sink
-    from ztensor.io.writing.blob import Pieces
     from ztensor.spec.model.manifest import Component
 
 

@@ -9,7 +9,7 @@ from ztensor.io.reading.component import digest_of as digest_in
 from ztensor.io.reading.overlaps import SharedRuns
 from ztensor.io.reading.portable import portable_chunks, portable_object, stored_object
 from ztensor.io.source.sink import FileSink
-from ztensor.io.writing.blob import Blob, BlobOptions, Compression, as_of
+from ztensor.io.writing.blob import Blob, BlobOptions, Compression, Pieces, as_of
 from ztensor.spec.digest import Algorithm, Digest, digest_of, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import known_length
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.source.base import Sink, Source
-    from ztensor.io.writing.blob import Pieces
     from ztensor.spec.model.manifest import Component, Shard, TensorObject
 
     Progress = Callable[[int], None]

@@ -29,7 +29,7 @@ from ztensor.io.formats import require_ours
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import sink_of
-from ztensor.io.writing.blob import BlobOptions, start_blob, write_component
+from ztensor.io.writing.blob import BlobOptions, Pieces, start_blob, write_component
 from ztensor.io.writing.canonical import CanonicalBlobs
 from ztensor.io.writing.copying import Copier
 from ztensor.io.writing.planning import (
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from ztensor.accepted import Durable, ElementType, Target, TensorLike
     from ztensor.io.reading.objects import Objects
     from ztensor.io.source.base import Sink
-    from ztensor.io.writing.blob import Pieces
     from ztensor.spec.layout.base import Array
 
 
