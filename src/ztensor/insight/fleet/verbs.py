@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ztensor.io import VerifyReport
     from ztensor.typing import Path, Progress, Storage
 
+    ConversionReport = converting.ConversionReport
+
 _Source = TypeVar("_Source", bound="Path")
 
 
@@ -80,7 +82,7 @@ def _hash(
         return FileHash(combined(ids, reader.attributes if attributes else None), ids)
 
 
-def _convert(pair: tuple[Any, Any], **options: Any) -> converting.ConversionReport:
+def _convert(pair: tuple[Any, Any], **options: Any) -> ConversionReport:
     # A dry run finds no folder: it is made for all files, where they are written.
     with open_reader(pair[0], mmap=False) as reader:
         return convert_as(reader, pair[1], threads=1, makes_folder=True, **options)
@@ -220,7 +222,7 @@ def convert_files(
     storage: Storage | None = None,
     progress: Progress | None = None,
     **options: object,
-) -> Iterator[tuple[_Source, converting.ConversionReport | ZTensorError]]:
+) -> Iterator[tuple[_Source, ConversionReport | ZTensorError]]:
     """Write what each of many files holds as a file of another format; see `ztensor.convert`.
 
     Args:
