@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ztensor import converting
     from ztensor.typing import Path, Progress, Storage, VerifyReport
 
+    ConversionReport = converting.ConversionReport
+
 _Source = TypeVar("_Source", bound="Path")
 
 
@@ -78,7 +80,7 @@ def _hash(
         return FileHash(combined(ids, reader.attributes if attributes else None), ids)
 
 
-def _convert(pair: tuple[Any, Any], **options: Any) -> converting.ConversionReport:
+def _convert(pair: tuple[Any, Any], **options: Any) -> ConversionReport:
     # A dry run finds no folder: it is made for all files, where they are written.
     with open_reader(pair[0], mmap=False) as reader:
         return convert_as(reader, pair[1], threads=1, makes_folder=True, **options)
@@ -218,7 +220,7 @@ def convert_files(
     storage: Storage | None = None,
     progress: Progress | None = None,
     **options: object,
-) -> Iterator[tuple[_Source, converting.ConversionReport | ZTensorError]]:
+) -> Iterator[tuple[_Source, ConversionReport | ZTensorError]]:
     """Write what each of many files holds as a file of another format; see `ztensor.convert`.
 
     Args:

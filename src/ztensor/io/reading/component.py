@@ -123,6 +123,12 @@ class Check:
         if self._hasher is not None:
             self._hasher.update(piece)
 
+    def over(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
+        """Yield pieces, each of them taken."""
+        for piece in pieces:
+            self.update(piece)
+            yield piece
+
     def end(self) -> None:
         """Compare, once all bytes have passed.
 
@@ -263,7 +269,7 @@ class StoredComponent:
         if once and key in self._shared.checked:
             return True
         check = Check(digest)
-        for piece in (self.stored() if stored is None else stored).pieces():
+        for piece in (stored or self.stored()).pieces():
             check.update(piece)
         try:
             check.end()
@@ -469,9 +475,7 @@ class StoredComponent:
         """
         is_checked = self._shared.verify is False or self.component.encoding == "raw"
         check = self.new_check(is_needed=is_checked or not self.check(once=True))
-        for piece in self.pieces(expected):
-            check.update(piece)
-            yield piece
+        yield from check.over(self.pieces(expected))
         check.end()
 
     # --- Parts of the decoded bytes ---------------------------------------------------------
