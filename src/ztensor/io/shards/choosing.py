@@ -227,7 +227,6 @@ class LocalFolder:
     """
 
     most_looked_into = 100
-    _most_deep = 3
 
     def __init__(self, path: str) -> None:
         self.name = path
@@ -236,7 +235,10 @@ class LocalFolder:
         self._roots = Beneath.roots_of(path)
         try:
             with os.scandir(path) as entries:
-                self.names = sorted(entry.name for entry in entries if entry.is_file())
+                here = sorted(entries, key=lambda entry: entry.name)
+            self.names = [entry.name for entry in here if entry.is_file()]
+            folders = [entry.name for entry in here if entry.is_dir(follow_symlinks=False)]
+            self._folders = [name for name in folders if not name.startswith(".")]
         except OSError as error:
             raise SourceError.from_os(error, "cannot list the folder", path) from error
 
@@ -249,23 +251,12 @@ class LocalFolder:
         return os.path.join(self.name, name)
 
     def models_beneath(self) -> list[str]:
-        """Return the folders beneath it that have files of formats that are read."""
+        """Return the folders directly in it that have files of formats that are read."""
         found: list[str] = []
-        waiting = [("", 0)]
-        visited = 0
-        while waiting and visited < self.most_looked_into:
-            within, depth = waiting.pop(0)
-            visited += 1
-            with contextlib.suppress(OSError), os.scandir(self.path(within)) as entries:
-                here = sorted(entries, key=lambda entry: entry.name)
-                if within and any(is_read_suffix(one.name) and one.is_file() for one in here):
-                    found.append(within)
-                elif depth < self._most_deep:
-                    waiting += [
-                        (os.path.join(within, entry.name), depth + 1)
-                        for entry in here
-                        if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
-                    ]
+        for name in self._folders[: self.most_looked_into]:
+            with contextlib.suppress(OSError):
+                if any(map(is_read_suffix, os.listdir(self.path(name)))):
+                    found.append(name)
         return found
 
 
