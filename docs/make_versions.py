@@ -25,7 +25,7 @@ from ztensor.spec.digest import writable
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject
-from ztensor.spec.wire.cbor import Tag
+from ztensor.ext import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -171,7 +171,7 @@ def files() -> Iterable[Row]:
         "bytes": b"1",
         "integers beyond 64 bits": 1 << 70,
         "maps with keys that are not text": {1: 2},
-        "CBOR tags": Tag(1000, 1),
+        "CBOR tags": cbor.Tag(1000, 1),
     }.items():
         yield row(
             f"attribute values: {name}",

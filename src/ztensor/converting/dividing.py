@@ -31,7 +31,6 @@ from ztensor.ext import (
     TensorObject,
     source_of,
 )
-from ztensor.spec.model.manifest import Shard
 from ztensor.typing import Durable
 
 if TYPE_CHECKING:
@@ -93,8 +92,7 @@ def write_divided(
     chosen, lost = sayable_objects(reader, emitter.version)
     require_lossless([*unsaid, *lost], root)
     total, done = sum(nbytes for _, nbytes in groups), 0
-    objects: dict[str, TensorObject] = {}
-    shards: dict[str, Shard] = {}
+    manifest = Manifest("2", {}, attributes or None)
     stem = len(os.path.splitext(root)[0]) + 1
     with contextlib.ExitStack() as made:  # takes it back where something fails
         for (names, nbytes), path in zip(groups, paths, strict=False):
@@ -107,17 +105,10 @@ def write_divided(
                 dry_run=dry_run,
             )
             digest = _DIGEST.spell("0" * _DIGEST.digits) if dry_run else _digest_of(path)
-            shards[label] = Shard(label, size, digest, start=0)
-            for name, found in written.items():
-                parts = {
-                    role: part._replace(shard=shards[label])
-                    for role, part in found.components.items()
-                }
-                objects[name] = found._replace(components=parts)
+            manifest = manifest.joined(label, size, digest, written)
             done += nbytes
             if progress is not None:
                 progress(done, total)
-        manifest = Manifest("2", objects, attributes or None, shards=shards)
         sink = _sink(root, durable, made.callback, dry_run=dry_run)
         try:
             sink.write(emitter.magic)

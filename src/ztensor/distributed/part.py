@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 import secrets
 import weakref
@@ -43,7 +44,6 @@ from ztensor.ext import (
     counted,
     spell,
 )
-from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, parse_size, require_options
 from ztensor.typing import Durable
@@ -486,12 +486,13 @@ def _box(
         return sizes, (0,) * len(sizes)
     if shape is None or offsets is None:
         raise ArgumentValueError("shape and offsets are given both, or neither", object_name=name)
-    whole, begin = shape_of(shape), shape_of(offsets)
+    whole, begin = tuple(map(operator.index, shape)), tuple(map(operator.index, offsets))
     if (
         len(whole) != len(sizes)
         or len(begin) != len(sizes)
         or any(
-            start + size > length for start, size, length in zip(begin, sizes, whole, strict=True)
+            start < 0 or start + size > length
+            for start, size, length in zip(begin, sizes, whole, strict=True)
         )
     ):
         raise ArgumentValueError(

@@ -29,7 +29,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import OpenFolder, path_text
-from ztensor.io.tensor import no_mapping, no_tensor
+from ztensor.io.tensor import no_tensor
 from ztensor.numpy import save as save_arrays
 from ztensor.numpy import save_file as save_array_file
 from ztensor.options import (
@@ -450,14 +450,14 @@ def _module(model: Any) -> Any:
 # --- Parts ----------------------------------------------------------------------------------
 
 
-def _as_stored(tensors: Any, deduplicate: object) -> dict[str, Any]:
+def _as_stored(tensors: Any, deduplicate: object) -> Any:
     """Return a dict whose tensors on the CPU are arrays, and those elsewhere still torch's.
 
     The writer fetches these when their turn comes. Those that are stored under several names are
     fetched here, once.
     """
     if not hasattr(tensors, "items"):
-        raise no_mapping(tensors, "tensors")
+        return tensors  # what saves a dict says what is wrong with it
     result: dict[str, Any] = {}
     elsewhere: dict[str, Any] = {}
     for name, value in tensors.items():

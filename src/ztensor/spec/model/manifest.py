@@ -254,6 +254,29 @@ class Manifest(NamedTuple):
     extra: Mapping[str, object] | None = None
     shards: Mapping[str, Shard] = _NO_SHARDS
 
+    def joined(
+        self, name: str, size: int, digest: str, objects: Mapping[str, TensorObject]
+    ) -> Manifest:
+        """Return the manifest with the objects of another file, which it then names.
+
+        Args:
+            name: what the table calls the file.
+            size: its length in bytes.
+            digest: `algorithm:hex` over all of it.
+            objects: their components at offsets of that file.
+        """
+        shard = Shard(name, size, digest, start=0)
+        moved = {
+            key: found._replace(
+                components={
+                    role: part._replace(shard=shard) for role, part in found.components.items()
+                }
+            )
+            for key, found in objects.items()
+        }
+        return self._replace(objects={**self.objects, **moved}, shards={**self.shards, name: shard})
+
+
 
 def align(offset: int, alignment: int = ALIGNMENT) -> int:
     """Return the first multiple of an alignment at or after `offset` (1.2 section 4, Alignment)."""
