@@ -12,7 +12,7 @@ import numpy as np
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable
 from ztensor.distributed.opened import DividedObjects
 from ztensor.distributed.place import opener
-from ztensor.distributed.rows import SEPARATOR
+from ztensor.distributed.rows import SEPARATOR, told_digest
 from ztensor.errors import (
     LimitError,
     ManifestError,
@@ -27,7 +27,6 @@ from ztensor.ext import ALGORITHMS, FileObjects, Range, digest_of, open_file
 from ztensor.io import VerifyReport
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.shards.naming import shifted
-from ztensor.spec.digest import parse_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -165,16 +164,16 @@ def _differences(
 
 
 def _digest(text: str | None) -> object:
-    return None if text is None else parse_digest(text)
+    return None if text is None else told_digest(text)
 
 
 def _has_manifest(file: FileObjects, digest: str) -> bool:
     frame = file.frame
-    expected = parse_digest(digest)
-    if frame is None or expected.known is None:
+    algorithm, digits = told_digest(digest)
+    if frame is None or algorithm not in ALGORITHMS:
         return False
     whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
-    return parse_digest(digest_of(ALGORITHMS[expected.algorithm], whole.pieces())) == expected
+    return told_digest(digest_of(ALGORITHMS[algorithm], whole.pieces()))[1] == digits
 
 
 def _named(report: VerifyReport, offsets: Mapping[str, tuple[int, ...]]) -> VerifyReport:

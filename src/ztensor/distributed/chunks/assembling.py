@@ -34,6 +34,7 @@ from ztensor.ext import (
     Component,
     Encoding,
     Runs,
+    Source,
     Stored,
     TensorObject,
     element_count,
@@ -48,7 +49,6 @@ from ztensor.io.reading.component import Fetching, StoredComponent
 from ztensor.io.reading.runs import Parts
 from ztensor.io.reading.stored_array import fill
 from ztensor.io.source.base import AtOnce
-from ztensor.io.source.joined import JoinedSource
 from ztensor.limits import Limits
 from ztensor.spec.layout.elements import is_native, stored_form
 from ztensor.spec.model.objects import LaterObjects
@@ -80,7 +80,7 @@ class Assembler:
     def __init__(
         self,
         table: ChunkTable,
-        source: JoinedSource,
+        source: Source,
         limits: Limits,
         *,
         verify: bool | None,
@@ -89,6 +89,7 @@ class Assembler:
         self.table = table
         self.source = source
         self._starts = starts
+        self._beginning = dict(source.parts)
         self._verify = verify
         self._limits = limits
         self.fetching = Fetching(source, ENCODINGS, limits, verify=verify)
@@ -187,7 +188,7 @@ class Assembler:
         most = _MOST_CLAIMED if self.source.prefers_long_reads else BLOCK_BYTES
         if expected > most:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():
-                found, _ = self.source.place(self._starts[file])
+                found = self._beginning[self._starts[file]]
                 found.require_unchanged(ask=True)
 
     # --- Boxes ------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ class Assembler:
 
     def name_of_file(self, chunk: Chunk) -> str:
         """Return what messages call the file a chunk lies in."""
-        return self.source.place(self._starts[chunk.file])[0].name
+        return self._beginning[self._starts[chunk.file]].name
 
     @property
     def checks(self) -> bool:
