@@ -22,8 +22,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     describe,
 )
-from ztensor.ext import Beneath, is_remote, path_text, read_bytes, source_of
-from ztensor.io.source.folders import folder_of, there
+from ztensor.ext import Beneath, Store, is_remote, path_text, read_bytes, source_of
 from ztensor.limits import DEFAULT_LIMITS, Budget
 
 if TYPE_CHECKING:
@@ -67,8 +66,10 @@ class ModelFolder:
         text = path_text(where, local=storage is None)
         self._remote: Remote | None = None
         if is_remote(text):
-            remote = folder_of(Remote(place))
-            self._remote = folder_of(remote.beside(inner)) if inner else remote
+            remote = Remote(place)
+            if not remote.url.endswith("/"):
+                remote = Remote(f"{remote.url}/", remote.storage, remote.cache)
+            self._remote = remote.beside(f"{inner}/") if inner else remote
             self.path, self.name = None, self._remote.name
             return
         self.path = self.name = os.path.join(text, inner) if inner else text
@@ -90,8 +91,7 @@ class ModelFolder:
     def _there(self, names: list[str]) -> list[str]:
         """Return those of the names that are there, in their order."""
         if self._remote is not None:
-            found = set(there(self._remote, names))
-            return [name for name in names if name in found]
+            return Store.of(self._remote.url).there(self._remote, names)
         return [name for name in names if os.path.lexists(os.path.join(self.path or "", name))]
 
     def json(self, name: str) -> dict[str, Any] | None:

@@ -16,7 +16,6 @@ from ztensor.errors import UsageError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ztensor import Reader
 
 OPTIONS = (
     CHANGED_FILE,
@@ -100,5 +99,5 @@ def append(terminal: Terminal, options: Namespace) -> None:
                     changes.added(new)
 
 
-def _nbytes(reader: Reader) -> int:
+def _nbytes(reader: ztensor.Reader) -> int:
     return sum(found.nbytes for found in reader.metadata(list(reader)))

@@ -19,15 +19,12 @@ from ztensor.cli import options as shared
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
-from ztensor.io.losses import UNREAD
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor import Reader, TensorMetadata
     from ztensor.cli.terminal import Progress
-    from ztensor.edit import Editor
 
 _VALUE_CHARACTERS = 100  # of an attribute on a terminal
 _MOST_TOLD = 8  # of what a file says beyond its objects
@@ -44,7 +41,7 @@ class Changes:
         editor: the file.
     """
 
-    def __init__(self, editor: Editor) -> None:
+    def __init__(self, editor: ztensor.edit.Editor) -> None:
         self.editor = editor
         self.made: list[dict[str, Any]] = []
         self.old_count = len(editor.keys())
@@ -58,17 +55,17 @@ class Changes:
         """Take note of an object that was written."""
         self.add("add", **_object_facts(self.editor.metadata(name)))
 
-    def removed(self, found: TensorMetadata) -> None:
+    def removed(self, found: ztensor.TensorMetadata) -> None:
         """Take note of an object that was taken out."""
         self.add("remove", **_object_facts(found))
 
-    def replaced(self, old: TensorMetadata) -> None:
+    def replaced(self, old: ztensor.TensorMetadata) -> None:
         """Take note of an object that was written in another's place."""
         new = self.editor.metadata(old.name)
         self.add("replace", name=old.name, before=_object_facts(old), after=_object_facts(new))
 
 
-def _object_facts(found: TensorMetadata) -> dict[str, Any]:
+def _object_facts(found: ztensor.TensorMetadata) -> dict[str, Any]:
     return {
         "name": found.name,
         "shape": list(found.shape),
@@ -140,11 +137,10 @@ def require_one_file(path: str) -> None:
     Raises:
         UsageError: the path means several files.
     """
-    from ztensor.io.contents import only_ours_change
-    from ztensor.io.shards.naming import is_set
+    from ztensor.ext import FORMATS, ShardSet
 
-    if is_set(path) or os.path.isdir(path):
-        raise only_ours_change(path, "a folder" if os.path.isdir(path) else "a set of files")
+    if ShardSet.is_meant(path) or os.path.isdir(path):
+        raise FORMATS.unchangeable(path, "a folder" if os.path.isdir(path) else "a set of files")
 
 
 def is_divided_folder(path: str) -> bool:
@@ -242,10 +238,10 @@ def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
     return count
 
 
-def left_behind(terminal: Terminal, file: str, reader: Reader) -> list[dict[str, Any]]:
+def left_behind(terminal: Terminal, file: str, reader: ztensor.Reader) -> list[dict[str, Any]]:
     """Say what of a file no copy of its objects has, and return it for JSON."""
     # Objects that are listed only are refused where they are chosen.
-    found = [one for one in reader.unrepresented if not one.kind.startswith(UNREAD)]
+    found = [one for one in reader.unrepresented if not one.is_unread]
     for one in found[:_MOST_TOLD]:
         terminal.note(f"{file}: left out: {one}")
     if len(found) > _MOST_TOLD:
@@ -296,10 +292,10 @@ def require_target(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.io.formats import named_as
+    from ztensor.ext import FORMATS
 
     require_free(path, force=force)
-    kind = named_as(path)
+    kind = FORMATS.named_as(path)
     if kind not in (None, "zt"):
         error = UsageError("a zTensor file would have another format's name", file=path)
         error.hint = "call it .zt"
@@ -308,7 +304,7 @@ def require_target(path: str, *, force: bool) -> None:
         raise error
 
 
-def require_apart(output: str, reader: Reader) -> None:
+def require_apart(output: str, reader: ztensor.Reader) -> None:
     """Refuse to write over a file that is read, under whatever name or link, asked for or not.
 
     Raises:

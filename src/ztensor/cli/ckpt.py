@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
 
-    from ztensor import CheckpointManager
 
 OPTIONS = (
     Option("action", choices=("ls", "verify", "prune"), help="What to do."),
@@ -208,7 +207,7 @@ def _finish(terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Ch
     )
 
 
-def _prune(terminal: Terminal, manager: CheckpointManager, options: Namespace) -> None:
+def _prune(terminal: Terminal, manager: ztensor.CheckpointManager, options: Namespace) -> None:
     removed = manager.prune(damaged=options.damaged, dry_run=options.dry_run)
     for step in removed:
         terminal.line(f"step {step}: {'would be removed' if options.dry_run else 'removed'}")

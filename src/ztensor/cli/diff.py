@@ -19,7 +19,6 @@ from ztensor.cli.verb import open_file
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ztensor import TensorMetadata
 
 _TOLERANCE: dict[str, Any] = {"metavar": "X", "type": number(0, kind=float), "default": 0.0}
 OPTIONS = (
@@ -220,7 +219,7 @@ def _difference(found: ztensor.insight.TensorDiff, word: str) -> str:
     return word
 
 
-def _type(found: TensorMetadata) -> str:
+def _type(found: ztensor.TensorMetadata) -> str:
     return found.type or found.dtype or "unknown"
 
 
@@ -260,7 +259,7 @@ def _as_json(found: ztensor.insight.TensorDiff) -> dict[str, Any]:
     }
 
 
-def _object(found: TensorMetadata | None) -> dict[str, Any] | None:
+def _object(found: ztensor.TensorMetadata | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import ztensor
 from ztensor.cli.options import new_file
 from ztensor.cli.spelling import count_text, size_text
-from ztensor.cli.terminal import Column
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import UsageError, describe
-from ztensor.io.formats import format_by_suffix
+from ztensor.ext import FORMATS
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ztensor.cli.terminal import Terminal
 
 # Options of `convert` that mean nothing where a folder is converted.
 _OF_FILES = (
@@ -32,7 +31,7 @@ def is_folder_asked(files: Sequence[str], output: str) -> bool:
         return False
     from ztensor.formats.dcp.folders import is_checkpoint
 
-    has_suffix = format_by_suffix(output) is not None and not os.path.isdir(output)
+    has_suffix = FORMATS.by_suffix(output) is not None and not os.path.isdir(output)
     return not has_suffix and not is_checkpoint(files[0])
 
 

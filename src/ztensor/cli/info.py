@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import ztensor
+from ztensor import ext
 from ztensor.cli.options import FILE
 from ztensor.cli.spelling import as_json, count_text, json_text, parameters_text, size_text
 from ztensor.cli.terminal import Column, Terminal
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ztensor import Reader
-    from ztensor.ext import FileObjects
 
 OPTIONS = (FILE,)
 
@@ -99,7 +98,7 @@ def info(terminal: Terminal, options: Namespace) -> None:
     terminal.result(facts)
 
 
-def summarize(reader: Reader) -> dict[str, Any]:
+def summarize(reader: ztensor.Reader) -> dict[str, Any]:
     """Return what `info --json` says of a file or of a set; None where it has no meaning."""
     from ztensor.insight.analysis.parameters import parameter_count
 
@@ -129,7 +128,7 @@ def summarize(reader: Reader) -> dict[str, Any]:
     }
 
 
-def _told(reader: Reader) -> dict[str, Any]:
+def _told(reader: ztensor.Reader) -> dict[str, Any]:
     """Return the attributes, and of a training state what is no tensor, in place of its bytes."""
     from ztensor.training.told import told_tree
 
@@ -143,7 +142,7 @@ def _told(reader: Reader) -> dict[str, Any]:
     return {"attributes": as_json(reader.attributes), "tree": None}
 
 
-def _framing(reader: Reader, file: FileObjects | None) -> dict[str, Any]:
+def _framing(reader: ztensor.Reader, file: ext.FileObjects | None) -> dict[str, Any]:
     """Return what only one zTensor file has: where its manifest is, and what no object needs."""
     if file is None or file.frame is None:
         keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit canonical"
@@ -164,7 +163,7 @@ def _framing(reader: Reader, file: FileObjects | None) -> dict[str, Any]:
     }
 
 
-def room_of(file: FileObjects) -> tuple[int, int, int]:
+def room_of(file: ext.FileObjects) -> tuple[int, int, int]:
     """Return how many bytes of a file are padding, dead, and had by several objects."""
     frame = file.frame
     if frame is None:

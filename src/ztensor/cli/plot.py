@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ztensor import Reader
-
     _Found = Mapping[str, ztensor.insight.TensorStats]
 
 OPTIONS = (
@@ -113,7 +111,7 @@ def plot(terminal: Terminal, options: Namespace) -> None:
 
 
 def _histograms(
-    terminal: Terminal, reader: Reader, names: list[str], height: int, options: Namespace
+    terminal: Terminal, reader: ztensor.Reader, names: list[str], height: int, options: Namespace
 ) -> _Found:
     how: dict[str, Any] = {}
     if options.output is None and not terminal.wants_json:

@@ -16,7 +16,6 @@ from ztensor.errors import ZTensorError
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ztensor.edit import RepairReport
 
 OPTIONS = (
     CHANGED_FILE,
@@ -156,7 +155,9 @@ def _opens(file: str) -> bool:
     return True
 
 
-def _show(terminal: Terminal, report: RepairReport, *, opens: bool, dry_run: bool) -> None:
+def _show(
+    terminal: Terminal, report: ztensor.edit.RepairReport, *, opens: bool, dry_run: bool
+) -> None:
     facts = [("file", report.path), ("size", f"{size_text(report.size)} ({report.size:,} bytes)")]
     if report.end is not None:
         behind = f"{report.tail:,} bytes of no state" if report.tail else "nothing"
@@ -186,7 +187,7 @@ def _show(terminal: Terminal, report: RepairReport, *, opens: bool, dry_run: boo
         terminal.line(f"ztensor repair {report.path} --write OUT saves that state as a new file")
 
 
-def _show_mending(terminal: Terminal, report: RepairReport, *, dry_run: bool) -> None:
+def _show_mending(terminal: Terminal, report: ztensor.edit.RepairReport, *, dry_run: bool) -> None:
     would = "would be " if dry_run else ""
     if report.written == report.path:
         kept = "not kept" if report.tail_path is None else f"kept as {report.tail_path}"
@@ -196,7 +197,7 @@ def _show_mending(terminal: Terminal, report: RepairReport, *, dry_run: bool) ->
     terminal.line(f"{would}{where}")
 
 
-def _explain(terminal: Terminal, report: RepairReport) -> None:
+def _explain(terminal: Terminal, report: ztensor.edit.RepairReport) -> None:
     terminal.line()
     if not report.candidates:
         terminal.line("no place looks like the end of a state")

@@ -11,7 +11,7 @@ from ztensor.cli import jobs
 from ztensor.cli.changing import quiet_library, require_free
 from ztensor.cli.options import changing, converting
 from ztensor.cli.spelling import count_text, named_text, size_text
-from ztensor.cli.terminal import Column
+from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import STDIN, error_as_json, in_order, open_file
 from ztensor.errors import SourceError, UsageError, ZTensorError, describe
 from ztensor.ext import remove
@@ -19,8 +19,6 @@ from ztensor.ext import remove
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
-
-    from ztensor.cli.terminal import Terminal
 
 
 # Options of `convert` that mean nothing where a file is rewritten in its place.
@@ -221,7 +219,7 @@ def _changed_text(changed: Sequence[Mapping[str, Any]]) -> str:
 
 def shards_of(path: str) -> list[str]:
     """Return the index and the shards that are there of a file's name."""
-    from ztensor.io.shards.naming import SHARD
+    from ztensor.ext import ShardSet
 
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
@@ -229,7 +227,7 @@ def shards_of(path: str) -> list[str]:
         names = os.listdir(folder or os.curdir)
     except OSError:
         return []  # what is written there will say so
-    matches = filter(None, map(SHARD.fullmatch, sorted(names)))
+    matches = filter(None, map(ShardSet.match, sorted(names)))
     shards = [one[0] for one in matches if (one["stem"], one["extension"]) == (stem, extension)]
     return [f"{path}.index.json", *(os.path.join(folder, shard) for shard in shards)]
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Mapping, Sequence
 
-    from ztensor.io import VerifyReport
 
 OPTIONS = (
     FILES,
@@ -102,7 +101,7 @@ def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, An
 
 
 def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str, Any]:
-    import ztensor.io.reading.verify  # noqa: F401  # before the clock starts
+    from ztensor.typing import VerifyReport  # noqa: F401  # loaded before the clock starts
 
     begin = time.monotonic()
     try:
@@ -117,7 +116,7 @@ def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str,
 def _told(
     terminal: Terminal,
     file: str,
-    report: VerifyReport | ZTensorError,
+    report: ztensor.io.VerifyReport | ZTensorError,
     seconds: float | None = None,
 ) -> dict[str, Any]:
     if isinstance(report, ZTensorError):
@@ -143,7 +142,7 @@ def _told(
 
 
 def _show_report(
-    terminal: Terminal, file: str, report: VerifyReport, seconds: float | None
+    terminal: Terminal, file: str, report: ztensor.io.VerifyReport, seconds: float | None
 ) -> None:
     facts = [count_text(report.objects, "object"), count_text(report.checked, "digest") + " match"]
     if report.checked == 1:

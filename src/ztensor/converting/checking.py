@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor import Reader, insight
+from ztensor import Reader, Remote, insight
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
-from ztensor.ext import counted
-from ztensor.spec.wire import cbor
+from ztensor.ext import cbor, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from ztensor import Remote
 
     Progress = Callable[[int, int], None]
 

@@ -27,19 +27,26 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import FileObjects, Manifest, Shown, TensorObject, counted, is_remote, path_text
-from ztensor.io.reading.opened import read_manifest
-from ztensor.io.source.local import FileSource
+from ztensor.ext import (
+    FileObjects,
+    LaterObjects,
+    Manifest,
+    Shown,
+    Source,
+    TensorObject,
+    counted,
+    is_remote,
+    path_text,
+    source_of,
+)
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
-from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Unpack
 
-    from ztensor.io import VerifyReport
-    from ztensor.typing import Path, Storage
+    from ztensor.typing import Path, Storage, VerifyReport
 
     Array = np.ndarray[Any, Any]
 
@@ -88,7 +95,8 @@ class DividedObjects(FileObjects):
             for one in table.files
         ]
         source = pool.behind(file.bringing, files)
-        self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
+        starts = [start for start, _ in source.parts]
+        self.assembler = Assembler(table, source, limits, verify=verify, starts=starts[1:])
         tensors = self.assembler.objects(self._whole)
         arrays = value_arrays(file)
         called = named_apart(arrays, tensors)
@@ -100,7 +108,7 @@ class DividedObjects(FileObjects):
             LaterObjects((*tensors, *beside), lambda name: beside.get(name) or tensors[name]),
             RootAttributes(self.root, called) if self.root.has_values else None,
         )
-        self._starts, self._files = source.starts, files
+        self._starts, self._files = starts, files
         super().__init__(
             source,
             manifest,
@@ -158,8 +166,7 @@ class DividedObjects(FileObjects):
         try:
             if source.remote is not None:
                 source.require_unchanged(ask=True)
-            elif isinstance(source, FileSource) and source.is_stale():
-                # It is there: where nothing is, nothing is stale.
+            elif source.path is not None and _is_replaced(source):
                 return SourceError(
                     "the root was replaced or removed after it was opened; open it again",
                     reason=Reason.SOURCE_CHANGED,
@@ -187,7 +194,7 @@ class DividedObjects(FileObjects):
         """Return an object that only the file it lies in describes."""
         start = self._starts[chunk.file + 1]
         source = self._files[chunk.file].opened()
-        _, manifest = read_manifest(source, self.limits)
+        _, manifest = FileObjects.manifest_in(source, self.limits)
         name = self.root.names[chunk.tensor]
         own = f"{name}{SEPARATOR}{chunk.number}" if chunk.number else name
         found = manifest.objects.get(own)
@@ -266,6 +273,16 @@ def root_of(file: FileObjects) -> Root | None:
 def tree_told(file: FileObjects) -> object:
     """Return what tells the tree of a checkpoint of tensors and nothing else; None of others."""
     return attributes_of(file.root, {})["tree"] if isinstance(file, DividedObjects) else None
+
+
+def _is_replaced(source: Source) -> bool:
+    """Return whether a path leads to another file than the one that was opened.
+
+    Raises:
+        SourceError: there is none.
+    """
+    with contextlib.closing(source_of(source.path, mapped=False)) as now:
+        return now.identity() != source.identity()
 
 
 def open_objects(

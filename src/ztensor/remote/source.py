@@ -20,7 +20,6 @@ import numpy as np
 from ztensor import Remote
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
 from ztensor.ext import Lock, Pool, Source
-from ztensor.io.source.base import shrunk
 from ztensor.remote.cache import ObjectCache, VersionCache, cache_of
 from ztensor.remote.failures import changed, ends_of, failure, require_process
 from ztensor.remote.identity import UNKNOWN, Version, object_id, version_of
@@ -390,7 +389,7 @@ class RemoteSource(Source):
         if self._is_closed:
             raise ClosedError("the file is closed", file=self.name)
         if offset + length > self.size:
-            raise shrunk(self.name, offset, length, max(0, self.size - offset))
+            raise self.shrunk(offset, length, max(0, self.size - offset))
 
     def _copy_kept(self, offset: int, destination: memoryview) -> bool:
         """Fill from head, tail or one block; return whether that was possible."""

@@ -7,8 +7,7 @@ import re
 
 from ztensor import Remote
 from ztensor.errors import ArgumentValueError, SourceError, describe
-from ztensor.ext import Format, Look
-from ztensor.io.source.folders import RemoteFiles, there
+from ztensor.ext import Format, Look, Store
 
 ROOT = ".metadata"
 DATA = ".distcp"
@@ -62,15 +61,16 @@ def _is_dcp(look: Look) -> bool:
     return _RECORD.match(look.head) is not None
 
 
-def _in_folder(folder: str | Remote, names: list[str]) -> str | Remote | RemoteFiles | None:
+def _in_folder(folder: str | Remote, names: list[str]) -> str | Remote | list[str] | None:
     """Return what opens a folder: the file that tells of it, or all where each tells of its own."""
     if not isinstance(folder, Remote):
         return folder if is_checkpoint_of(names) else None
     if has_shards(names):
-        return RemoteFiles(folder, [name for name in names if name.endswith(".safetensors")])
+        return [name for name in names if name.endswith(".safetensors")]
     is_stock = any(name.endswith(DATA) for name in names) and is_checkpoint_of([*names, ROOT])
     # Lists have no hidden names.
-    return folder.beside(ROOT) if is_stock and there(folder, [ROOT]) else None
+    is_there = is_stock and Store.of(folder.url).there(folder, [ROOT])
+    return folder.beside(ROOT) if is_there else None
 
 
 DCP = Format(

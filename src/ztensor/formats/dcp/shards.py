@@ -32,7 +32,6 @@ from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.folders import SHARD
 from ztensor.formats.dcp.table import Form, Place, Table
 from ztensor.formats.pt.values import ElementType
-from ztensor.io.source.folders import FolderSource
 from ztensor.limits import Budget, Limits
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ _MOST = 1 << 63
 _Chunk = tuple[tuple[int, ...], tuple[int, ...], Place]
 
 
-def project_shards(source: FolderSource, limits: Limits) -> Projection:
+def project_shards(source: Source, limits: Limits) -> Projection:
     """Return what a folder of such files holds, on disk or in a store.
 
     Raises:
@@ -74,9 +73,9 @@ def _opened(place: Remote) -> Source:
     return source_of(place, mapped=False)
 
 
-def _project_remote(source: FolderSource, folder: Remote, limits: Limits) -> Projection:
+def _project_remote(source: Source, folder: Remote, limits: Limits) -> Projection:
     """Return what such files in a store hold: some of their headers are asked for at a time."""
-    names = sorted(source.names)
+    names = sorted(source.files or ())
     budget = Budget(limits, 0)
     shards = _Shards(budget)
     with Pool(REQUESTS) as workers:

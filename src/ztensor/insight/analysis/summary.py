@@ -12,12 +12,13 @@ from ztensor.ext import LAYOUTS, ObjectReader, element_count
 from ztensor.insight.analysis.streaming import component_blocks, is_quantized
 from ztensor.insight.analysis.sums import Sums
 from ztensor.quantization.floats import dequantized
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.ext import Array
     from ztensor.insight.analysis.streaming import Progress
+    from ztensor.typing import Array
 
 
 def summarize(

@@ -13,11 +13,10 @@ import threading
 from typing import TYPE_CHECKING
 
 from ztensor.errors import MissingDependencyError
-from ztensor.ext import Lock
+from ztensor.ext import Lock, ObjectReader
 from ztensor.insight.serving.watching import OpenedFiles
 
 if TYPE_CHECKING:
-    from ztensor.ext import ObjectReader
     from ztensor.insight.serving.model import Viewed
 
 IDLE = 30.0  # seconds after the last page was left

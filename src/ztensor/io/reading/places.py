@@ -15,7 +15,7 @@ from ztensor.buffers import empty_array
 from ztensor.errors import ClosedError, ZTensorError
 from ztensor.io.reading.component import COMPLEX_ALIGNMENT
 from ztensor.spec.layout.base import Array
-from ztensor.spec.layout.elements import is_native, result_dtype
+from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.objects import Table, TableObjects
@@ -94,12 +94,15 @@ class Places:
         self._most_rank = file.limits.rank
         self._dtypes: dict[tuple[object, ...], np.dtype[Any] | None] = {}
         self._known: dict[str, Place | None] = {}
-        self._is_whole = False  # whether all are known
+        self._is_whole = False  # whether all were found together, or cannot be
 
     # --- Where they are ---------------------------------------------------------------------
 
     def of(self, name: str) -> Place | None:
-        """Return the place of a raw plain tensor; None for other objects, and for other names."""
+        """Return the place of a plain tensor; None for other objects, and for other names.
+
+        Once some were asked for one by one all are found together, in a fifth of the time.
+        """
         try:
             return self._known[name]
         except KeyError:
@@ -109,20 +112,12 @@ class Places:
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         if not self._is_whole and _FEW <= len(self._known) >= len(self._objects) // _SHARE:
-            self._learn_all()
-            return self.of(name)
-        found = self._of_object(self._objects.get(name))
-        if found is not None and found.encoding != "raw":
-            found = None
-        self._known[name] = found
+            self._is_whole = True
+            if isinstance(self._objects, TableObjects) and len(self._objects) <= _MOST_KNOWN:
+                self._known |= self.every()
+                return self.of(name)
+        found = self._known[name] = self._of_object(self._objects.get(name))
         return found
-
-    def _learn_all(self) -> None:
-        """Find all places, once some were asked for one by one: it takes a fifth of the time."""
-        self._is_whole = True
-        if isinstance(self._objects, TableObjects) and len(self._objects) <= _MOST_KNOWN:
-            every = self.every().items()
-            self._known |= {n: one if one and one.encoding == "raw" else None for n, one in every}
 
     def every(self) -> dict[str, Place | None]:
         """Return the places of all objects by name, in the order of the file, encoded ones too."""
@@ -219,7 +214,7 @@ class Places:
             SourceError: they could not be read.
         """
         place = self.of(name)
-        if place is None:
+        if place is None or place.encoding != "raw":
             return None
         with self._file.located(name, "data"):
             memory = empty_array((place.length,), np.dtype(np.uint8)).data
@@ -231,7 +226,7 @@ def native_dtype(component: Component) -> np.dtype[Any] | None:
     """Return the type of elements that decoded bytes are as they are; None where they are not."""
     if component.type is not None and component.logical is None:
         return None
-    if not is_native(component):
+    if not component.is_native():
         return None
     try:
         return result_dtype(component)

@@ -44,7 +44,8 @@ class Source(abc.ABC):
         is_held: whether `view` is memory of this process. A map is not: touching it where another
             process has cut the file kills this one. So bytes that are checked, decoded or copied
             are read; only views that were asked for are maps.
-        is_folder: whether it stands for a folder whose files are read as one, and has no bytes.
+        files: of a folder whose files are read as one, those that were chosen; it has no bytes.
+            None for a file.
     """
 
     name: str
@@ -53,7 +54,7 @@ class Source(abc.ABC):
     remote: Remote | None = None
     prefers_long_reads: bool = False
     is_held: bool = False
-    is_folder: bool = False
+    files: Sequence[str] | None = None
 
     @abc.abstractmethod
     def read_into(self, offset: int, destination: memoryview) -> None:
@@ -81,6 +82,16 @@ class Source(abc.ABC):
             if filled is not None:
                 filled(number)
 
+    def shrunk(self, offset: int, length: int, got: int) -> SourceError:
+        """Return the error for bytes that were there when it was opened, and are not now."""
+        return SourceError(
+            "the file is shorter than when it was opened; another process cut or replaced it",
+            reason=Reason.SOURCE_CHANGED,
+            file=self.name,
+            expected=f"{length} bytes at offset {offset}",
+            found=f"{got}",
+        )
+
     def view(self) -> memoryview | None:
         """Return the whole file as one view without a copy, or None where that is impossible.
 
@@ -104,6 +115,18 @@ class Source(abc.ABC):
         """Return the sources that the bytes are from, each with where its own begin."""
         return ((0, self),)
 
+    @staticmethod
+    def joined(parts: Sequence[tuple[int, Source]]) -> Source:
+        """Return several sources as one, which is never mapped; the bytes between them are zeros.
+
+        Args:
+            parts: where each begins, rising from 0, and the source; none reaches into the next.
+                They are closed with the new one.
+        """
+        from ztensor.io.source.joined import JoinedSource  # which is one
+
+        return JoinedSource(parts)
+
     def rights(self) -> Rights | None:
         """Return the owner and the permissions of the file; None if it is not on a disk.
 
@@ -111,7 +134,7 @@ class Source(abc.ABC):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
-        if self.path is None or self.is_folder:
+        if self.path is None or self.files is not None:
             return None
         from ztensor.io.source.rights import Rights  # not for a file that is only read
 
@@ -188,17 +211,6 @@ def read_bytes(source: Source, offset: int, length: int) -> bytes | bytearray:
     buffer = bytearray(length)
     source.read_into(offset, memoryview(buffer))
     return buffer
-
-
-def shrunk(name: str, offset: int, length: int, got: int) -> SourceError:
-    """Return the error for bytes that were there at open and are not now."""
-    return SourceError(
-        "the file is shorter than when it was opened; another process cut or replaced it",
-        reason=Reason.SOURCE_CHANGED,
-        file=name,
-        expected=f"{length} bytes at offset {offset}",
-        found=f"{got}",
-    )
 
 
 class Range:

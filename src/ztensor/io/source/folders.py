@@ -6,17 +6,14 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.errors import FormatError, SourceNotFoundError, SourcePermissionError
+from ztensor.errors import FormatError
 from ztensor.io.source.base import Opening, Source
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.stores import Store
 from ztensor.io.source.urls import Remote
-from ztensor.threads.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-_THREADS = 8
+    from collections.abc import Sequence
 
 
 def folder_of(remote: Remote) -> Remote:
@@ -55,32 +52,6 @@ def _is_plain(name: str) -> bool:
         return False
 
 
-def there(folder: Remote, names: Iterable[str]) -> list[str]:
-    """Return which of some names a folder has, each asked for: what is forbidden is not there.
-
-    Args:
-        folder: as `folder_of` gives it.
-        names: of files directly in it.
-
-    Raises:
-        SourceError: the server does not answer.
-        UsageError: the URL is signed.
-    """
-    store = Store.of(folder.url)
-
-    def look(name: str) -> bool:
-        try:
-            return store.look(folder.beside(name)) is not None
-        except (SourceNotFoundError, SourcePermissionError):
-            return False
-
-    names = list(names)
-    with Pool(_THREADS) as pool:
-        return [
-            name for name, is_found in zip(names, pool.map(look, names), strict=True) if is_found
-        ]
-
-
 class FolderSource(Source):
     """A folder whose files are read as one: a source of no bytes that opens the same again.
 
@@ -90,10 +61,9 @@ class FolderSource(Source):
     """
 
     size = 0
-    is_folder = True
 
     def __init__(self, folder: str | Remote, names: Sequence[str] = ()) -> None:
-        self.names = names
+        self.files = names
         if isinstance(folder, Remote):
             self.name, self.remote = folder.name, folder
         else:

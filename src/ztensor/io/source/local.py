@@ -16,7 +16,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
 )
-from ztensor.io.source.base import Source, read_bytes, shrunk
+from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.paths import absolute_path, is_url
 from ztensor.locks import Lock
 
@@ -115,7 +115,7 @@ class OpenFile:
         descriptor = self._descriptor or self.in_use()  # which raises
         try:
             return ask(descriptor.number)
-        except SourceError:
+        except SourceError:  # which says already what was wrong
             raise
         except OSError as error:
             raise SourceError.from_os(error, doing, self.name) from error
@@ -182,19 +182,24 @@ class FileSource(OpenFile, Source):
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset` with positional reads, which threads may share."""
-        self._ask(functools.partial(self._fill, offset, destination), "cannot read")
-
-    def _fill(self, offset: int, destination: memoryview, number: int) -> None:
+        descriptor = self.in_use()  # not by `_ask`: rows of a table are many short reads
         done, wanted = 0, destination.nbytes
-        while done < wanted:
-            rest, start = destination[done:], offset + done
-            if hasattr(os, "preadv"):  # asked each time: tests take it away
-                count = os.preadv(number, [rest], start)
-            else:
-                count = self._seek_and_read(number, start, rest)
-            if count == 0:
-                raise shrunk(self.name, offset, wanted, done)
-            done += count
+        try:
+            while done < wanted:
+                rest, start = destination[done:], offset + done
+                if hasattr(os, "preadv"):  # asked each time: tests take it away
+                    count = os.preadv(descriptor.number, [rest], start)
+                else:
+                    count = self._seek_and_read(descriptor.number, start, rest)
+                if count == 0:
+                    raise self.shrunk(offset, wanted, done)
+                done += count
+        except SourceError:
+            raise
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot read", self.name) from error
+        finally:
+            del descriptor  # an error's traceback would keep the file open
 
     def _seek_and_read(self, number: int, offset: int, destination: memoryview) -> int:
         with self._lock:
@@ -264,7 +269,7 @@ class FileSource(OpenFile, Source):
             return
         if status.st_size < self.size:
             if not self._is_committed(status):
-                raise shrunk(self.name, 0, self.size, status.st_size)
+                raise self.shrunk(0, self.size, status.st_size)
             return
         from ztensor.io.source import locking  # not for a file that no process writes
 

@@ -10,7 +10,7 @@ from ztensor.errors import (
     Reason,
     SourceError,
 )
-from ztensor.io.source.base import Source, shrunk
+from ztensor.io.source.base import Source
 from ztensor.locks import Lock
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class MemorySource(Source):
         """Copy bytes from `offset` into `destination`."""
         got = self._view[offset : offset + destination.nbytes]
         if got.nbytes != destination.nbytes:
-            raise shrunk(self.name, offset, destination.nbytes, got.nbytes)
+            raise self.shrunk(offset, destination.nbytes, got.nbytes)
         destination[:] = got
 
     def view(self) -> memoryview | None:
@@ -106,7 +106,7 @@ class FileObjectSource(Source):
                 while done < wanted:
                     piece: Buffer | None = self._file.read(wanted - done)
                     if not piece:
-                        raise shrunk(self.name, offset, wanted, done)
+                        raise self.shrunk(offset, wanted, done)
                     taken = memoryview(piece).cast("B")
                     destination[done : done + taken.nbytes] = taken
                     done += taken.nbytes

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import abc
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ztensor.errors import (
     ArgumentValueError,
+    SourceNotFoundError,
+    SourcePermissionError,
     UsageError,
 )
 from ztensor.io.source.base import Sink, Source
@@ -19,7 +21,13 @@ from ztensor.io.source.urls import Remote
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from ztensor.threads.background import Write
+
+
+_THREADS = 8
+_Sink = TypeVar("_Sink", bound="Write")
 
 
 class Store(abc.ABC):
@@ -92,6 +100,29 @@ class Store(abc.ABC):
         del remote
         return None
 
+    def there(self, folder: Remote, names: Sequence[str]) -> list[str]:
+        """Return which of some names a folder has, each asked for: what is forbidden is not there.
+
+        Args:
+            folder: its URL ends in a slash.
+            names: of files directly in it.
+
+        Raises:
+            SourceError: the place does not answer.
+            UsageError: the URL is signed.
+        """
+        from ztensor.threads.pool import Pool  # not for a file on disk
+
+        def is_there(name: str) -> bool:
+            try:
+                return self.look(folder.beside(name)) is not None
+            except (SourceNotFoundError, SourcePermissionError):
+                return False
+
+        with Pool(_THREADS) as pool:
+            found = pool.map(is_there, names)
+            return [name for name, is_found in zip(names, found, strict=True) if is_found]
+
     def expanded(self, url: str) -> list[str]:
         """Return the URLs of the objects that a pattern matches; of no pattern the URL itself.
 
@@ -159,6 +190,17 @@ class Store(abc.ABC):
             UsageError: nothing is written to this place.
         """
         raise self.read_only(remote)
+
+    @staticmethod
+    def noted(sink: _Sink) -> _Sink:
+        """Return what `sink` made, noted in case its thread is a daemon that dies with the program.
+
+        Then the program reports it where it `is_open`, neither committed nor aborted.
+        """
+        from ztensor.threads.background import note_write  # not for a file that is read
+
+        note_write(sink)
+        return sink
 
     def copy(self, source: Remote, target: Remote) -> bool:
         """Have the place copy an object; return False where the two are not in one.

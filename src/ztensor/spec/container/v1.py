@@ -40,12 +40,12 @@ from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
     ParseObject,
     Path,
+    Root,
     check_blob,
     parse_components,
-    read_root,
     require_none,
 )
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.spec.model.manifest import ALIGNMENT, Commit, Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
@@ -142,11 +142,11 @@ def parse_manifest(
         is_1_1 = is_1_1 or _is_1_1(fields)
         return functools.partial(_parse_object, blobs_end, is_1_1)
 
-    root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+    root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
     if _is_1_1(root.fields) and not is_1_1:  # the version follows the objects
         is_1_1 = True
         budget.release_to(left)
-        root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+        root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
     commit = parse_commit(root.fields.get("commit"), data)
     version = root.fields.get("version")
     if isinstance(version, str) and not _is_major(version):  # it may be damaged
@@ -252,7 +252,7 @@ def parse_commit(value: object, data: bytes) -> Commit | None:
         # Not ours to refuse: another writer may use the word for something else, or have kept the
         # field and rewritten the manifest around it.
         return None
-    expected = digest_of(_CHECK, (memoryview(data)[: -_CHECK.digits], _NO_DIGITS))
+    expected = _CHECK.of((memoryview(data)[: -_CHECK.digits], _NO_DIGITS))
     if is_whole and text == expected:
         return Commit(prev, end)  # type: ignore[arg-type]  # both are integers: it is whole
     raise DigestMismatchError(
@@ -298,7 +298,7 @@ def with_commit(fields: list[tuple[str, bytes]], manifest_offset: int, prev: int
         if reached == end:
             break
         end = reached
-    digits = digest_of(_CHECK, (start, commit))[-_CHECK.digits :].encode("ascii")
+    digits = _CHECK.of((start, commit))[-_CHECK.digits :].encode("ascii")
     size = (len(start) + len(commit)).to_bytes(8, "little")
     return b"".join((start, commit[: -_CHECK.digits], digits, size, MAGIC_1))
 

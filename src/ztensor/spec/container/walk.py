@@ -7,7 +7,7 @@ objects that is half of the memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason
 from ztensor.showing import counted
@@ -37,29 +37,8 @@ _SELF_DESCRIBED = 55799  # RFC 7049 2.4.5: says "this is CBOR" and means nothing
 _DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024
 
 
-class Root(NamedTuple):
-    """The root of a manifest.
-
-    Attributes:
-        fields: by name; an empty map in place of the objects.
-        objects: by name; None for those that were refused.
-        problems: what is wrong with the objects.
-    """
-
-    fields: dict[str, object]
-    objects: Mapping[str, TensorObject]
-    problems: list[Problem]
-
-
-def read_root(
-    decoder: cbor.Decoder,
-    form: Form,
-    begin: Callable[[dict[str, object]], ParseObject],
-    *,
-    blobs_end: int,
-    least: int,
-) -> Root:
-    """Return the root map that the data is.
+class Root:
+    """The root of a manifest, read.
 
     Args:
         decoder: of the manifest.
@@ -68,41 +47,95 @@ def read_root(
         blobs_end: where in the file no blob goes on.
         least: as many objects are tried side by side.
 
+    Attributes:
+        fields: by name; an empty map in place of the objects.
+        objects: by name; None for those that were refused.
+        problems: what is wrong with the objects; those behind `MOST_PROBLEMS` are not parsed.
+
     Raises:
         ManifestError: it is not one well-formed map, or has a key twice, or one that is not text.
         LimitError: it nests too deep, or costs too much.
     """
-    level = pos = 0
-    if decoder.kind(0) == cbor.TAG and not decoder.strict:
-        number, end = decoder.enter(0, 0)
-        pos, level = (end, 1) if number == _SELF_DESCRIBED else (0, 0)
-    fields: dict[str, object] = {}
-    objects: Mapping[str, TensorObject] = {}
-    problems: list[Problem] = []
-    root: object = fields
 
-    def read_value(key: object, start: int) -> tuple[object, int]:
-        nonlocal objects, root
-        if key == "objects" and decoder.kind(start) == cbor.MAP:
-            parse = begin(fields)
-            objects, end = _read_objects(
-                decoder, start, level + 1, parse, form, problems, blobs_end, least
+    def __init__(
+        self,
+        decoder: cbor.Decoder,
+        form: Form,
+        begin: Callable[[dict[str, object]], ParseObject],
+        *,
+        blobs_end: int,
+        least: int,
+    ) -> None:
+        self.fields: dict[str, object] = {}
+        self.objects: Mapping[str, TensorObject] = {}
+        self.problems: list[Problem] = []
+        self._decoder, self._form, self._begin = decoder, form, begin
+        self._blobs_end, self._least = blobs_end, least
+        self._has_other_keys = False
+        pos = self._level = 0
+        if decoder.kind(0) == cbor.TAG and not decoder.strict:
+            number, end = decoder.enter(0, 0)
+            pos, self._level = (end, 1) if number == _SELF_DESCRIBED else (0, 0)
+        root: object = self.fields
+        if decoder.kind(pos) == cbor.MAP:
+            end = read_map(decoder, pos, self._level, self.fields, self._read_value)
+            if self._has_other_keys and not form.root.drops_keys:
+                root = cbor.Pairs()
+        else:
+            root, end = decoder.read(pos, self._level)
+        decoder.require_end(end)
+        if root is not self.fields:
+            problems: list[Problem] = []
+            read_fields(root, form.root, (), problems)
+            require_none(problems)
+
+    def _read_value(self, key: object, start: int) -> tuple[object, int]:
+        if key == "objects" and self._decoder.kind(start) == cbor.MAP:
+            self._parse = self._begin(self.fields)
+            return {}, self._read_objects(start)
+        self._has_other_keys |= not isinstance(key, str)
+        return self._decoder.read(start, self._level + 1)
+
+    def _read_objects(self, start: int) -> int:
+        """Read the map of objects; return where it ends."""
+        decoder, level = self._decoder, self._level + 1
+        count, first = decoder.enter(start, level)
+        if count >= self._least:
+            from ztensor.spec.container.kinds import read_kinds  # small files need none of it
+
+            form, blobs_end = self._form, self._blobs_end
+            found = read_kinds(
+                decoder, first, count, level, form, self._read_object, blobs_end=blobs_end
             )
-            return {}, end
-        if not isinstance(key, str) and not form.root.drops_keys:
-            root = cbor.Pairs()
-        return decoder.read(start, level + 1)
+            if found is not None:
+                self.objects, end = found
+                return end
+            self.problems.clear()
+        objects: dict[str, Any] = {}
+        end = read_map(decoder, start, level, objects, self._read_object)
+        self.objects = objects
+        return end
 
-    if decoder.kind(pos) == cbor.MAP:
-        end = read_map(decoder, pos, level, fields, read_value)
-    else:
-        root, end = decoder.read(pos, level)
-    decoder.require_end(end)
-    if root is not fields:
-        problems = []
-        read_fields(root, form.root, (), problems)
-        require_none(problems)
-    return Root(fields, objects, problems)
+    def _read_object(self, name: object, start: int) -> tuple[TensorObject | None, int]:
+        budget, problems = self._decoder.budget, self.problems
+        left, known = budget.bytes_left, len(problems)
+        entry, end = self._decoder.read(start, self._level + 2)
+        made = None
+        if known >= MOST_PROBLEMS:
+            pass  # enough are told
+        elif isinstance(name, str):
+            made = self._parse(name, entry, problems)
+            if len(problems) > known:
+                made = None
+                problems[known:] = [problem.about(name) for problem in problems[known:]]
+        else:
+            found = "expected a map with text keys, found a map with keys that are not text"
+            section = self._form.root.section
+            problems.append(Problem(Reason.FIELD_TYPE, found, ("objects",), section))
+        if made is None or not _keeps_more(made):
+            budget.release_to(left)
+            budget.charge_bytes(OBJECT_COST if made is None else _cost(made, end - start))
+        return made, end
 
 
 def read_map(
@@ -145,54 +178,6 @@ def read_map(
             fields[key] = value
         done += 1
     return pos
-
-
-def _read_objects(
-    decoder: cbor.Decoder,
-    pos: int,
-    level: int,
-    parse: ParseObject,
-    form: Form,
-    problems: list[Problem],
-    blobs_end: int,
-    least: int,
-) -> tuple[Mapping[str, TensorObject], int]:
-    """Return the objects of the map at `pos`, and where it ends; add what is wrong with them.
-
-    Objects behind `MOST_PROBLEMS` are not parsed.
-    """
-    budget = decoder.budget
-
-    def read_object(name: object, start: int) -> tuple[TensorObject | None, int]:
-        left, known = budget.bytes_left, len(problems)
-        entry, end = decoder.read(start, level + 1)
-        made = None
-        if known >= MOST_PROBLEMS:
-            pass  # enough are told
-        elif isinstance(name, str):
-            made = parse(name, entry, problems)
-            if len(problems) > known:
-                made = None
-                problems[known:] = [problem.about(name) for problem in problems[known:]]
-        else:
-            found = "expected a map with text keys, found a map with keys that are not text"
-            problems.append(Problem(Reason.FIELD_TYPE, found, ("objects",), form.root.section))
-        if made is None or not _keeps_more(made):
-            budget.release_to(left)
-            budget.charge_bytes(OBJECT_COST if made is None else _cost(made, end - start))
-        return made, end
-
-    count, first = decoder.enter(pos, level)
-    if count >= least:
-        from ztensor.spec.container.kinds import read_kinds  # small files need none of it
-
-        found = read_kinds(decoder, first, count, level, form, read_object, blobs_end=blobs_end)
-        if found is not None:
-            return found
-        problems.clear()
-    objects: dict[str, Any] = {}
-    end = read_map(decoder, pos, level, objects, read_object)
-    return objects, end
 
 
 def parse_components(

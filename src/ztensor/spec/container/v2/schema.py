@@ -31,9 +31,9 @@ from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
     ParseObject,
     Path,
+    Root,
     check_place,
     parse_components,
-    read_root,
     require_none,
 )
 from ztensor.spec.digest import check_digest, xxh3
@@ -167,7 +167,7 @@ def _parse_root(decoder: cbor.Decoder, frame: Frame, least: int) -> Manifest:
         return functools.partial(parse_object, files)
 
     blobs_end = frame.file_size - FOOTER_2_BYTES
-    root = read_root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+    root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
     problems += root.problems
     fields = read_fields(root.fields, ROOT, (), problems)
     attributes, extra = (fields[1], fields[-1]) if fields else (None, None)
