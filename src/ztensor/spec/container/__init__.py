@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from ztensor.errors import ArgumentValueError, describe
+from ztensor.arguments import require_choice
 from ztensor.limits import Budget
 from ztensor.registry import Registry
 from ztensor.spec.container.framing import Container, Frame
@@ -104,11 +104,9 @@ def require_version(version: object) -> str:
     Raises:
         ArgumentValueError: there is none of that name that is written.
     """
-    known = _ALIASES.get(version, version) if isinstance(version, str) else None
-    if known is None or known not in EMITTERS:
-        raise ArgumentValueError(
-            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
-        )
+    known = _ALIASES.get(version, version) if isinstance(version, str) else ""
+    if known not in EMITTERS:
+        require_choice("version", version, tuple(EMITTERS))
     return known
 
 
