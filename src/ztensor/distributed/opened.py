@@ -29,6 +29,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     FileObjects,
+    LaterObjects,
     Manifest,
     Shown,
     Source,
@@ -38,17 +39,14 @@ from ztensor.ext import (
     path_text,
     source_of,
 )
-from ztensor.io.reading.opened import read_manifest
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
-from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Unpack
 
-    from ztensor.io import VerifyReport
-    from ztensor.typing import Path, Storage
+    from ztensor.typing import Path, Storage, VerifyReport
 
     Array = np.ndarray[Any, Any]
 
@@ -195,7 +193,7 @@ class DividedObjects(FileObjects):
         """Return an object that only the file it lies in describes."""
         start = self._starts[chunk.file + 1]
         source = self._files[chunk.file].opened()
-        _, manifest = read_manifest(source, self.limits)
+        _, manifest = FileObjects.manifest_in(source, self.limits)
         name = self.root.names[chunk.tensor]
         own = f"{name}{SEPARATOR}{chunk.number}" if chunk.number else name
         found = manifest.objects.get(own)

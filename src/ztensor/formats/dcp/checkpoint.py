@@ -20,6 +20,7 @@ from ztensor.errors import (
 from ztensor.ext import (
     Component,
     Encoding,
+    LaterObjects,
     Manifest,
     Projection,
     Source,
@@ -43,7 +44,6 @@ from ztensor.formats.pt.encodings import Gathered
 from ztensor.formats.pt.values import ElementType
 from ztensor.formats.zip import zip_crc32
 from ztensor.limits import Limits
-from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,6 @@ from ztensor.insight.analysis.statistics import BINS, QUANTILES, StatsReport
 from ztensor.insight.analysis.statistics import stats as stats_of
 from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import OnError, each, listed
-from ztensor.io.formats import require_written
 from ztensor.options import ConvertOptions, FleetOptions, require_options
 
 if TYPE_CHECKING:
@@ -25,8 +24,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor import converting
-    from ztensor.io import VerifyReport
-    from ztensor.typing import Path, Progress, Storage
+    from ztensor.typing import Path, Progress, Storage, VerifyReport
+
+    ConversionReport = converting.ConversionReport
 
 _Source = TypeVar("_Source", bound="Path")
 
@@ -80,7 +80,7 @@ def _hash(
         return FileHash(combined(ids, reader.attributes if attributes else None), ids)
 
 
-def _convert(pair: tuple[Any, Any], **options: Any) -> converting.ConversionReport:
+def _convert(pair: tuple[Any, Any], **options: Any) -> ConversionReport:
     # A dry run finds no folder: it is made for all files, where they are written.
     with open_reader(pair[0], mmap=False) as reader:
         return convert_as(reader, pair[1], threads=1, makes_folder=True, **options)
@@ -220,7 +220,7 @@ def convert_files(
     storage: Storage | None = None,
     progress: Progress | None = None,
     **options: object,
-) -> Iterator[tuple[_Source, converting.ConversionReport | ZTensorError]]:
+) -> Iterator[tuple[_Source, ConversionReport | ZTensorError]]:
     """Write what each of many files holds as a file of another format; see `ztensor.convert`.
 
     Args:
@@ -245,7 +245,7 @@ def convert_files(
         SourceError: the folder cannot be made.
         ZTensorError: what `verify_files` raises.
     """
-    require_written(to)
+    FORMATS.require_written(to)
     suffix = ".zt" if to == "zt" else FORMATS[to].suffixes[0]
     taken = {"to", "overwrite", "threads", "progress"}
     known = [name for name in ConvertOptions.__annotations__ if name not in taken]

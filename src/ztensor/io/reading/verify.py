@@ -26,7 +26,7 @@ from ztensor.errors import (
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
 from ztensor.io.reading.bulk import right_names
-from ztensor.io.reading.component import digest_of, require_declared
+from ztensor.io.reading.component import Check, digest_of, require_declared
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.sums import Sums, is_unheld
@@ -280,13 +280,13 @@ def _of_shards(file: FileObjects, progress: Progress | None) -> _Findings:
             findings.unsupported.append(Problem(Reason.UNKNOWN_ENCODING, message, path))
             continue
         try:
-            hasher = digest.known.hasher()
-            for piece in Range(file.source, shard.start or 0, shard.size).pieces():
-                hasher.update(piece)
+            whole = Range(file.source, shard.start or 0, shard.size)
+            check = Check(digest)
+            for piece in check.over(whole.pieces()):
                 findings.nbytes += piece.nbytes
                 if progress is not None:
                     progress(findings.nbytes, total)
-            require_match(digest, hasher.hexdigest())
+            check.end()
         except DigestMismatchError as error:
             error.section = _WHOLE_SHARDS
             findings.problems.append(_problem(error, path))

@@ -14,10 +14,9 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.reading.component import digest_of
+from ztensor.io.reading.component import Check, digest_of
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.overlaps import Overlaps
-from ztensor.spec.digest import Hasher, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import FRAME_FIELD, runs_of_field
 from ztensor.spec.layout.base import Watch
@@ -76,20 +75,18 @@ class ComponentWalk:
                 require_known(component)
             except (UnsupportedError, LayoutError) as error:
                 self.unknown, self._is_opaque = error, True
-        digest = digest_of(component) if digest_of_decoded else None
-        hasher = None if digest is None or digest.known is None else digest.known.hasher()
+        check = Check(digest_of(component) if digest_of_decoded else None)
         try:
-            if hasher is None and self._is_only_counted:
+            if check.is_empty and self._is_only_counted:
                 self._count()
                 return
-            for block in self._blocks(hasher):
+            for block in self._blocks(check):
                 self._look(block)
         except UnsupportedError:
             if self.unknown is not None:
                 raise self.unknown from None
             raise
-        if digest is not None and hasher is not None:
-            require_match(digest, hasher.hexdigest())
+        check.end()
 
     @property
     def _is_only_counted(self) -> bool:
@@ -118,13 +115,11 @@ class ComponentWalk:
             self._look(block)
             self.count *= stored.length // width
 
-    def _blocks(self, hasher: Hasher | None) -> Iterator[memoryview]:
+    def _blocks(self, check: Check) -> Iterator[memoryview]:
         """Yield decoded pieces cut at element borders; none of what only the bytes are known of."""
         component, file = self.component, self._file
         chunks = file.stored(component).pieces(self._expected)
-        chunks = self._overlaps.metered(file, component, chunks, "elements")
-        if hasher is not None:
-            chunks = _hashed(chunks, hasher)
+        chunks = check.over(self._overlaps.metered(file, component, chunks, "elements"))
         if not self._is_opaque:
             yield from whole_elements(component, chunks)
         for _ in chunks:
@@ -163,12 +158,6 @@ class ComponentWalk:
             found=f"{self._last_bits:#x}",
             section="2.1 appendix A",
         )
-
-
-def _hashed(chunks: Iterator[memoryview], hasher: Hasher) -> Iterator[memoryview]:
-    for chunk in chunks:
-        hasher.update(chunk)
-        yield chunk
 
 
 def require_listed(file: FileObjects, component: Component, expected: int | None) -> None:

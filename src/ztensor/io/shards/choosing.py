@@ -15,7 +15,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.formats import is_read_suffix, recognised
+from ztensor.io.formats import FORMATS, recognised
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import Beneath
@@ -63,7 +63,7 @@ def chosen(folder: Folder) -> list[str] | str:
         return _by_index(folder, ".zt") or ours
     if PIPELINE in names:
         message = f"the folder is a pipeline of several models, as its {PIPELINE} says"
-        _refuse_several(folder, filter(is_read_suffix, names), message, folder.models_beneath())
+        _refuse_several(folder, filter(FORMATS.reads, names), message, folder.models_beneath())
     by_index = _by_index(folder, ".safetensors")
     if by_index:
         return by_index
@@ -101,7 +101,7 @@ def _by_index(folder: Folder, suffix: str) -> list[str] | str | None:
         indexes = [name for name in indexes if f"{suffix}.index." in name]
     else:  # those of formats that are not read are no help
         indexes = [
-            name for name in indexes if is_read_suffix(name.partition(".index.")[0])
+            name for name in indexes if FORMATS.reads(name.partition(".index.")[0])
         ] or indexes
     # Others are of a variant, such as model.safetensors.index.fp16.json.
     indexes = [name for name in indexes if name.endswith(INDEX_SUFFIX)] or indexes
@@ -118,8 +118,8 @@ def _only_one(folder: Folder) -> str:
     visible = [name for name in folder.names if not name.startswith(".")]
     found: list[str] = []
     for some in (
-        [name for name in visible if is_read_suffix(name)],
-        [name for name in visible if not is_read_suffix(name)],
+        [name for name in visible if FORMATS.reads(name)],
+        [name for name in visible if not FORMATS.reads(name)],
     ):
         looked_into = some[: folder.most_looked_into]
         found = [name for name in looked_into if _is_model(folder.place(name))]
@@ -227,7 +227,6 @@ class LocalFolder:
     """
 
     most_looked_into = 100
-    _most_deep = 3
 
     def __init__(self, path: str) -> None:
         self.name = path
@@ -236,7 +235,10 @@ class LocalFolder:
         self._roots = Beneath.roots_of(path)
         try:
             with os.scandir(path) as entries:
-                self.names = sorted(entry.name for entry in entries if entry.is_file())
+                here = sorted(entries, key=lambda entry: entry.name)
+            self.names = [entry.name for entry in here if entry.is_file()]
+            folders = [entry.name for entry in here if entry.is_dir(follow_symlinks=False)]
+            self._folders = [name for name in folders if not name.startswith(".")]
         except OSError as error:
             raise SourceError.from_os(error, "cannot list the folder", path) from error
 
@@ -249,23 +251,12 @@ class LocalFolder:
         return os.path.join(self.name, name)
 
     def models_beneath(self) -> list[str]:
-        """Return the folders beneath it that have files of formats that are read."""
+        """Return the folders directly in it that have files of formats that are read."""
         found: list[str] = []
-        waiting = [("", 0)]
-        visited = 0
-        while waiting and visited < self.most_looked_into:
-            within, depth = waiting.pop(0)
-            visited += 1
-            with contextlib.suppress(OSError), os.scandir(self.path(within)) as entries:
-                here = sorted(entries, key=lambda entry: entry.name)
-                if within and any(is_read_suffix(one.name) and one.is_file() for one in here):
-                    found.append(within)
-                elif depth < self._most_deep:
-                    waiting += [
-                        (os.path.join(within, entry.name), depth + 1)
-                        for entry in here
-                        if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
-                    ]
+        for name in self._folders[: self.most_looked_into]:
+            with contextlib.suppress(OSError):
+                if any(map(FORMATS.reads, os.listdir(self.path(name)))):
+                    found.append(name)
         return found
 
 

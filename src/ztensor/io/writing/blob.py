@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
@@ -20,13 +21,10 @@ from ztensor.spec.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
 from ztensor.spec.model.manifest import Component, TensorObject, align
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
     from ztensor.io.source.base import Sink
     from ztensor.threads.pool import Pool
 
-    Pieces = Callable[[], Iterable[memoryview]]
-
+Pieces = Callable[[], Iterable[memoryview]]
 DEFAULT_LEVEL = 3
 # From here on another thread hashes while this one writes; to start it costs 20 us.
 _BESIDE_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.zstd.codec import FRAME_BYTES
 from ztensor.spec.layout import LAYOUTS
@@ -95,14 +95,9 @@ def require_chunk_rows(chunk_rows: object) -> int | None:
         ArgumentTypeError: it is no integer and not None.
         ArgumentValueError: it is not positive.
     """
-    if chunk_rows is None:
-        return None
-    error: type[UsageError] = ArgumentTypeError
-    if isinstance(chunk_rows, int) and not isinstance(chunk_rows, bool):
-        if chunk_rows >= 1:
-            return chunk_rows
-        error = ArgumentValueError
-    raise error(
+    if chunk_rows is None or (type(chunk_rows) is int and chunk_rows >= 1):
+        return chunk_rows
+    raise (ArgumentValueError if type(chunk_rows) is int else ArgumentTypeError)(
         "chunk_rows is the number of rows in a frame",
         expected="an integer from 1 on, or None",
         found=describe(chunk_rows, 40),
