@@ -18,7 +18,7 @@ import numpy as np
 
 import ztensor
 from ztensor.errors import ZTensorError
-from ztensor.spec.container import EMITTERS, LATEST, SCHEMAS
+from ztensor.spec.container import EMITTERS, SCHEMAS
 from ztensor.spec.container.framing import Container
 from ztensor.spec.container.v2.words import theirs
 from ztensor.spec.digest import writable
@@ -210,7 +210,7 @@ def reading() -> Iterable[Row]:
     containers["2.1"] = Container.V2
     yield "read", [YES if containers[version] in SCHEMAS else NO for version in VERSIONS]
     yield "written", [YES if version in EMITTERS else NO for version in VERSIONS]
-    yield "written by default", [YES if version == LATEST else NO for version in VERSIONS]
+    yield "written by default", [YES if version == EMITTERS.latest else NO for version in VERSIONS]
 
 
 SECTIONS: dict[str, Callable[[], Iterable[Row]]] = {

@@ -21,7 +21,7 @@ from ztensor.training.torch_randomness import random_state, set_random_state
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ztensor.ext import Durable
+    from ztensor.typing import Durable
 
 __all__ = ["register", "set_state", "state_of"]
 

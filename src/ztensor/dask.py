@@ -21,15 +21,15 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
-from ztensor.ext import Lock, slice_of
+from ztensor.ext import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import dask.array as da
 
-    from ztensor.ext import Array, FileObjects
-    from ztensor.typing import Openable, Storage
+    from ztensor.ext import FileObjects
+    from ztensor.typing import Array, Openable, Storage
 
 try:
     importlib.import_module("dask.array")
@@ -132,7 +132,7 @@ class StoredChunks:
 
     def __init__(self, file: FileObjects, name: str, state: object) -> None:
         self._file, self._name, self._state = file, name, state
-        self._slice: TensorSlice = slice_of(file, name, copy=True)
+        self._slice: TensorSlice = file.slice(name, copy=True)
         self.shape = self._slice.shape
         self.dtype = self._slice.dtype
         self.ndim = len(self.shape)

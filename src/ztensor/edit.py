@@ -1,27 +1,169 @@
-"""Changes of finished files, new files out of old ones, and repair."""
+"""Changes of finished files, new files out of old ones, and repair.
+
+Each change of one file is a function here: open the editor, make one change, commit.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
-import ztensor.io.edit
-from ztensor.io.edit import *  # noqa: F403  # all of its public names
+from ztensor import Editor, Reader, Writer
+from ztensor.errors import ArgumentValueError
+from ztensor.ext import path_text
+from ztensor.options import EditOptions, RemoveOptions, require_options
 from ztensor.registry import lazy
 
 if TYPE_CHECKING:
-    from ztensor.converting.merging import merge, names_in
-    from ztensor.converting.splitting import Shard, plan_split, split
+    from collections.abc import Iterable, Mapping
+
+    from ztensor import compact, merge, repair, split
+    from ztensor.converting.merging import names_in
+    from ztensor.converting.splitting import Shard, plan_split
+    from ztensor.io.edit import find
+    from ztensor.typing import Path, RepairReport, TensorLike
 else:
     _HOMES = {
-        "ztensor.converting.merging": "merge names_in",
-        "ztensor.converting.splitting": "Shard plan_split split",
+        "ztensor": "compact merge repair split",
+        "ztensor.converting.merging": "names_in",
+        "ztensor.converting.splitting": "Shard plan_split",
+        "ztensor.io.edit": "RepairReport find",
     }
     __getattr__ = lazy(__name__, _HOMES)
 
-__all__ = ["Shard", "merge", "names_in", "plan_split", "split"]
-__all__ += ztensor.io.edit.__all__
+__all__ = [
+    "Editor",
+    "RepairReport",
+    "Shard",
+    "compact",
+    "find",
+    "merge",
+    "names_in",
+    "plan_split",
+    "remove_tensors",
+    "rename_tensors",
+    "repair",
+    "replace_tensor",
+    "set_attributes",
+    "split",
+]
 
 
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[EditOptions]) -> int:
+    """Put other data under a name, and return the file's new length in bytes.
+
+    Unlike writing in place, this takes any shape, element type and layout, and leaves the old
+    data readable until the change is committed.
+
+    Args:
+        path: the file.
+        name: an object of the file.
+        data: a `Tensor` or an array.
+        options: see `ztensor.typing.EditOptions`.
+
+    Raises:
+        ObjectNotFoundError: no object of that name.
+        FormatError: the file is damaged; the message says how to repair it.
+        SourceError: it cannot be written; it holds its old state.
+    """
+    require_options("replace_tensor", options, EditOptions)
+    with Editor(path, **options) as editor:
+        editor.replace(name, data)
+        return editor.finish()
+
+
+def remove_tensors(
+    input: Path,  # the 1.2 API's name
+    output: Path | None = None,
+    names: str | Iterable[str] = (),
+    **options: Unpack[RemoveOptions],
+) -> int:
+    """Remove objects, and return the length of the resulting file in bytes.
+
+    Args:
+        input: the file.
+        output: where the rest is written as a new file; None changes `input` itself, writing only
+            a manifest, and leaves the removed bytes to `compact`.
+        names: the objects to remove.
+        options: see `ztensor.typing.RemoveOptions`: of `Editor` without `output`, of `Writer` with
+            it.
+
+    Raises:
+        ObjectNotFoundError: a name is not in the file; then nothing is changed.
+        ArgumentValueError: neither `output` nor names were given.
+        FormatError: the file is damaged.
+        SourceError: it cannot be read or written.
+    """
+    require_options("remove_tensors", options, RemoveOptions)
+    wanted = [names] if isinstance(names, str) else list(names)
+    if output is None:
+        if not wanted:
+            raise ArgumentValueError("no names to remove", file=path_text(input))
+        with Editor(input, **cast("EditOptions", options)) as editor:
+            editor.remove(wanted)
+            return editor.finish()
+    with Reader(input) as reader:
+        reader.metadata(wanted)  # raises where one is missing
+        attributes = reader.attributes or None
+        others = cast("dict[str, Any]", options)  # an option of Editor alone is refused
+        with Writer(output, attributes=attributes, **others) as writer:
+            kept = [name for name in reader if name not in wanted]
+            writer.copier.expect((reader.objects, name) for name in kept)
+            for name in kept:
+                writer.copy(name, reader)
+            return writer.finish()
+
+
+def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditOptions]) -> int:
+    """Give objects other names, and return the file's new length in bytes.
+
+    Only a manifest is written.
+
+    Args:
+        path: the file.
+        names: old names to new ones; two can be swapped.
+        options: see `ztensor.typing.EditOptions`.
+
+    Raises:
+        ObjectNotFoundError: an old name is not in the file; then nothing is changed.
+        UsageError: a new name is taken.
+        FormatError: the file is damaged; the message says how to repair it.
+        SourceError: it cannot be written; it holds its old state.
+    """
+    require_options("rename_tensors", options, EditOptions)
+    with Editor(path, **options) as editor:
+        editor.rename(names)
+        return editor.finish()
+
+
+def set_attributes(
+    path: Path,
+    attributes: Mapping[str, object],
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    **options: Unpack[EditOptions],
+) -> int:
+    """Set key-value pairs of a file or one object, and return the file's new length in bytes.
+
+    Args:
+        path: the file.
+        attributes: what to set; a value of None takes the key away.
+        name: the object; None for the file.
+        replace: True drops all keys that are not given.
+        options: see `ztensor.typing.EditOptions`.
+
+    Raises:
+        NotRepresentableError: a value cannot be stored.
+        ObjectNotFoundError: no object of that name.
+        FormatError: the file is damaged; the message says how to repair it.
+        SourceError: it cannot be written; it holds its old state.
+    """
+    require_options("set_attributes", options, EditOptions)
+    with Editor(path, **options) as editor:
+        editor.set_attributes(attributes, name=name, replace=replace)
+        return editor.finish()

@@ -5,16 +5,20 @@ nothing of the core but the public names of `ztensor` and the names here; so can
 documented where it is defined; `docs/extending.md` has one complete example of each kind.
 
 - What a file holds: `Manifest`, its `TensorObject`s, their `Component`s; the element types
-  `STORAGE_TYPES` and `LOGICAL_TYPES`; broken rules are the `Problem`s of
-  `ztensor.errors`, each with a `Reason`.
+  `STORAGE_TYPES` and `LOGICAL_TYPES`; `LaterObjects` where each is described when it is asked for.
 - What you implement: `Source` and `Sink` for places, `Encoding` for stored bytes, `Layout` or
-  `Quantized` for arrays. Each is an abstract class or a protocol, and says what may be raised.
-- What bounds it: `ztensor.Limits` are the caller's caps, `ztensor.limits.Budget` is what one file
-  may still cost, and `foreign_bytes` turns what Python raises on bytes of strangers into our error.
+  `Quantized` for arrays, with `Rows` for parts of them. Each is an abstract class or a protocol,
+  and says what may be raised.
+- What bounds it: `ztensor.Limits` are the caller's caps, a `ztensor.limits.Budget` is what one file
+  may still cost, and `foreign_bytes` turns what Python raises on bytes of strangers into our error,
+  which has a `ztensor.errors.Reason`.
+- What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any.
 - What is on disk or in a store: `Place` is where a file goes; `OpenFolder` and `remove` are the
   only ways in which one goes again; `locking` says whether a process has it; `Beneath` opens files
-  that another one names.
-- What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any.
+  that another one names; a `ShardSet` is a model in several files.
+- What is written: a line of `EMITTERS` says what a version of the format can hold, `Portable` what
+  becomes of an object there.
+- The tables (`FORMATS`, `FRAMEWORKS`, `EMITTERS`) also answer what is asked of all their lines.
 
 A name is loaded when it is first used: importing one costs what its own module costs.
 """
@@ -26,19 +30,23 @@ from typing import TYPE_CHECKING
 from ztensor.registry import lazy
 
 if TYPE_CHECKING:
-    from ztensor.accepted import Durable
     from ztensor.arguments import require_choice
     from ztensor.buffers import empty_array, new_bytes
     from ztensor.guard import foreign_bytes
     from ztensor.interactive import Shown
+    from ztensor.io.attributes import AttributeKind
+    from ztensor.io.collecting import no_collection
     from ztensor.io.contents import open_file
-    from ztensor.io.formats import FORMATS, Format, Look, Projection, written_formats
-    from ztensor.io.frameworks import FRAMEWORKS, Framework, adapter_of
+    from ztensor.io.formats import FORMATS, Format, Look, Projection
+    from ztensor.io.frameworks import FRAMEWORKS, Framework
     from ztensor.io.losses import Tally, Unrepresented
     from ztensor.io.reading.file import FileObjects
+    from ztensor.io.reading.names import keeps
     from ztensor.io.reading.objects import Objects
+    from ztensor.io.reading.overlaps import Overlaps
+    from ztensor.io.reading.portable import Portable
     from ztensor.io.reading.reader import ObjectReader
-    from ztensor.io.reading.slices import slice_of
+    from ztensor.io.shards.saving import ShardSet
     from ztensor.io.source import locking
     from ztensor.io.source.base import Range, Sink, Source, read_bytes
     from ztensor.io.source.beneath import Beneath
@@ -49,42 +57,42 @@ if TYPE_CHECKING:
     from ztensor.io.source.table import source_of
     from ztensor.locks import Lock
     from ztensor.showing import counted, short_repr
-    from ztensor.spec.digest import ALGORITHMS, digest_of
+    from ztensor.spec.container import EMITTERS
+    from ztensor.spec.digest import ALGORITHMS
     from ztensor.spec.encoding import ENCODINGS
     from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_equal_length
     from ztensor.spec.layout import LAYOUTS
-    from ztensor.spec.layout.base import Array, Layout, Quantized, View
+    from ztensor.spec.layout.base import Layout, Quantized, Rows, View
     from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, typed_array
-    from ztensor.spec.model.dtype import (
-        BY_LONG_NAME,
-        LOGICAL_TYPES,
-        STORAGE_TYPES,
-        LogicalType,
-        element_count,
-        register_logical_type,
-    )
+    from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
     from ztensor.spec.model.manifest import Component, Manifest, TensorObject
+    from ztensor.spec.model.objects import LaterObjects
+    from ztensor.spec.wire import cbor
     from ztensor.threads import run_jobs
     from ztensor.threads.pool import Pool
     from ztensor.threads.sharing import thread_count
 
 _HOMES = {
-    "ztensor.accepted": "Durable",
     "ztensor.arguments": "require_choice",
     "ztensor.buffers": "empty_array new_bytes",
     "ztensor.guard": "foreign_bytes",
     "ztensor.interactive": "Shown",
+    "ztensor.io.attributes": "AttributeKind",
+    "ztensor.io.collecting": "no_collection",
     "ztensor.io.contents": "open_file",
-    "ztensor.io.formats": "FORMATS Format Look Projection written_formats",
-    "ztensor.io.frameworks": "FRAMEWORKS Framework adapter_of",
+    "ztensor.io.formats": "FORMATS Format Look Projection",
+    "ztensor.io.frameworks": "FRAMEWORKS Framework",
     "ztensor.io.losses": "Tally Unrepresented",
     "ztensor.io.reading.file": "FileObjects",
+    "ztensor.io.reading.names": "keeps",
     "ztensor.io.reading.objects": "Objects",
+    "ztensor.io.reading.overlaps": "Overlaps",
+    "ztensor.io.reading.portable": "Portable",
     "ztensor.io.reading.reader": "ObjectReader",
-    "ztensor.io.reading.slices": "slice_of",
-    "ztensor.io.source": "locking",
+    "ztensor.io.shards.saving": "ShardSet",
     "ztensor.io.source.base": "Range Sink Source read_bytes",
     "ztensor.io.source.beneath": "Beneath",
+    "ztensor.io.source.locking": "locking",
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "OpenFolder remove",
     "ztensor.io.source.sink": "FileSink Place",
@@ -92,32 +100,33 @@ _HOMES = {
     "ztensor.io.source.table": "source_of",
     "ztensor.locks": "Lock",
     "ztensor.showing": "counted short_repr",
-    "ztensor.spec.digest": "ALGORITHMS digest_of",
+    "ztensor.spec.container": "EMITTERS",
+    "ztensor.spec.digest": "ALGORITHMS",
     "ztensor.spec.encoding": "ENCODINGS",
     "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
     "ztensor.spec.layout": "LAYOUTS",
-    "ztensor.spec.layout.base": "Array Layout Quantized View",
+    "ztensor.spec.layout.base": "Layout Quantized Rows View",
     "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell typed_array",
-    "ztensor.spec.model.dtype": (
-        "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES LogicalType element_count register_logical_type"
-    ),
+    "ztensor.spec.model.dtype": "BY_LONG_NAME LOGICAL_TYPES STORAGE_TYPES element_count",
     "ztensor.spec.model.manifest": "Component Manifest TensorObject",
+    "ztensor.spec.model.objects": "LaterObjects",
+    "ztensor.spec.wire.cbor": "cbor",
     "ztensor.threads": "run_jobs",
     "ztensor.threads.pool": "Pool",
     "ztensor.threads.sharing": "thread_count",
 }
 
 __all__ = [
-    "ALGORITHMS", "BY_LONG_NAME", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS", "LOGICAL_TYPES",
-    "SCHEMES", "STORAGE_TYPES", "Array", "Beneath", "Blocks", "Component", "Durable", "Encoding",
-    "FileObjects", "FileSink", "Format", "Framework", "Layout", "Lock", "LogicalType", "Look",
-    "Manifest", "ObjectReader", "Objects", "OpenFolder", "Place", "Pool", "Projection",
-    "Quantized", "Range", "Runs", "Shown", "Sink", "Source", "Store", "Stored", "Tally",
-    "TensorObject", "Unrepresented", "View", "adapter_of", "counted", "digest_of", "element_count",
-    "empty_array", "foreign_bytes", "is_remote", "locking", "new_bytes", "numpy_dtype",
-    "open_file", "path_text", "read_bytes", "register_logical_type", "remove", "require_choice",
-    "require_equal_length", "result_dtype", "run_jobs", "short_repr", "slice_of", "source_of",
-    "spell", "thread_count", "typed_array", "written_formats",
+    "ALGORITHMS", "BY_LONG_NAME", "EMITTERS", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
+    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AttributeKind", "Beneath", "Blocks", "Component",
+    "Encoding", "FileObjects", "FileSink", "Format", "Framework", "LaterObjects", "Layout", "Lock",
+    "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder", "Overlaps", "Place", "Pool",
+    "Portable", "Projection", "Quantized", "Range", "Rows", "Runs", "ShardSet", "Shown", "Sink",
+    "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor",
+    "counted", "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps", "locking",
+    "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "read_bytes", "remove",
+    "require_choice", "require_equal_length", "result_dtype", "run_jobs", "short_repr", "source_of",
+    "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there

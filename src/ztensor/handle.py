@@ -9,10 +9,8 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor import open as open_files
-from ztensor.errors import describe
-from ztensor.ext import Shown, require_choice
-from ztensor.io.frameworks import adapter, device_of, framework_of, read_values
-from ztensor.io.reading.loading import load_all, load_files
+from ztensor.errors import ArgumentValueError, describe
+from ztensor.ext import FRAMEWORKS, Shown, require_choice
 from ztensor.options import OpenOptions, require_options
 
 if TYPE_CHECKING:
@@ -21,8 +19,8 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from ztensor import TensorSlice
-    from ztensor.ext import Array
     from ztensor.typing import (
+        Array,
         Index,
         JaxArray,
         JaxDevice,
@@ -37,6 +35,7 @@ else:
 
     Value = TypeVar("Value")  # with a default from Python 3.13 on
 
+_NUMPY = ("np", "numpy")
 _BACKENDS = {"mmap": True, "pread": False}
 
 # What safetensors calls element types, where that is not the letter of the kind and the bits.
@@ -204,13 +203,13 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         """Return all objects in the order of `offset_keys`; see `get_tensor` for errors."""
         names = self.offset_keys()
         if self.framework == "numpy":
-            found = load_files(self.reader.objects, load_all, copy=False)
+            found = self.reader.objects.load(copy=False)
         else:
             found = self._read(names)
         return {name: found[name] for name in names}
 
     def _read(self, names: str | list[str]) -> Any:
-        return read_values(self.framework, self.reader, names, device=self._device)
+        return FRAMEWORKS[self.framework].read(self.reader, names, device=self._device)
 
     def get_slice(self, name: str) -> HandleSlice[Value]:
         """Return a lazy object, which reads what it is indexed for.
@@ -274,8 +273,51 @@ class HandleSlice(Shown, Generic[Value]):
         if self.framework == "numpy":
             return cast("Value", value)
         tensor = value if isinstance(value, Tensor) else Tensor(value)
-        home = adapter(self.framework)
+        home = FRAMEWORKS[self.framework].loaded()
         return cast("Value", home.value_of(tensor, device=self._device))
+
+
+# --- What callers name --------------------------------------------------------------------------
+
+
+def framework_of(word: object) -> str:
+    """Return the framework that a word stands for; "numpy" is one here.
+
+    Raises:
+        ArgumentValueError: no framework has it.
+    """
+    words = dict.fromkeys(_NUMPY, "numpy")
+    words |= {one: name for name, line in FRAMEWORKS.items() for one in line.words}
+    if isinstance(word, str) and word not in words and (plugin := FRAMEWORKS.named(word)):
+        words |= dict.fromkeys(plugin.words, word)
+    if not isinstance(word, str) or word not in words:
+        raise ArgumentValueError(
+            "unknown framework",
+            expected=f"one of {', '.join(map(repr, words))}",
+            found=describe(word),
+        )
+    return words[word]
+
+
+def device_of(framework: str, device: Any) -> Any:
+    """Return where tensors go, as the framework has it, which is thereby known to be there.
+
+    Raises:
+        MissingDependencyError: the framework is not installed.
+        ArgumentValueError: there is no such device; NumPy has none but the CPU's memory.
+    """
+    device = "cpu" if device is None else device
+    home: Any = None if framework == "numpy" else FRAMEWORKS[framework].loaded()
+    if hasattr(home, "device_of"):
+        return home.device_of(device)
+    if home is None and not (isinstance(device, str) and device == "cpu"):
+        raise ArgumentValueError(
+            "NumPy arrays are in the CPU's memory", expected="device 'cpu'", found=describe(device)
+        )
+    return device
+
+
+# --- What safetensors calls things --------------------------------------------------------------
 
 
 def _spelling(name: str) -> str:

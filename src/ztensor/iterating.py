@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Tensor
 from ztensor import open as open_files
 from ztensor.errors import UsageError
-from ztensor.ext import Pool, thread_count
-from ztensor.io.frameworks import adapter, device_of, framework_of
-from ztensor.io.reading.names import keeps
-from ztensor.io.shards.naming import parse_size
-from ztensor.options import OpenOptions, require_options
-from ztensor.spec.layout import known_length
+from ztensor.ext import FRAMEWORKS, Pool, keeps, thread_count
+from ztensor.handle import device_of, framework_of
+from ztensor.options import OpenOptions, parse_size, require_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -91,7 +88,7 @@ def _maker(framework: str, device: Any) -> Make:
     """Return what makes a value of the framework of an array or a `Tensor`."""
     if framework == "numpy":
         return lambda value: value
-    home = adapter(framework)
+    home = FRAMEWORKS[framework].loaded()
 
     def make(value: Any) -> Any:
         tensor = value if isinstance(value, Tensor) else Tensor(value)
@@ -162,6 +159,5 @@ def _read(
 
 def _length(file: FileObjects, name: str, unknown: int) -> int:
     """Return the bytes of an object in memory; `unknown` where only reading it tells."""
-    found = file.object(name)
-    lengths = [known_length(found, role) for role in found.components]
+    lengths = [file.known_length(name, role) for role in file.object(name).components]
     return sum(unknown if length is None else length for length in lengths)

@@ -26,8 +26,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import OpenFolder, Place, open_file, path_text, remove
-from ztensor.io.contents import may_be_of_ours
+from ztensor.ext import FileObjects, OpenFolder, Place, open_file, path_text, remove
 from ztensor.options import WriteOptions, require_options
 from ztensor.torch.trees import load_tree
 from ztensor.training.states import save_encoded
@@ -37,8 +36,7 @@ from ztensor.training.tree.stored import split_tree
 if TYPE_CHECKING:
     from typing import BinaryIO, Unpack
 
-    from ztensor.ext import Durable
-    from ztensor.typing import Path, Storage
+    from ztensor.typing import Durable, Path, Storage
 
     Module = TypeVar("Module")
 
@@ -157,7 +155,7 @@ def _is_tree(given: BinaryIO | Remote) -> bool:
         with contextlib.closing(open_file(given, mmap=False)) as file:
             return split_tree(file.attributes)[1] is not None
     except FormatError:
-        return may_be_of_ours(given)
+        return FileObjects.may_be_ours(given)
     except SourceNotFoundError:
         return True  # there is nothing to remove
     except ZTensorError:

@@ -5,9 +5,16 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor.io.opening import load_whole, reader_of_bytes
-from ztensor.io.reading.loading import load_all, load_files
-from ztensor.options import LoadOptions, SaveOptions, WriteOptions, require_options
+from ztensor.io.opening import Reader
+from ztensor.io.opening import open as open_files
+from ztensor.options import (
+    LoadOptions,
+    SaveOptions,
+    WriteOptions,
+    opening,
+    require_bytes,
+    require_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -104,7 +111,9 @@ def load_file(
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     require_options("load_file", options, LoadOptions)
-    return load_whole(filename, load_all, {"copy": copy}, **options)
+    threads, progress = options.get("threads"), options.get("progress")
+    with open_files(filename, **opening(options)) as reader:
+        return reader.objects.load(None, progress, copy=copy, threads=threads)
 
 
 def load(
@@ -118,5 +127,6 @@ def load(
         verify: None checks digests on what is copied, True on everything, False on nothing.
         threads: how many copy or decompress.
     """
-    with reader_of_bytes(data, verify=verify) as reader:
-        return load_files(reader.objects, load_all, copy=copy, threads=threads)
+    require_bytes(data)
+    with Reader(data, verify=verify) as reader:
+        return reader.objects.load(copy=copy, threads=threads)

@@ -5,9 +5,10 @@ A function takes them as `**options: Unpack[SaveOptions]`. Defaults are where an
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from ztensor.errors import ArgumentTypeError, near_names
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe, near_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -328,6 +329,43 @@ class FleetOptions(TypedDict, total=False):
 
 
 # --- What functions do with them --------------------------------------------------------------
+
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
+
+
+def parse_size(size: int | str) -> int:
+    """Return how many bytes "5GB" or "500MiB" are.
+
+    Raises:
+        ArgumentValueError: it is no size, or not positive.
+    """
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    if isinstance(size, str) and (match := _SIZE.fullmatch(size)):
+        number, unit, is_binary = match.groups()
+        amount = float(number) * (1024 if is_binary else 1000) ** " KMGT".index(unit.upper() or " ")
+        if 1 <= amount < 1 << 64:
+            return int(amount)
+    raise ArgumentValueError(
+        "not a size", expected="a number of bytes, or text such as '5GB'", found=describe(size)
+    )
+
+
+def opening(options: LoadOptions) -> OpenOptions:
+    """Return those options of a load that are for `ztensor.open`."""
+    known = OpenOptions.__optional_keys__
+    chosen: Any = {name: value for name, value in options.items() if name in known}
+    return chosen  # type: ignore[no-any-return]
+
+
+def require_bytes(data: object) -> None:
+    """Raise where a caller of `load` gave the path of a file in place of its bytes.
+
+    Raises:
+        ArgumentTypeError: it is a path.
+    """
+    if isinstance(data, str) or hasattr(data, "__fspath__"):
+        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
 
 
 def require_options(function: str, options: Mapping[str, object], kind: Any) -> None:

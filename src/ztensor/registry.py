@@ -210,7 +210,9 @@ def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
         """Import a public name."""
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(home_of[name]), name)
+        home = importlib.import_module(home_of[name])
+        is_home = home_of[name].endswith(f".{name}")  # a module may be a name, too
+        value = getattr(home, name, home) if is_home else getattr(home, name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -20,7 +20,7 @@ from ztensor.formats.npz import scipy_layouts as scipy_sparse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.ext import Array
+    from ztensor.typing import Array
 
 # float16 is missing there; what ml_dtypes adds may look like a float and is not known either.
 _SCIPY_TYPES = frozenset(

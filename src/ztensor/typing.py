@@ -1,7 +1,7 @@
 """Names for what public functions take and give, for annotations of your own.
 
-For type checkers; nothing here loads a framework. Where torch or JAX is not installed, what comes
-from it is Any to the checker.
+For type checkers; nothing here loads a framework, and no class its module before it is used. Where
+torch or JAX is not installed, what comes from it is Any to the checker.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ztensor.accepted import (
     Array,
     Bytes,
+    Durable,
     ElementType,
     Index,
     JaxArray,
@@ -43,14 +44,30 @@ from ztensor.options import (
     TreeOptions,
     WriteOptions,
 )
+from ztensor.registry import lazy
 
 if TYPE_CHECKING:
+    from ztensor.io.edit.repairing import RepairReport
+    from ztensor.io.opening import ShardedReader
     from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.writing.stream import ObjectSink
+else:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "ztensor.io.edit.repairing": "RepairReport",
+            "ztensor.io.opening": "ShardedReader",
+            "ztensor.io.reading.verify": "VerifyReport",
+            "ztensor.io.writing.stream": "ObjectSink",
+        },
+    )
 
 __all__ = [
     "Array",
     "Bytes",
     "ConvertOptions",
+    "Durable",
     "EditOptions",
     "ElementType",
     "FileOptions",
@@ -62,6 +79,7 @@ __all__ = [
     "LoadOptions",
     "ModelOptions",
     "ObjectOptions",
+    "ObjectSink",
     "OpenOptions",
     "Openable",
     "PartOptions",
@@ -70,14 +88,17 @@ __all__ = [
     "Readable",
     "ReadableFile",
     "RemoveOptions",
+    "RepairReport",
     "RewriteOptions",
     "SaveOptions",
+    "ShardedReader",
     "Storage",
     "Target",
     "TensorLike",
     "TorchDevice",
     "TorchTensor",
     "TreeOptions",
+    "VerifyReport",
     "WritableFile",
     "WriteOptions",
 ]

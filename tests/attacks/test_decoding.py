@@ -18,7 +18,7 @@ import ztensor
 from tests.refusals import refused
 from ztensor.errors import ArgumentValueError, DigestMismatchError, LimitError, Reason
 from ztensor.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.testing.builder import draft, stored
 
@@ -40,7 +40,7 @@ def sharing(count: int, blob: bytes, shape: list[int], **fields: Any) -> bytes:
     made = draft("1.2.0")
     made.objects.clear()
     made.blobs.clear()
-    fields["digest"] = digest_of(ALGORITHMS["crc32c"], [blob])
+    fields["digest"] = ALGORITHMS["crc32c"].of([blob])
     made.add("0", shape, {"data": ({"dtype": "f32", "offset": 64, **fields}, blob)})
     for number in range(1, count):
         component = {"dtype": "f32", "offset": 64, "length": len(blob), **fields}
@@ -62,7 +62,7 @@ def two_digests(encoding: str) -> bytes:
     made = draft("1.2.0")
     made.objects.clear()
     made.blobs.clear()
-    for name, digest in (("good", digest_of(ALGORITHMS["crc32c"], [blob])), ("bad", WRONG)):
+    for name, digest in (("good", ALGORITHMS["crc32c"].of([blob])), ("bad", WRONG)):
         component = {"dtype": "f32", "offset": 64, "length": len(blob), "digest": digest}
         made.objects[name] = {
             "shape": [64],
@@ -117,8 +117,8 @@ def test_a_wrong_digest_is_not_made_right_by_a_copy(
 def test_a_copy_keeps_every_digest_of_shared_bytes(tmp_path: Path) -> None:
     values = np.arange(64, dtype=np.float32).tobytes()
     texts = {
-        "crc": digest_of(ALGORITHMS["crc32c"], [values]),
-        "sha": digest_of(ALGORITHMS["sha256"], [values]),
+        "crc": ALGORITHMS["crc32c"].of([values]),
+        "sha": ALGORITHMS["sha256"].of([values]),
         "later": "blake9:zz",
     }
     made = draft("1.2.0")

@@ -11,7 +11,7 @@ import pytest
 
 import ztensor
 from tests.extent import amount
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.testing.builder import item, sealed
 
 _DATA = np.random.default_rng(0).integers(0, 256, 240_000, np.uint8)
@@ -31,7 +31,7 @@ def file_of(ranges: list[tuple[int, int]], *, digest: bool = True) -> bytes:
         }
         if digest:
             part = data[offset : offset + length]
-            component["digest"] = digest_of(ALGORITHMS["crc32c"], [part])
+            component["digest"] = ALGORITHMS["crc32c"].of([part])
         objects[f"t{number}"] = {
             "shape": [length],
             "format": "dense",
@@ -107,7 +107,7 @@ def test_a_wrong_digest_of_an_overlapping_blob_is_found(tmp_path: Path) -> None:
     """A blob that is copied with others is still checked by its own digest."""
     path = tmp_path / "in.zt"
     data = file_of([(0, 1000), (64, 1000)])
-    wrong = digest_of(ALGORITHMS["crc32c"], [_DATA[64:1064].tobytes()]).encode()
+    wrong = ALGORITHMS["crc32c"].of([_DATA[64:1064].tobytes()]).encode()
     assert data.count(wrong) == 1
     path.write_bytes(data.replace(wrong, b"crc32c:0x00000000"))
     before = path.read_bytes()

@@ -18,7 +18,7 @@ import pytest
 
 import ztensor
 from ztensor.errors import Reason
-from ztensor.spec.layout.elements import stored_form
+from ztensor.ext import Blocks
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Tag
 
@@ -44,7 +44,7 @@ WORDS_OF_1_1 = {
 
 
 def sha256(array: np.ndarray[Any, Any]) -> str:
-    return hashlib.sha256(stored_form(array).tobytes()).hexdigest()
+    return hashlib.sha256(Blocks.whole(array).tobytes()).hexdigest()
 
 
 def as_json(value: object) -> object:
@@ -106,7 +106,7 @@ def check_object(
         if entry["spec_version"] == "0.1.0" and component["dtype"] == "bool":
             continue  # normalised: the dense value below is what counts
         array = tensor.components[role]
-        assert stored_form(array).nbytes == component["nbytes"]
+        assert Blocks.whole(array).nbytes == component["nbytes"]
         assert sha256(array) == component["sha256"]
     if expected["dense_sha256"] is not None:
         dense = tensor.to_dense()

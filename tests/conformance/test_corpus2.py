@@ -18,8 +18,8 @@ import pytest
 import ztensor
 from tests.conformance.test_corpus import STAGES, as_json, error_of
 from ztensor.errors import Reason
+from ztensor.ext import Blocks
 from ztensor.spec.container.v2.words import GGUF_BLOCKS, SPARSE
-from ztensor.spec.layout.elements import stored_form
 
 CORPUS = Path(__file__).parents[1] / "corpus2"
 ENTRIES = json.loads((CORPUS / "corpus.json").read_text("utf-8"))["files"]
@@ -47,7 +47,7 @@ def logical(array: np.ndarray[Any, Any]) -> bytes:
     """Return an array's elements as the corpus has them: those of four bits one to a byte."""
     if array.dtype.name == "float4_e2m1fn":
         return array.view(np.uint8).tobytes()
-    return stored_form(array).tobytes()
+    return Blocks.whole(array).tobytes()
 
 
 def spelled(component: dict[str, Any]) -> tuple[str, str | None]:

@@ -19,7 +19,7 @@ from tests.faults.judge import Judge, Outcome, check_repair, read_state, state_o
 from tests.faults.operations import TARGET, other_tensors, start
 from ztensor import edit
 from ztensor.numpy import save_file
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 
 if TYPE_CHECKING:
     from tests.faults.operations import Operation
@@ -264,7 +264,7 @@ def shards_outcome(files: dict[str, bytes]) -> Outcome:
         return Outcome.OLD
     index = json.loads(files[INDEX])
     for shard, digest in index["metadata"]["digests"].items():
-        if digest_of(ALGORITHMS["sha256"], (files.get(shard, b""),)) != digest:
+        if ALGORITHMS["sha256"].of((files.get(shard, b""),)) != digest:
             return Outcome.WRONG
     for name, shard in index["weight_map"].items():
         with ztensor.open(files[shard]) as reader:

@@ -13,7 +13,7 @@ import numpy as np
 import ztensor
 from tests.real.libraries import theirs
 from ztensor import Reader
-from ztensor.io.formats import written_formats
+from ztensor.ext import FORMATS
 from ztensor.io.losses import MOST_ENTRIES
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 
@@ -238,7 +238,7 @@ def _convert(reader: Reader, path: Path, row: Row, unread: set[str]) -> None:
                     row.faults.append(f"{name!r} differs in the copy")
             if copied.verify().outcome != "ok":
                 row.faults.append("the copy does not verify")
-            if reader.format in written_formats():
+            if reader.format in FORMATS.written():
                 _convert_back(copied, reader.format, target, row)
     finally:
         target.unlink()
@@ -246,7 +246,7 @@ def _convert(reader: Reader, path: Path, row: Row, unread: set[str]) -> None:
 
 def _convert_back(copied: Reader, kind: str, target: Path, row: Row) -> None:
     """Write the copy in the format it came from, and let that format's library read it."""
-    back = target.with_name(f"back{written_formats()[kind][0]}")
+    back = target.with_name(f"back{FORMATS.written()[kind][0]}")
     ztensor.convert(target, back)
     try:
         names = set(copied)

@@ -11,8 +11,8 @@ import numpy as np
 
 import ztensor
 from ztensor.errors import ZTensorError
+from ztensor.ext import Blocks
 from ztensor.numpy import load_file
-from ztensor.spec.layout.elements import stored_form
 
 TESTS = Path(__file__).parents[1]
 # But for checkpoints of torch: a folder of files that name each other, which is read on disk.
@@ -29,7 +29,7 @@ CORPUS = sorted(
 
 def _sum(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return value.shape, str(value.dtype), hashlib.sha256(stored_form(value).tobytes()).digest()
+        return value.shape, str(value.dtype), hashlib.sha256(Blocks.whole(value).tobytes()).digest()
     if isinstance(value, ztensor.Tensor):
         return value.format, value.shape, {k: _sum(v) for k, v in value.components.items()}
     return repr(value)

@@ -34,7 +34,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
 )
-from ztensor.io.formats import FORMATS, named_as
+from ztensor.ext import FORMATS
 from ztensor.io.source import ahead
 from ztensor.remote import cache, pieces
 from ztensor.remote import source as remote
@@ -194,7 +194,7 @@ def test_how_many_requests(
 
 
 def test_every_format_is_in_the_table() -> None:
-    kinds = {named_as(name) for name in requests.BUDGETS}
+    kinds = {FORMATS.named_as(name) for name in requests.BUDGETS}
     assert kinds == {"zt", *FORMATS} - {"dcp"}  # a folder of several files, read on disk
 
 

@@ -19,6 +19,7 @@ import ztensor
 from tests.plugin.shelf_encoding import TURNED
 from tests.plugin.shelf_format import LINES
 from tests.unit.cli import conftest as command
+from ztensor import LogicalType
 from ztensor.cli.main import VERBS, Verb
 from ztensor.cli.parsing import load
 from ztensor.errors import UsageError
@@ -31,9 +32,7 @@ from ztensor.ext import (
     LOGICAL_TYPES,
     SCHEMES,
     STORAGE_TYPES,
-    Array,
     Layout,
-    LogicalType,
     TensorObject,
     View,
 )
@@ -43,6 +42,7 @@ from ztensor.quantization.recipes import RECIPES
 from ztensor.spec.digest import Algorithm
 from ztensor.spec.layout import elements
 from ztensor.spec.model.dtype import StorageType
+from ztensor.typing import Array
 
 run = command.run  # the fixture
 W = np.arange(600, dtype=np.float32).reshape(20, 30)

@@ -36,7 +36,7 @@ def test_the_reference_has_every_public_module() -> None:
     modules = {name for name in dir(ztensor) if name not in ztensor.__all__} | BESIDE
     modules = {name for name in modules if not name.startswith("_")}
     assert len(modules) > 15
-    modules -= {"flax", "divided", "edit"}  # other names of modules, as sentences of the page say
+    modules -= {"flax", "divided"}  # other names of modules, as sentences of the page say
     assert {f"ztensor.{name}" for name in modules} <= on_the_page()
     assert {"ztensor", "ztensor.io.edit"} <= on_the_page()
 

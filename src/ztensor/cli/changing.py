@@ -19,7 +19,6 @@ from ztensor.cli import options as shared
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
-from ztensor.io.losses import UNREAD
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -138,11 +137,10 @@ def require_one_file(path: str) -> None:
     Raises:
         UsageError: the path means several files.
     """
-    from ztensor.io.contents import only_ours_change
-    from ztensor.io.shards.naming import is_set
+    from ztensor.ext import FORMATS, ShardSet
 
-    if is_set(path) or os.path.isdir(path):
-        raise only_ours_change(path, "a folder" if os.path.isdir(path) else "a set of files")
+    if ShardSet.is_meant(path) or os.path.isdir(path):
+        raise FORMATS.unchangeable(path, "a folder" if os.path.isdir(path) else "a set of files")
 
 
 def is_divided_folder(path: str) -> bool:
@@ -243,7 +241,7 @@ def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
 def left_behind(terminal: Terminal, file: str, reader: ztensor.Reader) -> list[dict[str, Any]]:
     """Say what of a file no copy of its objects has, and return it for JSON."""
     # Objects that are listed only are refused where they are chosen.
-    found = [one for one in reader.unrepresented if not one.kind.startswith(UNREAD)]
+    found = [one for one in reader.unrepresented if not one.is_unread]
     for one in found[:_MOST_TOLD]:
         terminal.note(f"{file}: left out: {one}")
     if len(found) > _MOST_TOLD:
@@ -294,10 +292,10 @@ def require_target(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.io.formats import named_as
+    from ztensor.ext import FORMATS
 
     require_free(path, force=force)
-    kind = named_as(path)
+    kind = FORMATS.named_as(path)
     if kind not in (None, "zt"):
         error = UsageError("a zTensor file would have another format's name", file=path)
         error.hint = "call it .zt"

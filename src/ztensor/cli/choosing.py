@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def name_filter(options: argparse.Namespace) -> Callable[[str], bool]:
     """Return the function that says of a name whether the patterns choose it."""
-    from ztensor.io.reading.names import keeps
+    from ztensor.ext import keeps
 
     return keeps(options.include or None, options.exclude)
 

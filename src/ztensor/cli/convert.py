@@ -18,8 +18,7 @@ from ztensor.cli.options import (
 from ztensor.cli.rewriting import convert_file, convert_several, rewrite
 from ztensor.cli.terminal import Terminal
 from ztensor.errors import UsageError
-from ztensor.ext import ENCODINGS, written_formats
-from ztensor.spec.container import LATEST
+from ztensor.ext import EMITTERS, ENCODINGS, FORMATS
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -37,7 +36,7 @@ OPTIONS = (
     Option(
         "--to",
         metavar="FORMAT",
-        help=f"{', '.join(written_formats())}; by default what OUT's suffix says.",
+        help=f"{', '.join(FORMATS.written())}; by default what OUT's suffix says.",
     ),
     VERSION,
     Option(
@@ -171,7 +170,7 @@ def convert(terminal: Terminal, options: Namespace) -> None:
         raise UsageError("give OUT, the new file")
     how |= {
         "to": options.to,
-        "version": options.version or LATEST,
+        "version": options.version or EMITTERS.latest,
         "dequantize": options.dequantize,
         "dtype": options.dtype,
     }

@@ -10,7 +10,7 @@ from ztensor.cli.options import new_file
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import UsageError, describe
-from ztensor.io.formats import format_by_suffix
+from ztensor.ext import FORMATS
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -31,7 +31,7 @@ def is_folder_asked(files: Sequence[str], output: str) -> bool:
         return False
     from ztensor.formats.dcp.folders import is_checkpoint
 
-    has_suffix = format_by_suffix(output) is not None and not os.path.isdir(output)
+    has_suffix = FORMATS.by_suffix(output) is not None and not os.path.isdir(output)
     return not has_suffix and not is_checkpoint(files[0])
 
 

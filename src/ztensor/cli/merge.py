@@ -12,7 +12,7 @@ from ztensor.cli.options import ALIGNMENT, CANONICAL, CHOICE, NEW_FILE, VERSION,
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import UsageError
-from ztensor.spec.container import LATEST
+from ztensor.ext import EMITTERS
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -78,7 +78,7 @@ def merge(terminal: Terminal, options: Namespace) -> None:
             output,
             on_conflict=options.on_conflict,
             keep=name_filter(options),
-            version=options.version or LATEST,
+            version=options.version or EMITTERS.latest,
             alignment=options.alignment,
             canonical=options.canonical,
             progress=progress,

@@ -219,7 +219,7 @@ def _changed_text(changed: Sequence[Mapping[str, Any]]) -> str:
 
 def shards_of(path: str) -> list[str]:
     """Return the index and the shards that are there of a file's name."""
-    from ztensor.io.shards.naming import SHARD
+    from ztensor.ext import ShardSet
 
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
@@ -227,7 +227,7 @@ def shards_of(path: str) -> list[str]:
         names = os.listdir(folder or os.curdir)
     except OSError:
         return []  # what is written there will say so
-    matches = filter(None, map(SHARD.fullmatch, sorted(names)))
+    matches = filter(None, map(ShardSet.match, sorted(names)))
     shards = [one[0] for one in matches if (one["stem"], one["extension"]) == (stem, extension)]
     return [f"{path}.index.json", *(os.path.join(folder, shard) for shard in shards)]
 

@@ -7,9 +7,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from ztensor.ext import counted
+from ztensor.ext import cbor, counted
 from ztensor.insight import text as shared
-from ztensor.spec.wire.cbor import Pairs, Simple, Tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,19 +64,19 @@ def as_json(value: object) -> Any:
             return {"$int": hex(value)}
         case None | str() | bool() | int() | float():
             return value
-        case Tag():
+        case cbor.Tag():
             return {"$tag": [value.number, as_json(value.value)]}
-        case Simple(23):
+        case cbor.Simple(23):
             return {"$undefined": True}
-        case Simple():
+        case cbor.Simple():
             return {"$simple": value.value}
-        case Pairs():
+        case cbor.Pairs():
             return {"$map": [[as_json(key), as_json(item)] for key, item in value]}
         case complex():
             return [as_json(value.real), as_json(value.imag)]
         case dict():
             if any(not isinstance(key, str) or key.startswith("$") for key in value):
-                return as_json(Pairs(value.items()))
+                return as_json(cbor.Pairs(value.items()))
             return {key: as_json(item) for key, item in value.items()}
         case list() | tuple():
             return [as_json(item) for item in value]

@@ -11,9 +11,9 @@ import numpy as np
 from ztensor import open as open_file
 from ztensor.conformance.answer import ACCEPTED_CODE, REFUSED_CODE, Answer, Ended
 from ztensor.errors import ZTensorError
-from ztensor.ext import ALGORITHMS, Array
+from ztensor.ext import ALGORITHMS, Blocks
 from ztensor.limits import Limits
-from ztensor.spec.layout.elements import stored_form
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,7 +84,7 @@ def _elements(array: Array) -> bytes:
     """Return elements, little-endian and in C order; those of four bits one to a byte."""
     if array.dtype.name == "float4_e2m1fn":
         return np.ascontiguousarray(array).view(np.uint8).tobytes()
-    return stored_form(array).tobytes()
+    return Blocks.whole(array).tobytes()
 
 
 def _sha256(pieces: Iterable[bytes | memoryview]) -> str:

@@ -6,9 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.ext import counted, written_formats
-from ztensor.io.formats import format_by_suffix, require_written
-from ztensor.io.reading.names import keeps
+from ztensor.ext import FORMATS, counted, keeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,11 +49,11 @@ def format_of(path: str, to: str | None = None) -> str:
         ArgumentValueError: `to` is none that is written, or the suffix says none.
     """
     if to is not None:
-        return require_written(to)
-    kind = format_by_suffix(path)
+        return FORMATS.require_written(to)
+    kind = FORMATS.by_suffix(path)
     if kind is not None:
         return kind
-    written = written_formats()
+    written = FORMATS.written()
     known = ", ".join(suffix for suffixes in written.values() for suffix in suffixes)
     raise ArgumentValueError(
         f"the suffix {describe(os.path.splitext(path)[1].lower())} is of no format that is written",

@@ -9,11 +9,13 @@ exports, divides and compares objects works on them without knowing.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import ChainMap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.converting.source import over
 from ztensor.errors import (
     ArgumentValueError,
     EncodingError,
@@ -24,7 +26,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     STORAGE_TYPES,
-    Array,
     Component,
     Encoding,
     FileObjects,
@@ -33,13 +34,10 @@ from ztensor.ext import (
     element_count,
     numpy_dtype,
     spell,
-    typed_array,
 )
-from ztensor.io.opening import reader_over
 from ztensor.limits import Limits
 from ztensor.quantization.floats import floats_of
-from ztensor.spec.layout import known_length
-from ztensor.spec.layout.elements import whole_elements
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -118,7 +116,7 @@ class Casts:
         """Return a reader of the same files that has the changed objects."""
         if self._dtype is None and not self._dequantize:
             return reader
-        return reader_over(reader.objects.mapped(self._over))
+        return over(reader, reader.objects.mapped(self._over))
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -151,10 +149,10 @@ class Casts:
             source = None if component is None else _float_of(component)
             if self._dtype is None or component is None or source in (None, self._dtype.name):
                 return None
-            known = known_length(tensor_object, role)
+            known = file.known_length(name, role)
             width = STORAGE_TYPES[component.dtype].width
             count = None if known is None else known // width
-            pieces = _plain(file, name, role, component)
+            pieces: Callable[[], Iterator[Array]] = functools.partial(file.elements, name, role)
             key = component._replace(digest=None, extra=None)
             cast = self._new((file, key, count), file, name, self._dtype, pieces, [component])
             cast.take_source(source, count)
@@ -220,21 +218,6 @@ def _float_of(component: Component) -> str | None:
     storage = component.storage
     name = None if storage is None else storage.long_name
     return name if name in _SOURCES else None
-
-
-# --- Where the floats come from ---------------------------------------------------------------
-
-
-def _plain(
-    file: FileObjects, name: str, role: str, component: Component
-) -> Callable[[], Iterator[Array]]:
-    read = component._replace(byte_order="little", encoding="raw")
-
-    def pieces() -> Iterator[Array]:
-        for chunk in whole_elements(read, file.decoded_chunks(name, role)):
-            yield typed_array(read, chunk)
-
-    return pieces
 
 
 # --- What they become --------------------------------------------------------------------------

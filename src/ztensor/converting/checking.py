@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from ztensor import Reader, Remote, insight
 from ztensor.converting.report import Loss
 from ztensor.errors import FormatError, Reason, ZTensorError
-from ztensor.ext import counted
-from ztensor.spec.wire import cbor
+from ztensor.ext import cbor, counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,11 +12,8 @@ from ztensor.converting.planning import plan_objects
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
-from ztensor.ext import Place, path_text
-from ztensor.io.shards.earlier import Earlier
-from ztensor.io.shards.naming import parse_size, shard_paths
-from ztensor.options import ConvertOptions, RewriteOptions, require_options
-from ztensor.spec.container import require_version
+from ztensor.ext import EMITTERS, Place, ShardSet, path_text
+from ztensor.options import ConvertOptions, RewriteOptions, parse_size, require_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -88,11 +85,11 @@ def convert_as(
     how = How(strict=strict, check=check, makes_folder=makes_folder, **options)
     target = path_text(path)
     kind = format_of(target, to)
-    how = dataclasses.replace(how, version=require_version(how.version))
+    how = dataclasses.replace(how, version=EMITTERS.known(how.version))
     require_compressed(kind, how.compression, how.chunk_rows)
     if not overwrite:
         Place.of(path).require_free()
-        for there in Earlier(path).files() if max_shard_size is not None else ():
+        for there in ShardSet.earlier(path).files() if max_shard_size is not None else ():
             there.require_free()
     casts = Casts(cast_target(dtype), dequantize=dequantize)
     with Opened(source) as reader:
@@ -106,9 +103,9 @@ def convert_as(
         limit = parse_size(max_shard_size)
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
-        earlier = Earlier(path)
+        earlier = ShardSet.earlier(path)
         old = [place.path for place in earlier.files()]
-        for file in (*old, *shard_paths(target, len(groups))):
+        for file in (*old, *ShardSet.names(target, len(groups))):
             require_other(inputs, file)
         if len(groups) > 1:
             return _told(casts, write_set(part, path, kind, groups, inputs, how))

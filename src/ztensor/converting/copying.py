@@ -12,11 +12,8 @@ from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
-from ztensor.ext import FORMATS, FileObjects, FileSink, Place, Sink
+from ztensor.ext import EMITTERS, FORMATS, FileObjects, FileSink, Place, Portable, Sink
 from ztensor.formats.ahead import Ahead
-from ztensor.io.reading.portable import stored_object
-from ztensor.io.shards.naming import shifted
-from ztensor.spec.container import Form, emitter_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +32,7 @@ def write_one(
     """Write one file, add to `lost` what it cannot say, and return how many objects and bytes."""
     target = place.path
     check = how.is_checked
-    reader, values = without_tree(reader, emitter_of(how.version) if kind == "zt" else None)
+    reader, values = without_tree(reader, how.version if kind == "zt" else None)
     lost += values
     stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
     total = work_of(reader, how)
@@ -49,7 +46,7 @@ def write_one(
         if how.strict:
             require_lossless(lost, target)
         if check:
-            compared = shifted(how.progress, stored, total)
+            compared = how.shifted(stored, total)
             require_equal(reader, temporary, target, attributes, lost, how.threads, compared)
         if last is not None:
             last()
@@ -115,9 +112,9 @@ def _chosen(
     Raises:
         NotRepresentableError: there are others, and nothing may be lost, or all is.
     """
-    emitter = emitter_of(how.version)
+    emitter = EMITTERS.named(how.version)
     attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
-    chosen, of_objects = sayable_objects(reader, emitter)
+    chosen, of_objects = sayable_objects(reader, how.version)
     if how.keeps_all:
         require_lossless([*unsaid, *of_objects], target)
     lost += [*unsaid, *of_objects]
@@ -135,7 +132,7 @@ def _copy(
     extra: Mapping[str, object] | None,
     how: How,
 ) -> None:
-    form = emitter_of(how.version).form
+    portable = Portable(EMITTERS.named(how.version).form)
     with (
         Writer(
             sink,
@@ -148,9 +145,9 @@ def _copy(
             canonical=how.canonical,
         ) as writer,
         Ahead(
-            () if how.canonical else _decoded(chosen, form, is_kept=how.compression is None),
+            () if how.canonical else _decoded(chosen, portable, is_kept=how.compression is None),
             how.threads,
-            form=form,
+            read=portable.chunks,
         ) as ahead,
     ):
         writer.draft.extra = extra
@@ -167,12 +164,12 @@ def _copy(
 
 
 def _decoded(
-    chosen: Mapping[str, FileObjects], form: Form, *, is_kept: bool
+    chosen: Mapping[str, FileObjects], portable: Portable, *, is_kept: bool
 ) -> Iterator[tuple[FileObjects, str, str]]:
     """Yield what a writer decodes of the objects it copies, in its order."""
     seen: set[tuple[FileObjects, int, int]] = set()
     for name, file in chosen.items():
-        if is_kept and stored_object(file, name, form) is not None:
+        if is_kept and portable.stored(file, name) is not None:
             continue
         for role, component in file.object(name).components.items():
             place = file, component.offset, component.length

@@ -20,20 +20,19 @@ from ztensor.converting.versions import sayable, sayable_objects
 from ztensor.errors import UsageError
 from ztensor.ext import (
     ALGORITHMS,
-    Durable,
+    EMITTERS,
     FileObjects,
     FileSink,
     Manifest,
     Place,
     Range,
+    ShardSet,
     Sink,
     TensorObject,
-    digest_of,
     source_of,
 )
-from ztensor.io.shards.naming import shard_paths
-from ztensor.spec.container.v2.emit import DataShardEmitter, Emitter
 from ztensor.spec.model.manifest import Shard
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +45,7 @@ _DIGEST = ALGORITHMS["xxh3"]
 
 def divided_paths(root: str, count: int) -> list[str]:
     """Return where the shards of a root lie, and last the root itself."""
-    return [*shard_paths(root, count), root]
+    return [*ShardSet.names(root, count), root]
 
 
 def require_new(paths: Sequence[str]) -> None:
@@ -89,9 +88,9 @@ def write_divided(
     """
     paths = divided_paths(root, len(groups))
     require_new(paths)
-    emitter = Emitter()
+    emitter = EMITTERS.named("2.1")
     attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
-    chosen, lost = sayable_objects(reader, emitter)
+    chosen, lost = sayable_objects(reader, emitter.version)
     require_lossless([*unsaid, *lost], root)
     total, done = sum(nbytes for _, nbytes in groups), 0
     objects: dict[str, TensorObject] = {}
@@ -135,7 +134,7 @@ class _DataShard(Writer):
     """Writes a file of blobs whose objects are in the root's manifest."""
 
     def __init__(self, sink: Sink) -> None:
-        self._prepare(DataShardEmitter())
+        self._prepare(EMITTERS.data_shard())
         self._begin(sink)
 
 
@@ -164,4 +163,4 @@ def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:
 
 def _digest_of(path: str) -> str:
     with contextlib.closing(source_of(path, mapped=False)) as source:
-        return digest_of(_DIGEST, Range(source, 0, source.size).pieces(8 << 20))
+        return _DIGEST.of(Range(source, 0, source.size).pieces(8 << 20))

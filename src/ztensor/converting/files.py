@@ -15,10 +15,7 @@ from ztensor.converting.report import ConversionReport, Loss
 from ztensor.converting.source import part_of
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
-from ztensor.ext import ALGORITHMS, Place, Range, digest_of, path_text, source_of
-from ztensor.io.reading.sums import unchecked_names
-from ztensor.io.shards.naming import shard_paths, shifted
-from ztensor.io.shards.saving import ShardSet
+from ztensor.ext import ALGORITHMS, FileObjects, Place, Range, ShardSet, path_text, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -90,9 +87,7 @@ def write_set(
     try:
         for (names, _), place in zip(groups, shards.places, strict=True):
             part = part_of(reader, names)
-            own = dataclasses.replace(
-                how, durable=shards.durable, progress=shifted(how.progress, done, work)
-            )
+            own = dataclasses.replace(how, durable=shards.durable, progress=how.shifted(done, work))
             objects, length = write_one(part, place, kind, own, lost, is_shard=True)
             done += work_of(part, how)
             count, nbytes = count + objects, nbytes + length
@@ -109,7 +104,7 @@ def write_set(
     except BaseException:
         shards.abort()
         raise
-    files = [*shard_paths(target, len(groups)), index]
+    files = [*ShardSet.names(target, len(groups)), index]
     if not how.dry_run:
         files = [*shards.commit(written, total_size, digests), index]
         nbytes += os.path.getsize(index) if remote is None else 0
@@ -121,7 +116,7 @@ def write_set(
 
 def _sha256_of(path: str) -> str:
     with contextlib.closing(source_of(path, mapped=False)) as source:
-        return digest_of(ALGORITHMS["sha256"], Range(source, 0, source.size).pieces(8 << 20))
+        return ALGORITHMS["sha256"].of(Range(source, 0, source.size).pieces(8 << 20))
 
 
 def _require_unlike(groups: Iterable[Iterable[str]], index: str) -> None:
@@ -157,7 +152,16 @@ def _report(
         nbytes,
         tuple(lost),
         how.is_checked,
-        tuple(unchecked_names(reader.objects)),
+        _unchecked(reader),
         files,
         tuple(unrepresented(reader)),
     )
+
+
+def _unchecked(reader: Reader) -> tuple[str, ...]:
+    """Return the objects whose bytes came without a digest or another checksum."""
+    names: dict[FileObjects, list[str]] = {}
+    for name in reader:
+        names.setdefault(reader.objects.part(name), []).append(name)
+    found = {name for file, some in names.items() for name in file.unchecked(some)}
+    return tuple(filter(found.__contains__, reader))

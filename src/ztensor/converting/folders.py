@@ -29,13 +29,13 @@ from ztensor.ext import (
     Beneath,
     FileSink,
     Place,
+    ShardSet,
     counted,
     is_remote,
     path_text,
     read_bytes,
     short_repr,
 )
-from ztensor.io.shards.naming import SHARD, is_index
 from ztensor.model_folder import require_plain
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def _planned(folder: str, files: list[str], to: str, *, pickled: bool) -> list[F
     steps = {action: list[FolderStep]() for action in ("convert", "index", "copy", "leave")}
     taken: dict[str, str] = {}
     for path in files:
-        about = path.partition(".index.")[0] if is_index(path) else path
+        about = path.partition(".index.")[0] if ShardSet.is_index(path) else path
         key = _model_of(about)
         step = FolderStep("copy", path, path)
         if key is not None and key in best:
@@ -260,7 +260,7 @@ def _planned(folder: str, files: list[str], to: str, *, pickled: bool) -> list[F
                 step = FolderStep("copy", path, path, "pickles are converted where that is asked")
             elif kind[1:] != to:
                 name = _renamed(about, to) + path[len(about) :]
-                step = FolderStep("index" if is_index(path) else "convert", path, name)
+                step = FolderStep("index" if ShardSet.is_index(path) else "convert", path, name)
         if step.target and taken.setdefault(step.target, path) != path:
             raise UsageError(
                 f"{describe(taken[step.target], 200)} has the same new file",
@@ -277,7 +277,7 @@ def _model_of(path: str) -> tuple[str, str] | None:
     stem, suffix = os.path.splitext(name)
     if suffix not in _KINDS or (suffix == ".bin" and not _PICKLED.match(name)):
         return None
-    if match := SHARD.fullmatch(name):
+    if match := ShardSet.match(name):
         stem = match["stem"]
     return folder, _stem(stem)
 

@@ -9,7 +9,6 @@ from ztensor.converting.report import Loss
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.ext import Unrepresented, counted
-from ztensor.io.losses import UNREAD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized
@@ -20,11 +19,7 @@ _FRAME_FIELD = "frames"  # of a component, where its frames are: a copy has fram
 
 def unrepresented(reader: Reader) -> list[Unrepresented]:
     """Return what a file says beside its objects; of those that are listed only each is a loss."""
-    return [
-        one
-        for one in reader.unrepresented
-        if not (one.kind.startswith(UNREAD) and one.where in reader)
-    ]
+    return [one for one in reader.unrepresented if not (one.is_unread and one.where in reader)]
 
 
 def lost_of_file(reader: Reader, kind: str, how: How) -> list[Loss]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from ztensor import Reader, Writer
 from ztensor import open as open_files
 from ztensor.errors import Reason, UsageError
-from ztensor.ext import Durable, Place, is_remote, require_choice
-from ztensor.io.attributes import merged_attributes
+from ztensor.ext import AttributeKind, Place, is_remote, require_choice
 from ztensor.options import WriteOptions, require_options
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,7 +83,7 @@ def merge(
                     chosen[name] = reader, own
         if attributes is None:
             every = [reader.attributes for reader in readers]
-            attributes = merged_attributes(every, [reader.name for reader in readers]) or None
+            attributes = AttributeKind.merged(every, [reader.name for reader in readers]) or None
         target: Any = place.dry() if dry_run else output
         with Writer(target, attributes=attributes, durable=durable, **options) as writer:
             ordered = sorted(chosen.items()) if options.get("canonical") else chosen.items()

@@ -14,14 +14,8 @@ from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.errors import UsageError
-from ztensor.ext import Place, path_text
-from ztensor.io.contents import only_ours_change
-from ztensor.io.edit.rewriting import version_of
-from ztensor.io.formats import require_ours
-from ztensor.io.source.appending import LockedFile
-from ztensor.io.source.targets import require_changed_in_place
+from ztensor.ext import EMITTERS, FORMATS, Place, Portable, path_text
 from ztensor.options import RewriteOptions, require_options
-from ztensor.spec.container import require_version
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -68,25 +62,25 @@ def migrate(
     target = source if output is None else path_text(output)
     version = options.get("version")
     if version is not None:
-        version = require_version(version)
+        version = EMITTERS.known(version)
     how = How(strict=strict, check=True, **options)
     require_compressed("zt", how.compression, how.chunk_rows)
     in_place = output is None or is_same(source, target)
     place = Place.of(path if output is None else output)
     if not in_place:
-        require_ours(target)
+        FORMATS.require_ours(target)
         place.require_free(overwrite=overwrite)
-    else:
-        require_changed_in_place(source)
     with contextlib.ExitStack() as stack:
         locked = None
-        if in_place and os.path.isfile(source):  # other writers wait, or are told
-            locked = LockedFile(source, lock=lock, timeout=timeout)
-            stack.enter_context(contextlib.closing(locked))
+        # Other writers wait, or are told; what is in a store is refused.
+        if in_place and (place.remote is not None or os.path.isfile(source)):
+            locked = stack.enter_context(
+                contextlib.closing(place.locked(lock=lock, timeout=timeout))
+            )
         reader = stack.enter_context(open_file(path))
         inputs = reader.objects.paths
         if reader.format != "zt" and in_place:
-            raise only_ours_change(source, reader.format)
+            raise FORMATS.unchangeable(source, reader.format)
         if reader.objects.is_set and (in_place or any(is_same(one, target) for one in inputs)):
             raise UsageError(
                 "a set of files is rewritten as a new file: say which by `--output` (output= in "
@@ -103,6 +97,6 @@ def migrate(
             place,
             "zt",
             inputs,
-            dataclasses.replace(how, version=version or version_of(reader)),
+            dataclasses.replace(how, version=version or Portable.version_of(reader.objects)),
             last=None if locked is None else locked.require_in_place,
         )

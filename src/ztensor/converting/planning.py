@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.ext import ObjectReader
-from ztensor.io.reading.overlaps import SharedRuns
-from ztensor.io.shards.naming import plan_shards
+from ztensor.ext import ObjectReader, Overlaps, ShardSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,13 +23,13 @@ def plan_objects(
             shard, and stored bytes count; in others each name has bytes of its own.
     """
     if kind != "zt":
-        return plan_shards(((one, reader.metadata(one).nbytes, None) for one in names), limit)
+        return ShardSet.planned(((one, reader.metadata(one).nbytes, None) for one in names), limit)
     blobs: dict[object, list[tuple[int, int]]] = {}
     for one in reader:
         blobs.setdefault(reader.objects.part(one), []).extend(
             (part.offset, part.length) for part in reader.metadata(one).components.values()
         )
-    overlaps = {home: SharedRuns(found) for home, found in blobs.items()}
+    overlaps = {home: Overlaps.runs(found) for home, found in blobs.items()}
 
     def objects() -> Iterator[tuple[str, int, object]]:
         for one in names:
@@ -42,4 +40,4 @@ def plan_objects(
             runs = tuple(overlaps[home].around(*place) or place for place in places)
             yield one, stored, (home, runs) if stored else None
 
-    return plan_shards(objects(), limit)
+    return ShardSet.planned(objects(), limit)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader
 from ztensor import open as open_file
 from ztensor.errors import UsageError
-from ztensor.ext import ObjectReader, is_remote
-from ztensor.io.opening import reader_over
+from ztensor.ext import ObjectReader, Objects, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,7 +44,14 @@ def part_of(reader: Reader, names: Sequence[str]) -> Reader:
     """Return a reader of some of the objects, over the same files."""
     if len(names) == len(reader):
         return reader
-    return reader_over(reader.objects.select(names))
+    return over(reader, reader.objects.select(names))
+
+
+def over(reader: Reader, objects: Objects) -> Reader:
+    """Return a reader of objects that were chosen from those of another one, or changed."""
+    other = copy.copy(reader)
+    other.objects = objects
+    return other
 
 
 def require_other(inputs: Iterable[str], target: str) -> None:

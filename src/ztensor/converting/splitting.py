@@ -15,10 +15,18 @@ from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe, without_secrets
-from ztensor.ext import FORMATS, Durable, OpenFolder, Place, is_remote, path_text
-from ztensor.io.edit.rewriting import version_of
-from ztensor.io.shards.naming import parse_size, shard_paths
-from ztensor.spec.container import LATEST
+from ztensor.ext import (
+    EMITTERS,
+    FORMATS,
+    OpenFolder,
+    Place,
+    Portable,
+    ShardSet,
+    is_remote,
+    path_text,
+)
+from ztensor.options import parse_size
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +91,7 @@ def split(
         remote = None if folder is None else Place.of(folder).remote
         with _folder_of(name, is_made=not dry_run and remote is None):
             how = How(
-                version_of(reader) if to == "zt" else LATEST,
+                Portable.version_of(reader.objects) if to == "zt" else EMITTERS.latest,
                 durable=durable,
                 dry_run=dry_run,
                 progress=progress,
@@ -178,7 +186,7 @@ def plan_split(
     require_divided(to)
     with open_files(path) as reader:
         name, planned = _plan(reader, path, folder, limit, keep, to)
-    places = shard_paths(name, len(planned))
+    places = ShardSet.names(name, len(planned))
     shards = [
         Shard(place, tuple(names), stored)
         for place, (names, stored) in zip(places, planned, strict=True)

@@ -6,8 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ztensor.errors import UsageError
-from ztensor.ext import Durable, FileSink, Place, Store, remove
-from ztensor.spec.container import LATEST
+from ztensor.ext import EMITTERS, FileSink, Place, Store, remove
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +150,7 @@ class How:
             `strict`, which refuses to lose anything.
     """
 
-    version: str = LATEST
+    version: str = EMITTERS.latest
     compression: bool | int | str | None = None
     chunk_rows: int | None = None
     checksum: str | bool | None = True
@@ -164,6 +164,13 @@ class How:
     keeps_all: bool = False
     alignment: int | None = None
     canonical: bool = False
+
+    def shifted(self, done: int, total: int) -> Progress | None:
+        """Return a progress call of one part of the work that reports on the whole."""
+        progress = self.progress
+        if progress is None:
+            return None
+        return lambda part, _: progress(min(done + part, total), total)
 
     @property
     def is_checked(self) -> bool:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from ztensor import Reader
 from ztensor.converting.report import Loss
+from ztensor.converting.source import over
 from ztensor.errors import NotRepresentableError, describe
-from ztensor.io.opening import reader_over
-from ztensor.spec.container import Emitter
+from ztensor.ext import EMITTERS
 from ztensor.training.told import told_tree
 
 _PLAIN = frozenset([bool, int, float, str, bytes, type(None)])
 
 
-def without_tree(reader: Reader, emitter: Emitter | None) -> tuple[Reader, list[Loss]]:
+def without_tree(reader: Reader, version: str | None) -> tuple[Reader, list[Loss]]:
     """Return a reader whose attributes are the plain values of its tree, by the keys on the way.
 
     Args:
         reader: what is converted.
-        emitter: of the `.zt` file that is written; None of another format.
+        version: of the `.zt` file that is written; None of another format.
 
     Returns:
         The reader itself where it has no tree, or the new file can hold it; and what values are
@@ -27,7 +27,7 @@ def without_tree(reader: Reader, emitter: Emitter | None) -> tuple[Reader, list[
         ZTensorError: the tree is damaged.
     """
     tree = told_tree(reader)
-    if tree is None or (emitter is not None and _holds(emitter, tree.attribute)):
+    if tree is None or (version is not None and _holds(version, tree.attribute)):
         return reader, []
     attributes, lost = tree.attributes, []
     for path, value in tree.values().plain.items():
@@ -36,14 +36,13 @@ def without_tree(reader: Reader, emitter: Emitter | None) -> tuple[Reader, list[
         else:
             kind = type(value).__qualname__
             lost.append(Loss(None, f"left out: value {describe(path)}, a {describe(kind)}"))
-    return reader_over(
-        reader.objects.mapped(lambda part, _: part.with_attributes(attributes))
-    ), lost
+    objects = reader.objects.mapped(lambda part, _: part.with_attributes(attributes))
+    return over(reader, objects), lost
 
 
-def _holds(emitter: Emitter, attribute: dict[str, object]) -> bool:
+def _holds(version: str, attribute: dict[str, object]) -> bool:
     try:
-        emitter.require_attributes(attribute)
+        EMITTERS.named(version).require_attributes(attribute)
     except NotRepresentableError:
         return False
     return True

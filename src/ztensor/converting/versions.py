@@ -8,24 +8,22 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.errors import NotRepresentableError, UnsupportedError, describe
-from ztensor.ext import FileObjects, TensorObject
-from ztensor.io.reading.portable import portable_object, stored_object
-from ztensor.io.writing.planning import require_once
-from ztensor.spec.container import Emitter
+from ztensor.ext import EMITTERS, FileObjects, Portable, TensorObject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObjects], list[Loss]]:
+def sayable_objects(reader: Reader, version: str) -> tuple[dict[str, FileObjects], list[Loss]]:
     """Return where each object that a version can say is copied from, and what it cannot say."""
-    form = emitter.form
+    emitter = EMITTERS.named(version)
+    portable = Portable(emitter.form)
     chosen: dict[str, FileObjects] = {}
     lost: list[Loss] = []
     for name in reader:
         try:
             home = reader.objects.part(name)
-            found = stored_object(home, name, form) or portable_object(home, name, form)
+            found = portable.object(home, name)
         except UnsupportedError as error:
             if reader.format == "zt":
                 raise
@@ -34,8 +32,7 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
             continue
         try:
             emitter.require_name(name)
-            if form.is_exact and not home.object(name).entries_once:
-                require_once(home.tensor(name, copy=False))
+            portable.require_once(home, name)
         except NotRepresentableError as error:
             lost.append(Loss(name, f"left out: {error.message}"))
             continue
@@ -48,7 +45,7 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
             except NotRepresentableError as error:
                 lost.append(Loss(name, f"left out: {error.message}"))
                 continue
-            check = functools.partial(_require_with, emitter, bare)
+            check = functools.partial(_require_with, emitter.require_object, bare)
             kept, unsaid = sayable(check, found.attributes or {}, name)
             lost.extend(unsaid)
             tensor_object = home.object(name)._replace(attributes=kept or None)
@@ -59,9 +56,11 @@ def sayable_objects(reader: Reader, emitter: Emitter) -> tuple[dict[str, FileObj
 
 
 def _require_with(
-    emitter: Emitter, tensor_object: TensorObject, attributes: Mapping[str, object]
+    require: Callable[[TensorObject], None],
+    tensor_object: TensorObject,
+    attributes: Mapping[str, object],
 ) -> None:
-    emitter.require_object(tensor_object._replace(attributes=attributes))
+    require(tensor_object._replace(attributes=attributes))
 
 
 def sayable(

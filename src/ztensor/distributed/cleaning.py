@@ -25,8 +25,16 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import OpenFolder, Pool, locking, open_file, remove, run_jobs, thread_count
-from ztensor.io.contents import may_be_of_ours
+from ztensor.ext import (
+    FileObjects,
+    OpenFolder,
+    Pool,
+    locking,
+    open_file,
+    remove,
+    run_jobs,
+    thread_count,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -256,7 +264,7 @@ def is_of_a_process(given: str | Remote | BinaryIO) -> bool:
     try:
         file = open_file(given, mmap=False)
     except FormatError:
-        return may_be_of_ours(given)
+        return FileObjects.may_be_ours(given)
     except ZTensorError:
         return False  # who knows what it is
     try:

@@ -26,7 +26,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Durable, Store, counted
+from ztensor.ext import Store, counted
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

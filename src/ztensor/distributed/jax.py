@@ -26,9 +26,9 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.ext import cbor
 from ztensor.jax.values import is_value, require_readable, stored
 from ztensor.options import PartOptions, require_options
-from ztensor.spec.wire import cbor
 from ztensor.training import tree as saved
 
 if TYPE_CHECKING:

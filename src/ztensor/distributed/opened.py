@@ -29,6 +29,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     FileObjects,
+    LaterObjects,
     Manifest,
     Shown,
     Source,
@@ -38,17 +39,14 @@ from ztensor.ext import (
     path_text,
     source_of,
 )
-from ztensor.io.reading.opened import read_manifest
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
-from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Unpack
 
-    from ztensor.io import VerifyReport
-    from ztensor.typing import Path, Storage
+    from ztensor.typing import Path, Storage, VerifyReport
 
     Array = np.ndarray[Any, Any]
 
@@ -97,7 +95,8 @@ class DividedObjects(FileObjects):
             for one in table.files
         ]
         source = pool.behind(file.bringing, files)
-        self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
+        starts = [start for start, _ in source.parts]
+        self.assembler = Assembler(table, source, limits, verify=verify, starts=starts[1:])
         tensors = self.assembler.objects(self._whole)
         arrays = value_arrays(file)
         called = named_apart(arrays, tensors)
@@ -109,7 +108,7 @@ class DividedObjects(FileObjects):
             LaterObjects((*tensors, *beside), lambda name: beside.get(name) or tensors[name]),
             RootAttributes(self.root, called) if self.root.has_values else None,
         )
-        self._starts, self._files = source.starts, files
+        self._starts, self._files = starts, files
         super().__init__(
             source,
             manifest,
@@ -195,7 +194,7 @@ class DividedObjects(FileObjects):
         """Return an object that only the file it lies in describes."""
         start = self._starts[chunk.file + 1]
         source = self._files[chunk.file].opened()
-        _, manifest = read_manifest(source, self.limits)
+        _, manifest = FileObjects.manifest_in(source, self.limits)
         name = self.root.names[chunk.tensor]
         own = f"{name}{SEPARATOR}{chunk.number}" if chunk.number else name
         found = manifest.objects.get(own)

@@ -34,22 +34,19 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     ALGORITHMS,
-    Durable,
+    FRAMEWORKS,
+    Blocks,
     FileObjects,
     FileSink,
     Range,
     Sink,
-    adapter_of,
     counted,
-    digest_of,
     spell,
 )
-from ztensor.io.reading.opened import find_manifest
-from ztensor.io.shards.naming import parse_size
 from ztensor.io.tensor import shape_of
 from ztensor.limits import DEFAULT_LIMITS
-from ztensor.options import PartOptions, require_options
-from ztensor.spec.layout.elements import blocks
+from ztensor.options import PartOptions, parse_size, require_options
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -217,7 +214,7 @@ class PartWriter:
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
         self._require_open()
-        framework = None if type(value) is np.ndarray else adapter_of(value)
+        framework = None if type(value) is np.ndarray else FRAMEWORKS.adapter_of(value)
         given: Any = value if framework is None else framework.stored(value)
         if not isinstance(given, (np.ndarray, Tensor)):
             given = np.asarray(given)
@@ -239,7 +236,7 @@ class PartWriter:
             return  # no element: nothing has to lie anywhere
         content = None
         if self._is_strong and tensor is None:
-            content = content_of(blocks(given))
+            content = content_of(Blocks.of(given))
             if self._older is not None:
                 place = name, whole, offset, tuple(given.shape), kind
                 if self._older.has(number, place, content, self._algorithm):
@@ -363,9 +360,9 @@ class PartWriter:
         self._rows += [row_of(one, number, output.draft.objects[one.own]) for one in self._written]
         source = self._place.open(self._name)
         try:
-            frame = find_manifest(source, DEFAULT_LIMITS)
+            frame = FileObjects.frame_in(source, DEFAULT_LIMITS)
             whole = Range(source, frame.manifest_offset, frame.manifest_length)
-            digest = digest_of(ALGORITHMS["sha256"], whole.pieces())
+            digest = ALGORITHMS["sha256"].of(whole.pieces())
             self._files.append(TableFile(self._name, source.size, digest))
         finally:
             source.close()

@@ -20,7 +20,6 @@ from ztensor.errors import (
 from ztensor.ext import (
     SCHEMES,
     Beneath,
-    Durable,
     OpenFolder,
     Sink,
     Source,
@@ -30,6 +29,7 @@ from ztensor.ext import (
     source_of,
 )
 from ztensor.ext import Place as FilePlace
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from ztensor.typing import Storage

@@ -30,19 +30,18 @@ from ztensor.distributed.saves import FileOfPart, file_of_part, require_one_save
 from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
 from ztensor.ext import (
     ALGORITHMS,
-    Durable,
     FileObjects,
     Pool,
     Range,
     Store,
     TensorObject,
     counted,
-    digest_of,
     element_count,
     foreign_bytes,
     open_file,
 )
 from ztensor.limits import Budget
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from ztensor.typing import Path, Storage
@@ -233,7 +232,7 @@ def _file_of(place: Place, name: str) -> FileOfPart | None:
                 row_of(_written(own, box, tensors, file), 0, file.object(own)) for own, box in boxes
             ]
             whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
-            digest = digest_of(ALGORITHMS["sha256"], whole.pieces())
+            digest = ALGORITHMS["sha256"].of(whole.pieces())
             table = table_of(tensors, rows, [TableFile(name, file.nbytes, digest)])
             return file_of_part(name, table, told)
 

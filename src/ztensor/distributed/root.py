@@ -52,12 +52,19 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import ALGORITHMS, Durable, FileObjects, Sink, foreign_bytes, open_file
-from ztensor.io.attributes import AttributeKind
-from ztensor.io.contents import only_ours_change
+from ztensor.ext import (
+    ALGORITHMS,
+    FORMATS,
+    AttributeKind,
+    FileObjects,
+    Sink,
+    foreign_bytes,
+    open_file,
+)
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
 from ztensor.training import tree
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -210,7 +217,7 @@ class _RootKind(AttributeKind):
     def require_changeable(self, value: object, file: str) -> None:
         """Raise where the file is a root."""
         if os.path.basename(file) == ROOT and _says_root(value):
-            raise only_ours_change(file, "the root of a divided checkpoint")
+            raise FORMATS.unchangeable(file, "the root of a divided checkpoint")
 
     def require_whole(self, value: object, folder: str) -> None:
         """Raise: no root says which files belong together, since a folder with one is not a set."""

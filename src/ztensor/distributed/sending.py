@@ -15,7 +15,7 @@ from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.part import PartRecord
 from ztensor.distributed.saves import save_of
 from ztensor.errors import FormatError, Reason, ZTensorError, describe
-from ztensor.spec.wire import cbor
+from ztensor.ext import cbor
 
 _ARRAYS = {
     "kind", "tensor", "file", "number", "encoding", "offsets", "sizes", "at", "length", "digest",

@@ -12,7 +12,7 @@ import numpy as np
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable
 from ztensor.distributed.opened import DividedObjects
 from ztensor.distributed.place import opener
-from ztensor.distributed.rows import SEPARATOR
+from ztensor.distributed.rows import SEPARATOR, told_digest
 from ztensor.errors import (
     LimitError,
     ManifestError,
@@ -23,11 +23,8 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
 )
-from ztensor.ext import ALGORITHMS, FileObjects, Range, digest_of, open_file
-from ztensor.io import VerifyReport
-from ztensor.io.reading.verify import verify_file
-from ztensor.io.shards.naming import shifted
-from ztensor.spec.digest import parse_digest
+from ztensor.ext import ALGORITHMS, FileObjects, Range, open_file
+from ztensor.typing import VerifyReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,7 +49,7 @@ def verify_divided(
         objects: the open checkpoint. That its chunks make its tensors was checked when it was
             opened.
         names: tensors to check; all of them, and the root, by default.
-        threads: as for `verify_file`.
+        threads: as for `FileObjects.check`.
         progress: likewise.
 
     Raises:
@@ -72,7 +69,7 @@ def verify_divided(
     reports = []
     done = 0
     if arrays is None or arrays:
-        report = verify_file(objects.file, arrays, threads=1)
+        report = objects.file.check(arrays, threads=1)
         reports.append(_under(objects.file.name, report))
         done = objects.file.nbytes
     if asked is None:
@@ -95,9 +92,7 @@ def verify_divided(
             own = [_own_name(table, table.chunk(row)) for row in rows.tolist()]
             problems = list(_differences(opened, table, rows, own, file.digest))
             wanted = None if chosen is None else [name for name in own if name in opened.names]
-            report = verify_file(
-                opened, wanted, threads=threads, progress=shifted(progress, done, total)
-            )
+            report = opened.check(wanted, threads=threads, progress=_shifted(progress, done, total))
             report = dataclasses.replace(report, problems=(*problems, *report.problems))
             offsets = {
                 name: table.chunk(row).offsets for name, row in zip(own, rows.tolist(), strict=True)
@@ -108,6 +103,13 @@ def verify_divided(
         progress(total, total)
     count = len(objects.names) if asked is None else len(asked)
     return dataclasses.replace(_sum(reports), objects=count)
+
+
+def _shifted(progress: Progress | None, done: int, total: int) -> Progress | None:
+    """Return a progress call of one file that reports on the whole."""
+    if progress is None:
+        return None
+    return lambda part, _: progress(min(done + part, total), total)
 
 
 def _rows_of_files(
@@ -165,16 +167,16 @@ def _differences(
 
 
 def _digest(text: str | None) -> object:
-    return None if text is None else parse_digest(text)
+    return None if text is None else told_digest(text)
 
 
 def _has_manifest(file: FileObjects, digest: str) -> bool:
     frame = file.frame
-    expected = parse_digest(digest)
-    if frame is None or expected.known is None:
+    algorithm, digits = told_digest(digest)
+    if frame is None or algorithm not in ALGORITHMS:
         return False
     whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
-    return parse_digest(digest_of(ALGORITHMS[expected.algorithm], whole.pieces())) == expected
+    return told_digest(ALGORITHMS[algorithm].of(whole.pieces()))[1] == digits
 
 
 def _named(report: VerifyReport, offsets: Mapping[str, tuple[int, ...]]) -> VerifyReport:

@@ -15,12 +15,9 @@ from typing import TYPE_CHECKING, Self
 
 from ztensor.errors import ZTensorError
 from ztensor.ext import FileObjects, Pool, thread_count
-from ztensor.io.reading.portable import portable_chunks
-from ztensor.spec.container import Form
-from ztensor.spec.layout import known_length
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     Key = tuple[FileObjects, str, str]
 
@@ -46,18 +43,21 @@ class Ahead:
             then; those that are passed over were decoded in vain.
         threads: how many decode; see `thread_count`. With one everything is decoded when it is
             asked for, by who asks.
-        form: of the container they go to, where pieces are `portable_chunks`, not
-            `decoded_chunks`.
+        read: decodes one where its pieces are not `FileObjects.decoded_chunks`.
 
     Raises:
         ArgumentValueError: the number of threads is none.
     """
 
     def __init__(
-        self, components: Iterable[Key], threads: int | None = None, *, form: Form | None = None
+        self,
+        components: Iterable[Key],
+        threads: int | None = None,
+        *,
+        read: Callable[[FileObjects, str, str], Iterator[memoryview]] = FileObjects.decoded_chunks,
     ) -> None:
         self._crew = Pool(thread_count(threads))
-        self._form = form
+        self._decoded = read
         keys = components if self._crew.count > 1 else ()
         self._left = iter([key for key in keys if _is_worth_it(*key)])
         self._under_way: collections.deque[_Stream] = collections.deque()
@@ -84,7 +84,7 @@ class Ahead:
         Only the component that was asked for last can be read on.
 
         Raises:
-            ZTensorError: what `FileObjects.decoded_chunks` or `portable_chunks` raises.
+            ZTensorError: what `read` raises.
         """
         key = file, name, role
         self._begin()
@@ -100,10 +100,7 @@ class Ahead:
         return self._pieces(self._first)
 
     def _read(self, key: Key) -> Iterator[memoryview]:
-        file, name, role = key
-        if self._form is not None:
-            return portable_chunks(file, name, role, self._form)
-        return file.decoded_chunks(name, role)
+        return self._decoded(*key)
 
     def _pieces(self, stream: _Stream) -> Iterator[memoryview]:
         self._begin()  # others, in the place of those that are behind
@@ -170,7 +167,7 @@ class Ahead:
         """Wait until a component is the first, or fits beside others; False if it is dropped."""
         file, name, role = stream.key
         tensor_object = file.object(name)
-        component, nbytes = tensor_object.components[role], known_length(tensor_object, role)
+        component, nbytes = tensor_object.components[role], file.known_length(name, role)
         encoding = file.encodings.get(component.encoding)
         stored = file.stored(component).stored()
         stream.is_whole = encoding is None or not encoding.is_streamed(stored)
@@ -247,5 +244,5 @@ def _is_worth_it(file: FileObjects, name: str, role: str) -> bool:
     component = tensor_object.components[role]
     if component.encoding == "raw" and component.byte_order == "little":
         return False
-    nbytes = known_length(tensor_object, role)
+    nbytes = file.known_length(name, role)
     return nbytes is None or nbytes >= _LEAST_BYTES

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import Reason, UnsupportedError
-from ztensor.ext import ENCODINGS, Array, Blocks, Encoding, Runs, Stored, new_bytes
+from ztensor.ext import ENCODINGS, Blocks, Encoding, Runs, Stored, new_bytes
 from ztensor.limits import Limits
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

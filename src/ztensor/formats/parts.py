@@ -23,7 +23,6 @@ from ztensor.ext import (
     result_dtype,
 )
 from ztensor.formats.ahead import Ahead
-from ztensor.spec.layout.elements import checked_bools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -76,16 +75,13 @@ class Part:
 
 
 def written_chunks(file: FileObjects, name: str, role: str, ahead: Ahead) -> Iterator[memoryview]:
-    """Yield the decoded bytes of a component for a file of another format.
+    """Return the decoded bytes of a component for a file of another format.
 
     Raises:
         FormatError: a bool is neither 0 nor 1: readers of other formats differ in what it is.
         ZTensorError: what `Reader.decoded_chunks` raises.
     """
-    chunks = ahead.chunks(file, name, role)
-    is_bool = file.object(name).components[role].dtype == "bool"
-    with file.located(name, role):
-        yield from checked_bools(chunks) if is_bool else chunks
+    return file.strict(name, role, ahead.chunks(file, name, role))
 
 
 def parts_of(reader: ObjectReader, lose: Lose) -> list[Part]:

@@ -29,6 +29,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     Component,
+    LaterObjects,
     Manifest,
     ObjectReader,
     Projection,
@@ -408,17 +409,14 @@ def _spelling(word: str) -> tuple[str, str | None]:
 
 def _as_table(entries: _Entries, start: int) -> Mapping[str, TensorObject]:
     """Return the tensors as the reader has those of large manifests of ours."""
-    from ztensor.spec.model.objects import Table, TableObjects
-
     starts = np.array(entries.starts, np.int64)
     lengths = np.array(entries.stops, np.int64) - starts
     names, kinds = list(entries.names), []
     for word, shape in entries.kinds:
         dtype, logical = _spelling(word)
         kinds.append(TensorObject(shape, "dense", {"data": Component(dtype, 0, 0, logical)}))
-    codes, no_digests = np.array(entries.codes, np.int64), np.zeros(len(names), np.int64)
-    table = Table(names, kinds, codes, starts + start, lengths, no_digests)
-    return TableObjects(table, {}, names)
+    codes = np.array(entries.codes, np.int64)
+    return LaterObjects.of_columns(names, kinds, codes, starts + start, lengths)
 
 
 def _broken(message: str, **details: Any) -> ManifestError:

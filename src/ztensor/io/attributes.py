@@ -55,6 +55,38 @@ class AttributeKind:
             SourceNotFoundError: so it is.
         """
 
+    @staticmethod
+    def merged(
+        every: Sequence[Mapping[str, object]], files: Sequence[str] | None = None
+    ) -> dict[str, object]:
+        """Return the attributes of several files as of one; of equal keys the last one wins.
+
+        Args:
+            every: the attributes of each file.
+            files: their names, for the error where they differ in an attribute that a file has
+                once; without them, such an attribute is left out.
+
+        Raises:
+            UsageError: they differ in one, and `files` are given.
+        """
+        merged: dict[str, object] = {}
+        for attributes in every:
+            merged.update(attributes)
+        for name, kind, _ in kinds_of(dict(merged)):
+            found = [(number, each.get(name)) for number, each in enumerate(every)]
+            values = [(number, value) for number, value in found if kind.is_single(value)]
+            if not values:
+                continue
+            first, one = values[0]
+            other = next((number for number, value in values if value != one), None)
+            if other is None:
+                merged[name] = one
+            elif files is None:
+                del merged[name]
+            else:
+                raise kind.conflict(files[first], files[other])
+        return merged
+
 
 ATTRIBUTES: Registry[str, AttributeKind] = Registry(
     {
@@ -69,35 +101,3 @@ def kinds_of(attributes: Mapping[str, Any] | None) -> Iterator[tuple[str, Attrib
     for name in ATTRIBUTES:
         if attributes and name in attributes:
             yield name, ATTRIBUTES[name], with_dicts(attributes[name])
-
-
-def merged_attributes(
-    every: Sequence[Mapping[str, object]], files: Sequence[str] | None = None
-) -> dict[str, object]:
-    """Return the attributes of several files as those of one; of equal keys the last one wins.
-
-    Args:
-        every: the attributes of each file.
-        files: their names, for the error where they differ in an attribute that a file has once;
-            without them, such an attribute is left out.
-
-    Raises:
-        UsageError: they differ in one, and `files` are given.
-    """
-    merged: dict[str, object] = {}
-    for attributes in every:
-        merged.update(attributes)
-    for name, kind, _ in kinds_of(dict(merged)):
-        found = [(number, each.get(name)) for number, each in enumerate(every)]
-        values = [(number, value) for number, value in found if kind.is_single(value)]
-        if not values:
-            continue
-        first, one = values[0]
-        other = next((number for number, value in values if value != one), None)
-        if other is None:
-            merged[name] = one
-        elif files is None:
-            del merged[name]
-        else:
-            raise kind.conflict(files[first], files[other])
-    return merged

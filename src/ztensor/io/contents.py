@@ -20,16 +20,14 @@ from ztensor.errors import (
     Reason,
     SourceError,
     SourceNotRegularError,
-    UsageError,
     describe,
 )
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import component_extents, read_manifest
+from ztensor.io.reading.opened import component_extents
 from ztensor.io.source.base import Source, read_bytes
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.table import source_of
-from ztensor.io.source.urls import Remote
 from ztensor.limits import Limits, caps_of
 from ztensor.spec.container.framing import (
     FOOTER_2_BYTES,
@@ -37,7 +35,6 @@ from ztensor.spec.container.framing import (
     MAGIC_2,
     Container,
     Frame,
-    may_be_damaged,
 )
 from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.model.objects import LaterObjects
@@ -45,7 +42,6 @@ from ztensor.spec.model.objects import LaterObjects
 if TYPE_CHECKING:
     from ztensor.io.source.ahead import AheadSource
 
-_HEAD_BYTES = 4096  # a file system leaves zeros by blocks of this
 _TRIES = 20  # to read what is being written; 0.1 s in all
 _RETRY_SECONDS = 0.005
 # What a `Projection` says of how its objects are read.
@@ -137,7 +133,7 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
     not_ours: NotZTensorError | None = None
     if source.files is None:
         try:
-            frame, manifest = read_manifest(source, limits)
+            frame, manifest = FileObjects.manifest_in(source, limits)
         except NotZTensorError as error:
             # Only then is another format thought of. Its traceback leads to this frame: a circle.
             not_ours = error.with_traceback(None)
@@ -164,22 +160,6 @@ def _is_footer(end: bytes) -> bool:
     return end.endswith(MAGIC_2)
 
 
-def may_be_of_ours(given: Any) -> bool:
-    """Return whether a file that does not open may be one of ours, damaged or cut.
-
-    A store has objects only as a whole, so no zeros are what is left of one.
-
-    Raises:
-        SourceError: it cannot be read.
-    """
-    with contextlib.closing(source_of(given, mapped=False)) as source:
-        head = read_bytes(source, 0, min(source.size, _HEAD_BYTES))
-        if isinstance(given, Remote) and not any(head):
-            return False
-        end = min(source.size, len(MAGIC_1))
-        return may_be_damaged(bytes(head), bytes(read_bytes(source, source.size - end, end)))
-
-
 def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
     """Raise what tells a caller who would change a file that it is none of ours.
 
@@ -192,22 +172,15 @@ def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
         FormatError: it is of none that is known.
         SourceError: it cannot be read.
     """
-    from ztensor.io.formats import not_read, recognised
+    from ztensor.io.formats import FORMATS, not_read, recognised
 
     other = recognised(source)
     if other is not None:
-        raise only_ours_change(source.name, other) from error
+        raise FORMATS.unchangeable(source.name, other) from error
     head = bytes(read_bytes(source, 0, min(4, source.size)))
     if head and head not in (MAGIC_1[:4], MAGIC_2[:4]):
         raise not_read(source) from error
     raise error
-
-
-def only_ours_change(name: str, kind: str) -> UsageError:
-    """Return the error of a caller who would change a file of another format, or a set of files."""
-    error = UsageError("only a zTensor file can be changed", file=name, found=kind)
-    error.hint = f"`ztensor convert {describe(name, 200)} OUT.zt` makes one of it"
-    return error
 
 
 def _is_being_written(source: Source) -> bool:

@@ -12,7 +12,13 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ztensor.errors import ArgumentValueError, NotZTensorError, ZTensorError, describe
+from ztensor.errors import (
+    ArgumentValueError,
+    NotZTensorError,
+    UsageError,
+    ZTensorError,
+    describe,
+)
 from ztensor.guard import foreign_bytes
 from ztensor.io.losses import UNREAD, Tally, Unrepresented
 from ztensor.io.source.base import Sink, Source, read_bytes
@@ -174,8 +180,118 @@ class Format(NamedTuple):
         return module  # type: ignore[no-any-return]
 
 
+class Formats(Registry[str, Format]):
+    """The table of formats, and what the name of a file says by it."""
+
+    def written(self) -> dict[str, tuple[str, ...]]:
+        """Return the formats that are written, ours first, with their suffixes; no plugins."""
+        others = {
+            name: format.suffixes
+            for name, format in self.usable(plugins=False)
+            if format.is_written
+        }
+        return {"zt": (".zt",), **others}
+
+    def read_suffixes(self) -> list[str]:
+        """Return what files are called that are read, ours first; no plugin is sought."""
+        others = (each.suffixes + each.also for _, each in self.usable(plugins=False))
+        return [".zt", *itertools.chain.from_iterable(others)]
+
+    def reads(self, path: str) -> bool:
+        """Return whether files of this suffix can mostly be read; their bytes say what they are."""
+        return _suffix(path) in self.read_suffixes()
+
+    def named_as(self, path: str) -> str | None:
+        """Return the format, read or written, whose suffix a path has; None where none has it."""
+        suffix = _suffix(path)
+        if suffix in (".zt", ""):
+            return "zt" if suffix else None
+        return next((name for name, format in self.usable() if suffix in format.suffixes), None)
+
+    def by_suffix(self, path: str) -> str | None:
+        """Return the format that is written under a path's suffix, or None where there is none."""
+        kind = self.named_as(path)
+        return kind if kind is not None and self._is_written(kind) else None
+
+    def _is_written(self, kind: str) -> bool:
+        return kind == "zt" or (kind in self and self[kind].is_written)
+
+    def require_written(self, kind: str, path: str | None = None) -> str:
+        """Return the name of a format, which is one that is written.
+
+        Raises:
+            ArgumentValueError: it is none.
+        """
+        if not self._is_written(kind):
+            raise ArgumentValueError(
+                "unknown format to write",
+                file=path or None,
+                expected=f"one of {', '.join(self.written())}",
+                found=describe(kind),
+            )
+        return kind
+
+    def written_as(self, path: str, format: str | None = None) -> str:  # as public functions say
+        """Return the format that tensors saved at a path are written in.
+
+        Args:
+            path: the new file.
+            format: what the caller asks for, which wins; None for what the suffix says. Any suffix
+                that is none of another format's is ours.
+
+        Raises:
+            ArgumentValueError: `format` is none that is written, or the suffix is of one that is
+                only read.
+        """
+        if format is not None:
+            return self.require_written(format, path)
+        kind = self.named_as(path) or "zt"
+        if not self._is_written(kind):
+            error = ArgumentValueError(
+                f"files of {self[kind].program} are not written here, and a file of another format "
+                "should not be called like one",
+                file=path,
+                expected="a suffix such as "
+                + ", ".join(first for first, *_ in self.written().values()),
+                found=describe(_suffix(path)),
+            )
+            error.hint = 'format="zt" writes a zTensor file under that name all the same'
+            raise error
+        return kind
+
+    def require_ours(self, path: str, format: str | None = None) -> None:
+        """Raise where what is written object by object would be ours under another's suffix.
+
+        Raises:
+            ArgumentValueError: the suffix is of another format.
+        """
+        kind = self.written_as(path, format)
+        if kind != "zt":
+            error = ArgumentValueError(
+                "this writes zTensor files only",
+                file=path,
+                expected="a path that ends with .zt",
+                found=describe(_suffix(path) if format is None else format),
+            )
+            error.hint = (
+                f"save_file(tensors, path) writes {kind} from a dict, ztensor.convert from a file; "
+                'format="zt" writes a zTensor file under that name all the same'
+            )
+            raise error
+
+    def unchangeable(self, name: str, kind: str) -> UsageError:
+        """Return the error of a caller who would change another format's file, or several files."""
+        error = UsageError("only a zTensor file can be changed", file=name, found=kind)
+        error.hint = f"`ztensor convert {describe(name, 200)} OUT.zt` makes one of it"
+        return error
+
+
+def _suffix(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
 # In this order they are tried, and those of plugins last.
-FORMATS: Registry[str, Format] = Registry(
+FORMATS = Formats(
     {
         "safetensors": "ztensor.formats.table:SAFETENSORS",
         "keras": "ztensor.formats.table:KERAS",
@@ -194,116 +310,6 @@ FORMATS: Registry[str, Format] = Registry(
 _LOOKALIKES: Registry[str, Callable[[bytes], Any]] = Registry(
     {"lookalikes": "ztensor.formats.lookalikes:lookalike"}
 )
-
-
-# --- What names say -------------------------------------------------------------------------
-
-
-def written_formats() -> dict[str, tuple[str, ...]]:
-    """Return the formats that are written, ours first, with their suffixes; no plugin is sought."""
-    others = {
-        name: format.suffixes for name, format in FORMATS.usable(plugins=False) if format.is_written
-    }
-    return {"zt": (".zt",), **others}
-
-
-def read_suffixes() -> list[str]:
-    """Return what files are called that are read, ours first; no plugin is sought."""
-    others = (each.suffixes + each.also for _, each in FORMATS.usable(plugins=False))
-    return [".zt", *itertools.chain.from_iterable(others)]
-
-
-def is_read_suffix(path: str) -> bool:
-    """Return whether files of this suffix can mostly be read; their bytes say what they are."""
-    return _suffix(path) in read_suffixes()
-
-
-def named_as(path: str) -> str | None:
-    """Return the format whose suffix a path has, read or written, or None where there is none."""
-    suffix = _suffix(path)
-    if suffix in (".zt", ""):
-        return "zt" if suffix else None
-    return next((name for name, format in FORMATS.usable() if suffix in format.suffixes), None)
-
-
-def format_by_suffix(path: str) -> str | None:
-    """Return the format that is written under a path's suffix, or None where there is none."""
-    kind = named_as(path)
-    return kind if kind is not None and _is_written(kind) else None
-
-
-def _suffix(path: str) -> str:
-    return os.path.splitext(path)[1].lower()
-
-
-def _is_written(kind: str) -> bool:
-    return kind == "zt" or (kind in FORMATS and FORMATS[kind].is_written)
-
-
-def require_written(kind: str, path: str | None = None) -> str:
-    """Return the name of a format, which is one that is written.
-
-    Raises:
-        ArgumentValueError: it is none.
-    """
-    if not _is_written(kind):
-        raise ArgumentValueError(
-            "unknown format to write",
-            file=path or None,
-            expected=f"one of {', '.join(written_formats())}",
-            found=describe(kind),
-        )
-    return kind
-
-
-def written_as(path: str, format: str | None = None) -> str:  # the word of the public functions
-    """Return the format that tensors saved at a path are written in.
-
-    Args:
-        path: the new file.
-        format: what the caller asks for, which wins; None for what the suffix says. Any suffix
-            that is none of another format's is ours.
-
-    Raises:
-        ArgumentValueError: `format` is none that is written, or the suffix is of one that is only
-            read.
-    """
-    if format is not None:
-        return require_written(format, path)
-    kind = named_as(path) or "zt"
-    if not _is_written(kind):
-        error = ArgumentValueError(
-            f"files of {FORMATS[kind].program} are not written here, and a file of another format "
-            "should not be called like one",
-            file=path,
-            expected="a suffix such as "
-            + ", ".join(first for first, *_ in written_formats().values()),
-            found=describe(_suffix(path)),
-        )
-        error.hint = 'format="zt" writes a zTensor file under that name all the same'
-        raise error
-    return kind
-
-
-def require_ours(path: str, format: str | None = None) -> None:
-    """Raise where what is written object by object would be a zTensor file under another's name.
-
-    Raises:
-        ArgumentValueError: the suffix is of another format.
-    """
-    kind = written_as(path, format)
-    if kind != "zt":
-        error = ArgumentValueError(
-            "this writes zTensor files only",
-            file=path,
-            expected="a path that ends with .zt",
-            found=describe(_suffix(path) if format is None else format),
-        )
-        error.hint = (
-            f"save_file(tensors, path) writes {kind} from a dict, ztensor.convert from a file; "
-            'format="zt" writes a zTensor file under that name all the same'
-        )
-        raise error
 
 
 # --- What bytes say -------------------------------------------------------------------------
@@ -328,7 +334,7 @@ def _opener(
     """Return the first format that reads a folder as one file, and what opens it."""
     if names is None:
         names = names_in(os.fspath(folder))
-    is_known = any(map(is_read_suffix, names))  # then no plugin is sought
+    is_known = any(map(FORMATS.reads, names))  # then no plugin is sought
     for name, format in FORMATS.usable(plugins=not is_known):
         found = None if format.in_folder is None else format.in_folder(folder, names)
         if isinstance(found, list):
@@ -378,7 +384,7 @@ def project(source: Source, limits: Limits) -> Projection | None:
             found: Projection = module.project(source, Budget(limits, source.size))
     except ZTensorError as error:
         error.forget_sections()
-        other = named_as(source.name)
+        other = FORMATS.named_as(source.name)
         if other not in (None, "zt", name) and FORMATS[other].in_folder is not None:
             error.hint = "it is one of the files of a checkpoint: name the folder it is in"
         raise

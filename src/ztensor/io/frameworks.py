@@ -1,7 +1,7 @@
 """Frameworks whose values are saved and given back: one table, each adapter loaded when first used.
 
 An adapter is a module with the functions of `Adapter`. Nothing below one names its framework:
-who is handed a value asks `adapter_of`, who is asked for values of one asks `adapter`.
+who is handed a value asks `FRAMEWORKS.adapter_of`, who is asked for values of one its `Framework`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ztensor.errors import ArgumentValueError, describe
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
@@ -35,28 +34,31 @@ class Framework(NamedTuple):
     words: tuple[str, ...] = ()
     trees: str = ""
 
+    def loaded(self) -> Any:
+        """Return the module that adapts the framework; it may have the optional functions, too.
 
-# A plugin is asked for by a package of its classes, and by the word of a caller.
-FRAMEWORKS: Registry[str, Framework] = Registry(
-    {
-        "torch": Framework(
-            ("torch",),
-            "ztensor.torch.adapter",
-            ("pt", "torch", "pytorch"),
-            "ztensor.training.torch_tree",
-        ),
-        "jax": Framework(
-            ("jax", "jaxlib"), "ztensor.jax.adapter", ("jax", "flax"), "ztensor.training.jax_tree"
-        ),
-        "scipy": Framework(("scipy",), "ztensor.scipy"),
-    },
-    group="ztensor.frameworks",
-    kind=Framework,
-)
+        Raises:
+            MissingDependencyError: the framework is not installed.
+        """
+        return importlib.import_module(self.adapter)
 
-_NUMPY = ("np", "numpy")
-# Packages that no plugin adapts; most values are of a class of theirs.
-_NO_FRAMEWORKS = frozenset([*sys.stdlib_module_names, "numpy", "ml_dtypes", "ztensor"])
+    def read(self, reader: Any, name: Any, **options: Any) -> Any:
+        """Return an object of an open reader as a value of the framework, or several as a dict.
+
+        Args:
+            reader: an open reader.
+            name: the name of one object, or several.
+            options: of the adapter's `read`, or of its `value_of` where it has none.
+
+        Raises:
+            MissingDependencyError: the framework is not installed.
+        """
+        home = self.loaded()
+        if hasattr(home, "read"):
+            return home.read(reader, name, **options)
+        if isinstance(name, str):
+            return home.value_of(reader.read(name), **options)
+        return {one: home.value_of(tensor, **options) for one, tensor in reader.read(name).items()}
 
 
 class Adapter(Protocol):
@@ -97,101 +99,64 @@ class Adapter(Protocol):
         ...
 
 
-def framework_of(word: object) -> str:
-    """Return the framework that a word stands for; "numpy" is one here.
+# Packages that no plugin adapts; most values are of a class of theirs.
+_NO_FRAMEWORKS = frozenset([*sys.stdlib_module_names, "numpy", "ml_dtypes", "ztensor"])
 
-    Raises:
-        ArgumentValueError: no framework has it.
+
+class Frameworks(Registry[str, Framework]):
+    """The table of frameworks, and what is asked of all of them.
+
+    A plugin is asked for by a package of its classes, and by the word of a caller.
     """
-    words = dict.fromkeys(_NUMPY, "numpy")
-    words |= {one: name for name, line in FRAMEWORKS.items() for one in line.words}
-    if isinstance(word, str) and word not in words and (plugin := _named(word)):
-        words |= dict.fromkeys(plugin.words, word)
-    if not isinstance(word, str) or word not in words:
-        raise ArgumentValueError(
-            "unknown framework",
-            expected=f"one of {', '.join(map(repr, words))}",
-            found=describe(word),
-        )
-    return words[word]
+
+    def named(self, name: str) -> Framework | None:
+        """Return the framework that a file, a class or a caller names, or None."""
+        is_package = name.isidentifier() and name not in _NO_FRAMEWORKS
+        with contextlib.suppress(KeyError):
+            return self[name] if is_package else None
+        return None
+
+    def name_of(self, value: object) -> str | None:
+        """Return the name of the framework that something's class is from, or None."""
+        kind: Any = type(value)
+        return _name_of(kind)
+
+    def adapter_beside(self, value: object) -> Any:
+        """Return the adapter of the framework that something's class is from, or None."""
+        name = self.name_of(value)
+        return None if name is None else self[name].loaded()
+
+    def adapter_of(self, value: object) -> Adapter | None:
+        """Return the adapter of the framework that a value can be saved by, or None."""
+        found: Adapter | None = self.adapter_beside(value)
+        return found if found is not None and found.is_value(value) else None
 
 
-def _named(name: str) -> Framework | None:
-    """Return the framework that a file, a class or a caller names, or None."""
-    is_package = name.isidentifier() and name not in _NO_FRAMEWORKS
-    with contextlib.suppress(KeyError):
-        return FRAMEWORKS[name] if is_package else None
-    return None
-
-
-def device_of(framework: str, device: Any) -> Any:
-    """Return where tensors go, as the framework has it, which is thereby known to be there.
-
-    Raises:
-        MissingDependencyError: the framework is not installed.
-        ArgumentValueError: there is no such device; NumPy has none but the CPU's memory.
-    """
-    device = "cpu" if device is None else device
-    home: Any = None if framework == "numpy" else adapter(framework)
-    if hasattr(home, "device_of"):
-        return home.device_of(device)
-    if home is None and not (isinstance(device, str) and device == "cpu"):
-        raise ArgumentValueError(
-            "NumPy arrays are in the CPU's memory", expected="device 'cpu'", found=describe(device)
-        )
-    return device
-
-
-def adapter(name: str) -> Any:
-    """Return the module that adapts a framework.
-
-    Raises:
-        MissingDependencyError: the framework is not installed.
-    """
-    return importlib.import_module(FRAMEWORKS[name].adapter)
-
-
-def adapter_beside(thing: object) -> Any:
-    """Return the adapter of the framework that something's class is from, or None."""
-    kind: Any = type(thing)
-    name = framework_beside(kind)
-    return None if name is None else adapter(name)
-
-
-def adapter_of(value: object) -> Adapter | None:
-    """Return the adapter of the framework that a value can be saved by, or None."""
-    found: Adapter | None = adapter_beside(value)
-    return found if found is not None and found.is_value(value) else None
-
-
-def read_values(framework: str, reader: Any, name: Any, **options: Any) -> Any:
-    """Return an object of an open reader as a value of a framework, or several as a dict.
-
-    Args:
-        framework: its name.
-        reader: an open reader.
-        name: the name of one object, or several.
-        options: of the adapter's `read`, or of its `value_of` where it has none.
-
-    Raises:
-        MissingDependencyError: the framework is not installed.
-    """
-    home = adapter(framework)
-    if hasattr(home, "read"):
-        return home.read(reader, name, **options)
-    if isinstance(name, str):
-        return home.value_of(reader.read(name), **options)
-    return {one: home.value_of(tensor, **options) for one, tensor in reader.read(name).items()}
+FRAMEWORKS = Frameworks(
+    {
+        "torch": Framework(
+            ("torch",),
+            "ztensor.torch.adapter",
+            ("pt", "torch", "pytorch"),
+            "ztensor.training.torch_tree",
+        ),
+        "jax": Framework(
+            ("jax", "jaxlib"), "ztensor.jax.adapter", ("jax", "flax"), "ztensor.training.jax_tree"
+        ),
+        "scipy": Framework(("scipy",), "ztensor.scipy"),
+    },
+    group="ztensor.frameworks",
+    kind=Framework,
+)
 
 
 @functools.lru_cache(256)
-def framework_beside(kind: type) -> str | None:
-    """Return the framework that a class is from, or None."""
+def _name_of(kind: Any) -> str | None:
     for base in kind.__mro__:
         package = str(getattr(base, "__module__", "")).partition(".")[0]
         for name, framework in FRAMEWORKS.items():
             if package in framework.packages:
                 return name
-        if _named(package) is not None:
+        if FRAMEWORKS.named(package) is not None:
             return package
     return None

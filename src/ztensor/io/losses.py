@@ -33,6 +33,11 @@ class Unrepresented:
     count: int = 1
     nbytes: int | None = None
 
+    @property
+    def is_unread(self) -> bool:
+        """Return whether it is an object that is listed, and refused when it is read."""
+        return self.kind.startswith(UNREAD)
+
     def __str__(self) -> str:
         """Return it as part of a sentence: `graph "main", 312 of them, 40,961 bytes`."""
         parts = [f"{self.kind} {describe(self.where)}" if self.where else self.kind]

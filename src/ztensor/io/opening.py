@@ -34,13 +34,11 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor.accepted import (
-        Bytes,
         JaxArray,
         JaxDevice,
         JaxSharding,
         Openable,
         Path,
-        Progress,
         Storage,
         TorchDevice,
         TorchTensor,
@@ -173,9 +171,9 @@ class Reader(ObjectReader):
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        from ztensor.io.frameworks import read_values  # not for arrays of NumPy
+        from ztensor.io.frameworks import FRAMEWORKS  # not for arrays of NumPy
 
-        return read_values("jax", self, name, device=device, sharding=sharding)
+        return FRAMEWORKS["jax"].read(self, name, device=device, sharding=sharding)
 
     @overload
     def read_torch(
@@ -211,9 +209,9 @@ class Reader(ObjectReader):
             LimitError: a safety cap is exceeded, or the device's memory.
             SourceError: the bytes could not be read.
         """
-        from ztensor.io.frameworks import read_values  # not for arrays of NumPy
+        from ztensor.io.frameworks import FRAMEWORKS  # not for arrays of NumPy
 
-        return read_values("torch", self, name, device=device, copy=copy)
+        return FRAMEWORKS["torch"].read(self, name, device=device, copy=copy)
 
 
 class ShardedReader(Reader):
@@ -282,33 +280,6 @@ class ShardedReader(Reader):
             SourceError: it cannot be read, or the set was saved anew since it was opened.
         """
         return reader_over(self.objects.file(file))
-
-
-def reader_of_bytes(data: Bytes, *, verify: bool | None) -> Reader:
-    """Return a reader of the bytes of one file.
-
-    Raises:
-        ArgumentTypeError: it is a path, which `load` does not take.
-    """
-    if isinstance(data, str) or hasattr(data, "__fspath__"):
-        raise ArgumentTypeError("load takes bytes; load_file takes a path", found=describe(data))
-    return Reader(data, verify=verify)
-
-
-def load_whole(
-    filename: Openable,
-    load: Callable[..., dict[str, Any]],
-    how: Mapping[str, object],
-    *,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    **options: Unpack[OpenOptions],
-) -> dict[str, Any]:
-    """Open a file or a set and load all of its objects; see `load_files` and `LoadOptions`."""
-    from ztensor.io.reading.loading import load_files  # not for a program that takes single tensors
-
-    with open(filename, **options) as reader:
-        return load_files(reader.objects, load, progress, threads=threads, **how)
 
 
 def reader_over(objects: Objects) -> Reader:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztensor import Tensor
+from ztensor import Reader, Tensor
 from ztensor import open as open_files
 from ztensor.errors import (
     ArgumentTypeError,
@@ -25,21 +25,18 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import (
-    Array,
-    ObjectReader,
-    element_count,
-    empty_array,
-    run_jobs,
-    slice_of,
-    thread_count,
-)
-from ztensor.io.opening import reader_of_bytes
-from ztensor.io.reading.loading import load_all, load_files
-from ztensor.io.shards.saving import save_files
+from ztensor.ext import ObjectReader, element_count, empty_array, run_jobs, thread_count
 from ztensor.numpy import save as save_arrays
-from ztensor.options import OpenOptions, SaveOptions, WriteOptions, require_options
+from ztensor.numpy import save_file as save_array_file
+from ztensor.options import (
+    OpenOptions,
+    SaveOptions,
+    WriteOptions,
+    require_bytes,
+    require_options,
+)
 from ztensor.registry import lazy
+from ztensor.typing import Array
 
 try:
     import jax
@@ -124,7 +121,7 @@ def save_file(
     """
     require_options("save_file", options, SaveOptions)
     stored = _stored(tensors)
-    return save_files(stored, filename, metadata, compression, **options)
+    return save_array_file(stored, filename, metadata, compression, **options)
 
 
 def save(
@@ -203,7 +200,8 @@ def load(
         verify: None checks digests of whole objects that are copied.
         threads: how many copy or decompress.
     """
-    with reader_of_bytes(data, verify=verify) as reader:
+    require_bytes(data)
+    with Reader(data, verify=verify) as reader:
         return _load(reader, device, sharding, copy=copy, threads=threads)
 
 
@@ -285,7 +283,7 @@ def _load(
         return _read(reader, reader.keys(), device, sharding, copy=copy, threads=threads)
     target = named_device(device)
     copy = copy or not _is_on_cpu(target)
-    arrays = load_files(reader.objects, load_all, copy=copy, threads=threads)
+    arrays = reader.objects.load(copy=copy, threads=threads)
     if not copy:
         _require_copied(reader, arrays)
     return placed(arrays, target, reader.name)
@@ -375,7 +373,7 @@ def _as_sharding(chosen: Any, name: str) -> Any:
 
 def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], Array]:
     file = reader.objects.part(name)
-    lazy = slice_of(file, name, copy=copy)
+    lazy = file.slice(name, copy=copy)
 
     def read(index: Any) -> Array:
         part: Array = lazy[index]

@@ -16,7 +16,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import Array
+from ztensor.typing import Array
 
 try:
     import jax

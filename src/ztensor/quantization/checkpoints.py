@@ -17,9 +17,10 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import Array, View, element_count, numpy_dtype
+from ztensor.ext import View, element_count, numpy_dtype
 from ztensor.quantization.dequantizing import require_fit, scheme_of
 from ztensor.quantization.scheme import CODEBOOK, Packing
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason
-from ztensor.ext import LAYOUTS, LOGICAL_TYPES, Array, View, numpy_dtype
+from ztensor.ext import LAYOUTS, LOGICAL_TYPES, View, numpy_dtype
 from ztensor.quantization.namespace import Namespace, NumpyNamespace
 from ztensor.quantization.scheme import (
     CODEBOOK,
@@ -25,6 +25,7 @@ from ztensor.quantization.scheme import (
     require_words,
 )
 from ztensor.quantization.unpacking import unpack, words_of
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -24,8 +24,8 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import Array, Quantized, TensorObject, View, element_count, empty_array
-from ztensor.spec.layout.base import Rows
+from ztensor.ext import Quantized, Rows, TensorObject, View, element_count, empty_array
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ztensor.ext import Array
 from ztensor.quantization.gguf_grids import words
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

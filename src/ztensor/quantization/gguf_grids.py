@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ztensor.ext import Array
+from ztensor.typing import Array
 
 
 class Grid(NamedTuple):

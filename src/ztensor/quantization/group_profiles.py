@@ -23,9 +23,9 @@ import numpy as np
 from ztensor.errors import LayoutError, Problem, Reason, describe
 from ztensor.ext import (
     STORAGE_TYPES,
-    Array,
     Component,
     Quantized,
+    Rows,
     TensorObject,
     View,
     element_count,
@@ -33,7 +33,7 @@ from ztensor.ext import (
 )
 from ztensor.locks import cached_property
 from ztensor.quantization.unpacking import whole_units
-from ztensor.spec.layout.base import Rows, known_count
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -262,7 +262,7 @@ class ProfileRows(Rows):
         start, stop = whole_units(rows, self.unit, self.shape[0])
         arrays: dict[str, Array] = {}
         for role in self.object.components:
-            known = known_count(self.object, role)
+            known = self.object.components[role].known_count()
             if role == "data":
                 known = element_count(self.shape) // self._groups.per_word
             part = self.part(role, None if known is None else (known,))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError
-from ztensor.ext import Array, element_count, result_dtype
+from ztensor.ext import Rows, element_count, result_dtype
 from ztensor.locks import cached_property
 from ztensor.quantization.dequantizing import dequantize_array, integers_of_view
 from ztensor.quantization.scheme import GroupScheme, require_sizes
 from ztensor.quantization.unpacking import whole_units
-from ztensor.spec.layout.base import Rows, known_count
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ class GroupRows(Rows):
         parts = {role: self.part(role, shapes[role]) for role in shapes if role in components}
         sizes = {}
         for role in parts:
-            known = known_count(self.object, role)
+            known = self.object.components[role].known_count()
             sizes[role] = element_count(shapes[role]) if known is None else known
         require_sizes(scheme, shape, sizes, {role: part.dtype for role, part in parts.items()})
         return parts

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ztensor.ext import Array, Pool, empty_array, numpy_dtype, thread_count
+from ztensor.ext import Pool, empty_array, numpy_dtype, thread_count
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

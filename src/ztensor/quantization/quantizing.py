@@ -13,7 +13,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import STORAGE_TYPES, Array
+from ztensor.ext import STORAGE_TYPES
 from ztensor.quantization.dequantizing import group_cubes
 from ztensor.quantization.scheme import (
     ORDERS,
@@ -24,6 +24,7 @@ from ztensor.quantization.scheme import (
     matrix_shape,
     require_rule,
 )
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.ext import Array, View, numpy_dtype
+from ztensor.ext import View, numpy_dtype
 from ztensor.quantization import checkpoints
 from ztensor.quantization.quantizing import quantizable, quantize
 from ztensor.quantization.scheme import matrix_shape
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

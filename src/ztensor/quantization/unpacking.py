@@ -10,9 +10,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError
-from ztensor.ext import Array
 from ztensor.quantization.namespace import Namespace
 from ztensor.quantization.scheme import ORDERS, GroupScheme
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     import numpy as np

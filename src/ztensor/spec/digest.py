@@ -143,6 +143,13 @@ class Algorithm(NamedTuple):
     is_written: bool = True
     is_slow: bool = False
 
+    def of(self, chunks: Iterable[bytes | memoryview]) -> str:
+        """Return the manifest's text for the digest of `chunks` in order."""
+        hasher = self.hasher()
+        for chunk in chunks:
+            hasher.update(chunk)
+        return self.spell(hasher.hexdigest())
+
     def spell(self, hexdigest: str) -> str:
         """Return the manifest's text for a digest."""
         return f"{self.name}:{self.prefix}{hexdigest.upper() if self.upper else hexdigest}"
@@ -155,7 +162,7 @@ class Algorithm(NamedTuple):
         if self.name == "xxh3":
             function = _xxhash().xxh3_64_intdigest
             return lambda data: f"xxh3:{function(data):016x}"
-        return lambda data: digest_of(self, (memoryview(data).cast("B"),))
+        return lambda data: self.of((memoryview(data).cast("B"),))
 
 
 ALGORITHMS: dict[str, Algorithm] = {
@@ -295,14 +302,6 @@ def require_writable(
             found=describe(checksum),
         )
     return ALGORITHMS[name]
-
-
-def digest_of(algorithm: Algorithm, chunks: Iterable[bytes | memoryview]) -> str:
-    """Return the manifest's text for the digest of `chunks` in order."""
-    hasher = algorithm.hasher()
-    for chunk in chunks:
-        hasher.update(chunk)
-    return algorithm.spell(hasher.hexdigest())
 
 
 def require_match(digest: Digest, actual_hexdigest: str) -> None:

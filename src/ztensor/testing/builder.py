@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, Reason, describe
-from ztensor.ext import ALGORITHMS, digest_of
-from ztensor.spec.wire.cbor import Pairs, Simple, Tag
+from ztensor.ext import ALGORITHMS, cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,11 +63,11 @@ def item(value: object, head: Callable[[int, int], bytes] = head) -> bytes:
         return b"\xfb" + np.array(value, ">f8").tobytes()
     if isinstance(value, bytes):
         return head(2, len(value)) + value
-    if isinstance(value, Tag):
+    if isinstance(value, cbor.Tag):
         return head(6, value.number) + item(value.value, head)
-    if isinstance(value, Simple):
+    if isinstance(value, cbor.Simple):
         return bytes([0xE0 | value.value] if value.value < 24 else [0xF8, value.value])
-    if isinstance(value, (dict, Pairs)):
+    if isinstance(value, (dict, cbor.Pairs)):
         pairs = list(value.items() if isinstance(value, dict) else value)
         return head(5, len(pairs)) + b"".join(
             item(key, head) + item(element, head) for key, element in pairs
@@ -119,7 +118,7 @@ def committed(root: object, blobs_end: int, encode: Callable[[object], bytes] = 
         if reached <= end or not data.endswith(_BLANK.encode()):
             break
         end = reached
-    digits = digest_of(_CRC32C, [data])[-_CRC32C.digits :]
+    digits = _CRC32C.of([data])[-_CRC32C.digits :]
     return data[: -_CRC32C.digits] + digits.encode()
 
 
@@ -219,7 +218,7 @@ class Draft:
             fields = self.component(name, role)
             fields.setdefault("offset", len(blobs))
             fields.setdefault(length, len(data))
-            fields.setdefault(digest, digest_of(_CRC32C, [data]))
+            fields.setdefault(digest, _CRC32C.of([data]))
             blobs += data
         if self.is_0_1:
             manifest = item(list(self.objects.values()))

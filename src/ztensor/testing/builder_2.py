@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.ext import ALGORITHMS, digest_of
-from ztensor.spec.wire import cbor
+from ztensor.ext import ALGORITHMS, cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -54,7 +53,7 @@ class File2:
         if array.dtype == np.bool_:
             part |= {"dtype": "u8", "type": "bool"}
         if digest is not None:
-            part["digest"] = digest_of(ALGORITHMS[digest], [stored])
+            part["digest"] = ALGORITHMS[digest].of([stored])
         return part | fields
 
     def packed(
@@ -66,7 +65,7 @@ class File2:
             "blob": self.blob(stored),
             "encoding": "zt.zstd-seekable/1",
             "decoded_length": len(decoded),
-            "digest": digest_of(ALGORITHMS["xxh3"], [decoded]),
+            "digest": ALGORITHMS["xxh3"].of([decoded]),
             **fields,
         }
 
@@ -75,7 +74,7 @@ class File2:
         manifest = root if isinstance(root, bytes) else cbor.encode(root)
         offset, length = self.blob(manifest)
         return bytes(self.data) + footer(
-            offset, length, int(digest_of(ALGORITHMS["xxh3"], [manifest])[5:], 16)
+            offset, length, int(ALGORITHMS["xxh3"].of([manifest])[5:], 16)
         )
 
     def shard(self) -> bytes:

@@ -23,8 +23,9 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.ext import LAYOUTS, Array, Quantized
+from ztensor.ext import LAYOUTS, Quantized
 from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable

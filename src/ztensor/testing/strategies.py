@@ -18,7 +18,6 @@ from ztensor.ext import (
     BY_LONG_NAME,
     LOGICAL_TYPES,
     STORAGE_TYPES,
-    Array,
     Component,
     Manifest,
     TensorObject,
@@ -26,6 +25,7 @@ from ztensor.ext import (
     numpy_dtype,
 )
 from ztensor.testing.damage import EDGES, KINDS, Damage
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztensor import Tensor
+from ztensor import Reader, Tensor
+from ztensor import open as open_files
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -28,16 +29,16 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import OpenFolder, path_text
-from ztensor.io.opening import load_whole, reader_of_bytes
-from ztensor.io.reading.loading import load_files
-from ztensor.io.shards.saving import save_files
 from ztensor.io.tensor import no_mapping, no_tensor
 from ztensor.numpy import save as save_arrays
+from ztensor.numpy import save_file as save_array_file
 from ztensor.options import (
     LoadOptions,
     ModelOptions,
     SaveOptions,
     WriteOptions,
+    opening,
+    require_bytes,
     require_options,
 )
 
@@ -131,7 +132,7 @@ def save_file(
     """
     require_options("save_file", options, SaveOptions)
     stored = _as_stored(tensors, options.get("deduplicate"))
-    return save_files(stored, filename, metadata, compression, **options)
+    return save_array_file(stored, filename, metadata, compression, **options)
 
 
 def save(
@@ -181,7 +182,10 @@ def load_file(
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     require_options("load_file", options, LoadOptions)
-    return load_whole(filename, load_onto, {"device": device_of(device), "copy": copy}, **options)
+    place = device_of(device)
+    threads, progress = options.get("threads"), options.get("progress")
+    with open_files(filename, **opening(options)) as reader:
+        return reader.objects.load(load_onto, progress, device=place, copy=copy, threads=threads)
 
 
 def load(
@@ -200,8 +204,9 @@ def load(
         threads: how many copy or decompress.
     """
     place = device_of(device)
-    with reader_of_bytes(data, verify=verify) as reader:
-        return load_files(reader.objects, load_onto, device=place, copy=True, threads=threads)
+    require_bytes(data)
+    with Reader(data, verify=verify) as reader:
+        return reader.objects.load(load_onto, device=place, copy=True, threads=threads)
 
 
 # --- Models ---------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import FileObjects, ObjectReader, Pool, TensorObject, result_dtype
-from ztensor.spec.layout.base import known_count
 from ztensor.torch.values import (
     SPARSE,
     TORCH_ERRORS,
@@ -116,7 +115,7 @@ def read_meta(file: FileObjects, name: str) -> Any:
 
 
 def _sparse_meta(tensor_object: TensorObject) -> Any:
-    entries = known_count(tensor_object, "values")
+    entries = tensor_object.components["values"].known_count()
     if entries is None:
         raise UnsupportedError(
             "the file does not say how many entries the object has; load it onto the CPU"

@@ -8,11 +8,12 @@ import torch
 
 from ztensor import Tensor
 from ztensor.errors import ArgumentTypeError, LimitError, describe
-from ztensor.ext import Array, View, numpy_dtype
+from ztensor.ext import View, numpy_dtype
 from ztensor.quantization.dequantizing import dequantize_view
 from ztensor.quantization.group_profiles import QUANT_GROUP
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import array_to_torch, empty, first_line
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

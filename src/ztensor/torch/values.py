@@ -23,10 +23,17 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, Array, Component, numpy_dtype, typed_array
+from ztensor.ext import (
+    BY_LONG_NAME,
+    LOGICAL_TYPES,
+    Blocks,
+    Component,
+    numpy_dtype,
+    typed_array,
+)
 from ztensor.quantization.group_profiles import PROFILES
-from ztensor.spec.layout.elements import stored_form
 from ztensor.training.tree.separating import begun_inside
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -152,7 +159,7 @@ def array_to_torch(array: Array) -> Any:
         return view
     form = _FORMS[array.dtype]
     if form.is_packed:
-        packed = stored_form(array).reshape(torch_shape(array.dtype, array.shape))
+        packed = Blocks.whole(array).reshape(torch_shape(array.dtype, array.shape))
         return torch.from_numpy(packed).view(form.dtype)
     copied = np.array(array, array.dtype.newbyteorder("="), order="C")
     if form.carrier is not None:

@@ -24,11 +24,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import Durable, ObjectReader, Shown, counted, path_text
-from ztensor.io.formats import written_as
-from ztensor.io.reading.loading import load_all, load_files
-from ztensor.io.reading.names import keeps
-from ztensor.io.shards.saving import save_files
+from ztensor.ext import FORMATS, ObjectReader, Shown, counted, keeps, path_text
+from ztensor.numpy import save_file
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
 from ztensor.training.told import decoded
 from ztensor.training.tree.adapters import TreeAdapter, tree_adapter
@@ -40,6 +37,7 @@ from ztensor.training.tree.kinds import MAKERS
 from ztensor.training.tree.record import Record
 from ztensor.training.tree.separating import separate
 from ztensor.training.tree.stored import ATTRIBUTE, split_tree
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -98,7 +96,7 @@ def save_tree(
     if metadata is not None and ATTRIBUTE in metadata:
         raise ArgumentValueError('the attribute "tree" is what says that a file is a tree')
     path = path_text(filename) if isinstance(filename, (str, bytes, os.PathLike)) else None
-    kind = written_as(path or "", options.get("format"))
+    kind = FORMATS.written_as(path or "", options.get("format"))
     if kind != "zt":
         raise ArgumentValueError(
             "only zTensor files hold trees",
@@ -113,13 +111,13 @@ def save_encoded(
     encoded: Encoded,
     filename: Any,
     metadata: Mapping[str, object] | None = None,
-    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_files` has it
+    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_file` has it
     **options: Unpack[SaveOptions],
 ) -> None:
     """Save a tree that was encoded; see `save_tree`."""
     options.setdefault("deduplicate", False)  # the tree knows what is shared
     attributes = {**(metadata or {}), **encoded.attribute}
-    save_files(encoded.leaves, filename, attributes, compression, **options)
+    save_file(encoded.leaves, filename, attributes, compression, **options)
 
 
 def save_encoded_divided(
@@ -266,7 +264,7 @@ def read_tree(
         decoded(reader, lambda leaf: used.setdefault(leaf.name), keep=keep)
         _require_there(reader, used)
         objects = objects.select(used)
-    arrays = load_files(objects, load_all, progress, copy=copy, threads=threads)
+    arrays = objects.load(None, progress, copy=copy, threads=threads)
     for name in separate(arrays):
         copied(name)
 

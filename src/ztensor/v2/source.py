@@ -23,8 +23,7 @@ from ztensor.v2.tensor import Tensor, Verification
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ztensor.io import VerifyReport
-    from ztensor.typing import Path
+    from ztensor.typing import Path, VerifyReport
 
 
 @releasing

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+import ztensor
 from ztensor.errors import (
     ArgumentTypeError,
     BufferExportError,
@@ -16,10 +17,9 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import LAYOUTS, Array, Component, FileObjects, TensorObject, View, typed_array
-from ztensor.io.protocols import CPU, to_dlpack
-from ztensor.io.reading.verify import VerifyReport
+from ztensor.ext import LAYOUTS, Component, FileObjects, TensorObject, View, typed_array
 from ztensor.spec.container.v2.words import theirs, words_of
+from ztensor.typing import Array, VerifyReport
 from ztensor.v2.raising import releasing
 
 if TYPE_CHECKING:
@@ -272,11 +272,12 @@ class Tensor:
             array = LAYOUTS["dense"].to_dense(View(self._object.shape, {"data": array}, {}))
         if max_version is not None and tuple(max_version) >= (1, 0):
             array.flags.writeable = False  # of an older consumer a write would copy the page
-        return to_dlpack(array, max_version=max_version, dl_device=dl_device, copy=copy)
+        whole = ztensor.Tensor(array)
+        return whole.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         """Return DLPack's name of the CPU."""
-        return CPU
+        return 1, 0  # kDLCPU and its only index
 
     def __buffer__(self, flags: int) -> memoryview:
         """Return the part's bytes without a copy, read-only; Python asks for it from 3.12 on.

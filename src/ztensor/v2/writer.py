@@ -24,7 +24,6 @@ from ztensor.errors import (
 from ztensor.ext import (
     LOGICAL_TYPES,
     STORAGE_TYPES,
-    Array,
     Component,
     element_count,
     numpy_dtype,
@@ -33,14 +32,14 @@ from ztensor.ext import (
 )
 from ztensor.io.tensor.arrays import shape_of
 from ztensor.spec.container.v2.words import check_layout, ours
+from ztensor.typing import Array
 from ztensor.v2.raising import releasing
 from ztensor.v2.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.io import ObjectSink
-    from ztensor.typing import Path
+    from ztensor.typing import ObjectSink, Path
 
 ZSTD = "zt.zstd-seekable/1"
 CANONICAL_ALIGNMENT = 65536

@@ -19,7 +19,7 @@ from tests.extent import sample
 from tests.unit.cli.conftest import Ended, Run
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.main import HELP, VERBS
-from ztensor.io.formats import read_suffixes
+from ztensor.ext import FORMATS
 from ztensor.numpy import load_file
 from ztensor.testing.builder_2 import footer
 
@@ -98,7 +98,7 @@ print(*sys.modules)
 
 def test_the_help_names_every_suffix_that_is_read() -> None:
     named = re.findall(r"\.\w+", HELP.partition("Files may be")[2].partition(" or a model")[0])
-    assert named == read_suffixes()
+    assert named == FORMATS.read_suffixes()
 
 
 @pytest.mark.slow

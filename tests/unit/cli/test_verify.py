@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Run
 from ztensor.cli import terminal
 from ztensor.cli.exits import ExitCode
 from ztensor.numpy import save_file
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense
 
@@ -88,7 +88,7 @@ def with_shard() -> tuple[bytes, bytes]:
     other = File2()
     part = other.part(np.arange(5.0))
     shard = other.shard()
-    entry = {"size": len(shard), "digest": digest_of(ALGORITHMS["sha256"], [shard])}
+    entry = {"size": len(shard), "digest": ALGORITHMS["sha256"].of([shard])}
     objects = {"there": dense(part | {"shard": "a"}, [5])}
     return File2().seal({"objects": objects, "shards": {"a": entry}}), shard
 

@@ -30,11 +30,10 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.io.formats import written_formats
-from ztensor.io.reading.names import keeps
+from ztensor.ext import FORMATS, keeps
 from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save_file
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.testing.builder import draft
 
 WEIGHT = np.linspace(-1, 1, 64 * 32, dtype=np.float32).reshape(64, 32)
@@ -216,7 +215,7 @@ def test_a_digest_of_1_1_may_cover_the_decoded_bytes(tmp_path: Path) -> None:
     name = next(name for name in made.objects if made.component(name).get("encoding") == "zstd")
     with ztensor.open(made.to_bytes()) as reader:
         decoded = b"".join(bytes(c) for c in reader.decoded_chunks(name))
-    made.component(name)["digest"] = digest_of(ALGORITHMS["crc32c"], [decoded])
+    made.component(name)["digest"] = ALGORITHMS["crc32c"].of([decoded])
     ztensor.convert(made.to_bytes(), tmp_path / "new.zt", check=True)
     with ztensor.open(tmp_path / "new.zt") as reader:
         assert reader.verify().ok
@@ -321,11 +320,11 @@ def test_a_version_that_can_say_nothing_is_an_error(rich: Path, tmp_path: Path) 
 # --- To other formats -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to", [name for name in written_formats() if name not in ("zt", "npy")])
+@pytest.mark.parametrize("to", [name for name in FORMATS.written() if name not in ("zt", "npy")])
 def test_there_and_back(dense: Path, tmp_path: Path, to: str) -> None:
     if to == "hdf5":
         pytest.importorskip("h5py", reason="HDF5 is written with h5py")
-    other, back = tmp_path / f"other{written_formats()[to][0]}", tmp_path / "back.zt"
+    other, back = tmp_path / f"other{FORMATS.written()[to][0]}", tmp_path / "back.zt"
     report = ztensor.convert(dense, other, check=True)
     assert (report.format, report.version, report.lost) == (to, "", ())
     with ztensor.open(other) as reader:

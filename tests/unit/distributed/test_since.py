@@ -81,7 +81,7 @@ def test_without_strong_digests_nothing_is_taken_for_equal(tmp_path: Path) -> No
 
 
 def test_equal_crc32c_is_no_equality(tmp_path: Path) -> None:
-    from ztensor.spec.digest import ALGORITHMS, digest_of
+    from ztensor.spec.digest import ALGORITHMS
 
     first = np.arange(64, dtype=np.uint8)
     # XOR with a multiple of the polynomial keeps the sum: 1 + x^... found by adding it bitwise.
@@ -91,7 +91,7 @@ def test_equal_crc32c_is_no_equality(tmp_path: Path) -> None:
         if polynomial >> (32 - bit) & 1:
             second[20 + bit // 8] ^= 1 << (bit % 8)
     crc = ALGORITHMS["crc32c"]
-    assert digest_of(crc, [first.data]) == digest_of(crc, [second.data])
+    assert crc.of([first.data]) == crc.of([second.data])
     steps: tuple[tuple[str, Any, dict[str, Any]], ...] = (
         ("a", first, {"checksum": "xxh3-128"}),
         ("b", second, {"since": tmp_path / "a"}),

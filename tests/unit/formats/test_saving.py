@@ -17,12 +17,12 @@ from ztensor.errors import (
     NotRepresentableError,
     SourceError,
 )
-from ztensor.io.formats import FORMATS, written_formats
+from ztensor.ext import FORMATS
 from ztensor.numpy import load_file, save_file
 
 FOREIGN = [
     (kind, suffix)
-    for kind, all_of in written_formats().items()
+    for kind, all_of in FORMATS.written().items()
     if kind != "zt"
     for suffix in all_of
 ]

@@ -11,12 +11,7 @@ import pytest
 from ztensor.errors import ArgumentValueError
 from ztensor.io.formats import (
     FORMATS,
-    is_read_suffix,
-    named_as,
-    read_suffixes,
     recognised,
-    require_ours,
-    written_formats,
 )
 from ztensor.io.source.memory import MemorySource
 from ztensor.numpy import save_file
@@ -40,16 +35,16 @@ def test_the_page_has_a_row_of_each(name: str) -> None:
     assert one.is_written in found
 
 
-@pytest.mark.parametrize("suffix", [s for all_of in written_formats().values() for s in all_of])
+@pytest.mark.parametrize("suffix", [s for all_of in FORMATS.written().values() for s in all_of])
 def test_a_suffix_that_is_written_is_in_the_docstring(suffix: str) -> None:
     assert suffix == ".zt" or f"`{suffix}`" in (save_file.__doc__ or "")
 
 
 def test_no_suffix_is_of_two_formats() -> None:
-    suffixes = read_suffixes()
+    suffixes = FORMATS.read_suffixes()
     assert len(set(suffixes)) == len(suffixes)
-    assert named_as("a/MODEL.H5") == "hdf5"
-    assert named_as("model.bin") is None
+    assert FORMATS.named_as("a/MODEL.H5") == "hdf5"
+    assert FORMATS.named_as("model.bin") is None
 
 
 @pytest.mark.parametrize(
@@ -65,7 +60,7 @@ def test_no_suffix_is_of_two_formats() -> None:
     ],
 )
 def test_files_of_some_suffixes_can_mostly_be_read(path: str, is_one: bool) -> None:
-    assert is_read_suffix(path) is is_one
+    assert FORMATS.reads(path) is is_one
 
 
 def tar(name: bytes, magic: bytes = b"ustar") -> bytes:
@@ -108,11 +103,11 @@ def test_a_file_is_recognised_by_how_it_begins(data: bytes, name: str | None) ->
 
 
 def test_what_is_written_object_by_object_is_a_ztensor_file() -> None:
-    require_ours("m.zt")
-    require_ours("m.npz", format="zt")
+    FORMATS.require_ours("m.zt")
+    FORMATS.require_ours("m.npz", format="zt")
     for path, format, found in (("a/m.npz", None, ".npz"), ("m.zt", "npz", "npz")):
         with pytest.raises(ArgumentValueError) as caught:
-            require_ours(path, format)
+            FORMATS.require_ours(path, format)
         assert str(caught.value.found).strip("'") == found
         assert caught.value.hint is not None
         assert "save_file(tensors, path) writes npz" in caught.value.hint

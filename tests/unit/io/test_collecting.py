@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ztensor.io.collecting import no_collection
+from ztensor.ext import no_collection
 
 
 @pytest.fixture(autouse=True)

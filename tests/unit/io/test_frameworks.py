@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.io import frameworks
+from ztensor.ext import FRAMEWORKS, Framework
 from ztensor.numpy import load_file, save_file
 
 # A framework of somebody else: its arrays, and the file that adapts it.
@@ -48,9 +48,9 @@ def grids(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
         exec(text, vars(module))  # noqa: S102  # the files somebody else has
-    frameworks.FRAMEWORKS["grids"] = frameworks.Framework(("grids",), "grids_adapter", ("grids",))
+    FRAMEWORKS["grids"] = Framework(("grids",), "grids_adapter", ("grids",))
     yield sys.modules["grids"]
-    del frameworks.FRAMEWORKS["grids"]
+    del FRAMEWORKS["grids"]
 
 
 def test_values_of_a_framework_added_from_outside_are_saved(grids: Any, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_values_of_a_framework_added_from_outside_are_given_back(
     path = tmp_path / "m.zt"
     save_file({"a": grids.Grid([1.5, 2.5])}, path)
     with ztensor.open(path) as reader:
-        value = frameworks.adapter("grids").value_of(reader.read("a"), device="there")
+        value = FRAMEWORKS["grids"].loaded().value_of(reader.read("a"), device="there")
     assert isinstance(value, grids.Grid)
     assert (value.numbers, value.place) == ([1.5, 2.5], "there")
     with ztensor.safe_open(path, framework="grids", device="there") as handle:
@@ -97,7 +97,7 @@ def test_values_of_a_framework_added_from_outside_are_filled(grids: Any, tmp_pat
         def fill(file: Any, name: str, target: Any) -> None:
             target.numbers[:] = file.array(name, copy=False)
 
-        frameworks.adapter("grids").fill = fill
+        FRAMEWORKS["grids"].loaded().fill = fill
         reader.read_into("a", target)
     assert target.numbers.tolist() == [1.5, 2.5]
 
@@ -106,11 +106,11 @@ def test_a_class_derived_from_theirs_is_theirs(grids: Any) -> None:
     class Own(grids.Grid):  # type: ignore[misc]  # a class that is made here
         pass
 
-    assert frameworks.adapter_of(Own([1])) is sys.modules["grids_adapter"]
+    assert FRAMEWORKS.adapter_of(Own([1])) is sys.modules["grids_adapter"]
 
 
 def test_what_is_no_value_of_theirs_is_refused_as_ever(grids: Any, tmp_path: Path) -> None:
-    assert frameworks.adapter_of(grids.Word()) is None
+    assert FRAMEWORKS.adapter_of(grids.Word()) is None
     with pytest.raises(ztensor.errors.ArgumentTypeError):
         save_file({"a": grids.Word()}, tmp_path / "m.zt")
 
@@ -125,7 +125,7 @@ def test_an_element_type_of_nobody_is_refused(grids: Any, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("value", [1, 1.0, "x", b"x", None, [1], {"a": 1}, np.float32(1), object()])
 def test_plain_values_are_nobodys(value: object) -> None:
-    assert frameworks.adapter_of(value) is None
+    assert FRAMEWORKS.adapter_of(value) is None
 
 
 @pytest.mark.wing
@@ -174,7 +174,7 @@ print(*sorted({"torch", "jax", "scipy", "ztensor.torch", "ztensor.jax"} & set(sy
 
 PLACES = [
     (line.packages[0], place)
-    for line in frameworks.FRAMEWORKS.values()
+    for line in FRAMEWORKS.values()
     for place in (line.adapter, line.trees)
     if place
 ]
@@ -190,7 +190,7 @@ def test_each_module_of_the_table_may_be_the_first_that_is_imported(
 
 
 PLUGIN = """
-from ztensor.io.frameworks import Framework
+from ztensor.ext import Framework
 GRIDS = Framework(("plugged_grids",), "plugged_grids_adapter", ("plugged_grids", "grid"))
 """
 USE = """
@@ -198,7 +198,6 @@ import sys
 import numpy as np
 import ztensor
 from ztensor.numpy import load_file, save_file
-from ztensor.io.frameworks import framework_of
 asked = []
 sys.addaudithook(
     lambda event, args: event == "open" and str(args[0]).endswith("entry_points.txt")
@@ -211,7 +210,7 @@ save_file({"a": Grid([[1.0, 2.0]])}, "m.zt")
 assert load_file("m.zt")["a"].tolist() == [[1.0, 2.0]]
 with ztensor.safe_open("m.zt", "plugged_grids") as file:
     assert file.get_tensor("a").numbers == [[1.0, 2.0]]
-assert framework_of("grid") == "plugged_grids"
+assert ztensor.safe_open("m.zt", "grid").framework == "plugged_grids"
 assert asked
 """
 

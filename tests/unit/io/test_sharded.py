@@ -33,8 +33,8 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
 )
+from ztensor.ext import Portable
 from ztensor.io.opening import ShardedReader
-from ztensor.io.reading.portable import stored_object
 from ztensor.io.shards.naming import shard_paths
 from ztensor.io.source.sink import FileSink
 from ztensor.numpy import load_file, save, save_file
@@ -135,7 +135,7 @@ def test_what_a_reader_does_is_done_by_the_one_of_the_file(model: Path) -> None:
             assert place.path == reader.reader_of(name).name
             assert isinstance(reader, ztensor.io.ShardedReader)
             assert place.path in reader.files
-        assert stored_object(reader.objects.part("layer.1"), "layer.1") is not None
+        assert Portable().stored(reader.objects.part("layer.1"), "layer.1") is not None
 
 
 def test_arrays_outlive_the_set(model: Path) -> None:

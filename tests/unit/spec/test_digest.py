@@ -13,14 +13,7 @@ from ztensor.errors import (
     MissingDependencyError,
     Reason,
 )
-from ztensor.spec.digest import (
-    ALGORITHMS,
-    Digest,
-    check_digest,
-    digest_of,
-    parse_digest,
-    require_match,
-)
+from ztensor.spec.digest import ALGORITHMS, Digest, check_digest, parse_digest, require_match
 
 NINE = b"123456789"
 SHA_OF_NINE = "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"
@@ -35,8 +28,8 @@ def test_the_check_value_in_the_spelling_of_released_writers(
     name: str, text: str, cuts: tuple[int, ...]
 ) -> None:
     pieces = [memoryview(NINE)[start:stop] for start, stop in pairwise(cuts)]
-    assert digest_of(ALGORITHMS[name], pieces) == text
-    assert digest_of(ALGORITHMS[name], [bytes(piece) for piece in pieces]) == text
+    assert ALGORITHMS[name].of(pieces) == text
+    assert ALGORITHMS[name].of([bytes(piece) for piece in pieces]) == text
 
 
 @pytest.mark.parametrize(
@@ -47,7 +40,7 @@ def test_the_check_value_in_the_spelling_of_released_writers(
     ],
 )
 def test_no_bytes_have_a_digest_too(name: str, text: str) -> None:
-    assert digest_of(ALGORITHMS[name], []) == text
+    assert ALGORITHMS[name].of([]) == text
 
 
 @pytest.mark.parametrize("cut", range(10))
@@ -65,7 +58,7 @@ def test_the_crc_of_a_zip_member_goes_on_behind_its_header(cut: int) -> None:
 
 def test_xxh3_is_read_where_its_library_is() -> None:
     pytest.importorskip("xxhash", reason="xxhash is optional")
-    assert digest_of(ALGORITHMS["xxh3"], [b"a", b"bc"]) == "xxh3:78af5f94892f3950"
+    assert ALGORITHMS["xxh3"].of([b"a", b"bc"]) == "xxh3:78af5f94892f3950"
 
 
 def test_without_its_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,11 +29,14 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     ENCODINGS,
-    Array,
     Blocks,
     Component,
     Encoding,
+    FileObjects,
+    LaterObjects,
+    Manifest,
     Runs,
+    Source,
     Stored,
     TensorObject,
     element_count,
@@ -44,14 +47,9 @@ from ztensor.ext import (
     result_dtype,
     typed_array,
 )
-from ztensor.io.reading.component import Fetching, StoredComponent
-from ztensor.io.reading.runs import Parts
-from ztensor.io.reading.stored_array import fill
 from ztensor.io.source.base import AtOnce
-from ztensor.io.source.joined import JoinedSource
 from ztensor.limits import Limits
-from ztensor.spec.layout.elements import is_native, stored_form
-from ztensor.spec.model.objects import LaterObjects
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -80,7 +78,7 @@ class Assembler:
     def __init__(
         self,
         table: ChunkTable,
-        source: JoinedSource,
+        source: Source,
         limits: Limits,
         *,
         verify: bool | None,
@@ -89,9 +87,10 @@ class Assembler:
         self.table = table
         self.source = source
         self._starts = starts
+        self._beginning = dict(source.parts)
         self._verify = verify
         self._limits = limits
-        self.fetching = Fetching(source, ENCODINGS, limits, verify=verify)
+        self._file = FileObjects(source, Manifest("", {}), verify=verify, limits=limits)
 
     # --- What tensors are -------------------------------------------------------------------
 
@@ -187,7 +186,7 @@ class Assembler:
         most = _MOST_CLAIMED if self.source.prefers_long_reads else BLOCK_BYTES
         if expected > most:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():
-                found, _ = self.source.place(self._starts[file])
+                found = self._beginning[self._starts[file]]
                 found.require_unchanged(ask=True)
 
     # --- Boxes ------------------------------------------------------------------------------
@@ -261,7 +260,7 @@ class Assembler:
             if number is None or len(self.table.rows(number)) < 2:
                 continue
             kind, shape = self.table.kind_of(number), self.table.shapes[number]
-            if kind.unit is None or not is_native(kind.component):
+            if kind.unit is None or not kind.component.is_native():
                 continue
             self.require_length(number, self.table.nbytes(number) or 0, self._limits)
             found[name] = empty_array(shape, result_dtype(kind.component))
@@ -269,9 +268,9 @@ class Assembler:
         at_once.end()
         return found
 
-    def stored(self, chunk: Chunk) -> StoredComponent:
+    def stored(self, chunk: Chunk) -> Any:
         """Return the way to a chunk's bytes: all that reads them goes through it."""
-        return self.fetching.stored(self.component(chunk))
+        return self._file.stored(self.component(chunk))
 
     @contextlib.contextmanager
     def located(self, chunk: Chunk) -> Iterator[None]:
@@ -286,7 +285,7 @@ class Assembler:
 
     def name_of_file(self, chunk: Chunk) -> str:
         """Return what messages call the file a chunk lies in."""
-        return self.source.place(self._starts[chunk.file])[0].name
+        return self._beginning[self._starts[chunk.file]].name
 
     @property
     def checks(self) -> bool:
@@ -361,7 +360,7 @@ class _Part:
     def read(self, at_once: AtOnce) -> None:
         """Ask for what fills the target."""
         component = self._stored.component
-        in_place = is_native(component)
+        in_place = component.is_native()
         is_whole = self._common.sizes == self._chunk.sizes
         if not self._target.size:
             return
@@ -370,15 +369,13 @@ class _Part:
         elif is_whole and in_place and self._target.flags.c_contiguous:
             self._stored.decoded(self._target.nbytes, self._target.reshape(-1).view(np.uint8))
         else:
-            reading = None
+            fill = None
             if in_place and not is_whole:
-                width = self._target.dtype.itemsize
-                needed = element_count(self._chunk.sizes) * width
-                reading = self._stored.reading(needed, self._chunk.row)
-            if reading is None:
+                fill = self._stored.filler(self._chunk.sizes, self._chunk.row)
+            if fill is None:
                 self._target[...] = self._decoded()[self._common.source]
             else:
-                self._read_part(reading, at_once)
+                self._read_part(fill, at_once)
 
     def _decoded(self) -> Array:
         """Return the whole chunk as new memory."""
@@ -410,7 +407,7 @@ class _Part:
 
         at_once.later(end)
 
-    def _read_part(self, reading: Parts, at_once: AtOnce) -> None:
+    def _read_part(self, fill: Callable[..., None], at_once: AtOnce) -> None:
         """Read some of the decoded bytes."""
         for place in _blocks(self._target):
             part = self._target[place]
@@ -422,7 +419,7 @@ class _Part:
                     self._common.source, place, fillvalue=slice(None)
                 )
             ]
-            fill(reading, self._stored.component, self._chunk.sizes, wanted, block, at_once)
+            fill(wanted, block, at_once)
             if not is_run:
                 at_once.later(functools.partial(np.copyto, part, block))
 
@@ -460,13 +457,13 @@ class DividedEncoding(Encoding):
         shape, component = table.shapes[number], table.kind_of(number).component
         dtype = result_dtype(component)
         flat = np.frombuffer(destination, np.uint8)
-        if is_native(component):
+        if component.is_native():
             target = flat.view(dtype).reshape(shape)
         else:
             target = empty_array(shape, dtype)
         self._assembler.fill(number, (0,) * len(shape), shape, target)
-        if not is_native(component):
-            flat[:] = stored_form(target).view(np.uint8)
+        if not component.is_native():
+            flat[:] = Blocks.whole(target).view(np.uint8)
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
@@ -491,7 +488,8 @@ class DividedEncoding(Encoding):
 
     def is_streamed(self, stored: Stored) -> bool:
         """Return whether `decode_chunks` holds little more than the piece it gives."""
-        return is_native(self._assembler.table.kind_of(self._number(stored)).component)
+        component = self._assembler.table.kind_of(self._number(stored)).component
+        return component.is_native()
 
     def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return blocks of rows, of which a slice reads those it needs."""

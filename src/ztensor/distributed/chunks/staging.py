@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.ext import Array, empty_array
+from ztensor.ext import empty_array
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

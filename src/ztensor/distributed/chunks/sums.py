@@ -8,8 +8,8 @@ import numpy as np
 
 from ztensor.distributed.chunks.boxes import Overlap
 from ztensor.distributed.chunks.table import Chunk
-from ztensor.ext import Array, element_count
-from ztensor.io.reading.component import StoredComponent
+from ztensor.ext import element_count
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,13 +28,13 @@ class Sums:
 
     Args:
         located: gives a context in which errors say which chunk they are about.
-        stored: gives the way to a chunk's bytes.
+        stored: gives the way to a chunk's bytes; see `FileObjects.stored`.
     """
 
     def __init__(
         self,
         located: Callable[[Chunk], AbstractContextManager[object]],
-        stored: Callable[[Chunk], StoredComponent],
+        stored: Callable[[Chunk], Any],
     ) -> None:
         self._located, self._stored = located, stored
         self._running: dict[int, _Running] = {}
@@ -61,7 +61,7 @@ class Sums:
             self._running.pop(chunk.row, None)
             running.check.end()
 
-    def _begin(self, stored: StoredComponent, chunk: Chunk) -> _Running | None:
+    def _begin(self, stored: Any, chunk: Chunk) -> _Running | None:
         check = stored.new_check()
         if check.is_empty or (stored.component.encoding != "raw" and stored.check(once=True)):
             return None

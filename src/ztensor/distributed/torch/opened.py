@@ -20,7 +20,7 @@ from ztensor.distributed.place import Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
 from ztensor.errors import FormatError, ManifestError, Reason, SourceNotFoundError, describe
-from ztensor.ext import ALGORITHMS, Range, digest_of, element_count
+from ztensor.ext import ALGORITHMS, Range, element_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -84,7 +84,7 @@ class Opened:
         """Return what tells this checkpoint from every other one: a digest of its root."""
         file = self._checkpoint.objects.file
         whole = Range(file.source, 0, file.source.size)
-        return digest_of(ALGORITHMS["sha256"], whole.pieces())
+        return ALGORITHMS["sha256"].of(whole.pieces())
 
     def entry(self, name: str) -> Entry | None:
         """Return what a tensor is; None where there is none of that name."""

@@ -17,7 +17,6 @@ import numpy as np
 from ztensor.distributed.chunks import boxes as geometry
 from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
 from ztensor.ext import (
-    Array,
     Blocks,
     Component,
     Encoding,
@@ -32,6 +31,7 @@ from ztensor.ext import (
 )
 from ztensor.formats.base import InBlocks, gather_stored
 from ztensor.limits import Limits
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

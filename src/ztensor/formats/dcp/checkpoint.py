@@ -20,6 +20,7 @@ from ztensor.errors import (
 from ztensor.ext import (
     Component,
     Encoding,
+    LaterObjects,
     Manifest,
     Projection,
     Source,
@@ -43,7 +44,6 @@ from ztensor.formats.pt.encodings import Gathered
 from ztensor.formats.pt.values import ElementType
 from ztensor.formats.zip import zip_crc32
 from ztensor.limits import Limits
-from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +71,7 @@ class Checkpoint:
         self._lengths = [length for length, _ in found]
         files = [file for _, file in found]
         self._source = OpenFiles.behind(source, files)
-        self._starts = self._source.starts[1:]
+        self._starts = [start for start, _ in self._source.parts][1:]
         self._require_apart()
         self._names = list(table.tensors)
         self._numbers = {name: number for number, name in enumerate(self._names)}

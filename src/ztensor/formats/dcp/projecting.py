@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from ztensor.errors import LimitError, Reason
-from ztensor.ext import Projection, Source, Tally, read_bytes, source_of
+from ztensor.ext import Projection, Source, Tally, no_collection, read_bytes, source_of
 from ztensor.formats.dcp.beside import Beside, InStore, Nowhere, OnDisk
 from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.columns import IrregularError
@@ -16,7 +16,6 @@ from ztensor.formats.dcp.shards import project_shards
 from ztensor.formats.dcp.table import Table
 from ztensor.formats.dcp.vocabulary import VOCABULARY
 from ztensor.formats.pt.pickle_reader import read_pickle
-from ztensor.io.collecting import no_collection
 from ztensor.limits import Budget, Limits
 
 _LONG_BYTES = 1 << 20  # of a pickle: at 5 MB a third of the time is the collector's

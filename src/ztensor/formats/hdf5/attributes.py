@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.ext import Array
 from ztensor.formats.hdf5.datatype import Class, Padding, Type, parse
 from ztensor.formats.hdf5.elements import elements_of
 from ztensor.formats.hdf5.header import Header, Kind
@@ -16,6 +15,7 @@ from ztensor.formats.hdf5.heaps import GlobalHeaps, dense
 from ztensor.formats.hdf5.messages import parse_space
 from ztensor.formats.hdf5.window import Window, malformed, unknown
 from ztensor.limits import Budget
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

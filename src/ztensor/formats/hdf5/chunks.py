@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.errors import FormatError, Reason, describe
-from ztensor.ext import Array
 from ztensor.formats.hdf5.messages import Index, Layout, Space
 from ztensor.formats.hdf5.trees import walk_tree_1, walk_tree_2
 from ztensor.formats.hdf5.window import Window, malformed
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

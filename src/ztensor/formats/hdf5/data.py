@@ -8,21 +8,14 @@ import operator
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
-from ztensor.ext import (
-    Array,
-    Blocks,
-    Source,
-    Stored,
-    element_count,
-    read_bytes,
-    require_equal_length,
-)
+from ztensor.ext import Blocks, Source, Stored, element_count, read_bytes, require_equal_length
 from ztensor.formats.base import InBlocks
 from ztensor.formats.hdf5.chunks import ChunkTable
 from ztensor.formats.hdf5.elements import Elements
 from ztensor.formats.hdf5.filters import Chunk, bad_chunk, unfiltered
 from ztensor.formats.hdf5.messages import Filter
 from ztensor.limits import Limits
+from ztensor.typing import Array
 
 _PIECE_BYTES = 8 << 20
 # Deflate, the tightest of HDF5's own filters, gives at most 1032 bytes for one.

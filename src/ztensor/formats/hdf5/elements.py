@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.ext import Array
 from ztensor.formats.hdf5.datatype import Class, FloatLayout, Type
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable

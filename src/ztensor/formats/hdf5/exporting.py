@@ -15,12 +15,19 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import FileObjects, ObjectReader, Sink, element_count, numpy_dtype, result_dtype
+from ztensor.ext import (
+    FileObjects,
+    ObjectReader,
+    Sink,
+    cbor,
+    element_count,
+    numpy_dtype,
+    result_dtype,
+)
 from ztensor.formats.ahead import Ahead
 from ztensor.formats.hdf5.attributes import text_of
 from ztensor.formats.hdf5.projecting import TYPE_ATTRIBUTE
 from ztensor.formats.parts import Pouring, require_known_layout, written_chunks
-from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ztensor.ext import Array
+from ztensor.typing import Array
 
 # Of each byte a token may begin with: how long the token is, and how many bytes it gives.
 _STEPS = bytes((*range(2, 34), *[2] * 192, *[3] * 32))

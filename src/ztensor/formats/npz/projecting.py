@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ztensor.ext import (
     Component,
     Encoding,
+    LaterObjects,
     Manifest,
     Projection,
     Source,
@@ -30,7 +31,6 @@ from ztensor.formats.npz import sparse
 from ztensor.formats.npz.members import SUFFIX, Whole, header_of, is_array
 from ztensor.formats.zip import DEFLATED, Entry, extents, read_entries, unread_bytes, zip_crc32
 from ztensor.limits import Budget
-from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import LayoutError, Problem, Reason, describe
-from ztensor.ext import LAYOUTS, Array, Layout, TensorObject, View, element_count
-from ztensor.spec.layout.base import known_count
+from ztensor.ext import LAYOUTS, Layout, TensorObject, View, element_count
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -233,7 +233,7 @@ class ScipySparse(Layout):
         if problems:
             return problems
         told = (tensor_object.attributes or {}).get(VALUES_SHAPE)
-        counts = {role: known_count(tensor_object, role) for role in roles}
+        counts = {role: tensor_object.components[role].known_count() for role in roles}
         known = {role: (count,) for role, count in counts.items() if count is not None}
         are_known = len(known) == len(roles)
         values_shape = shape_of_values(told, *known.get("values", (None,)))

@@ -16,7 +16,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     STORAGE_TYPES,
-    Array,
     Beneath,
     Encoding,
     Lock,
@@ -31,6 +30,7 @@ from ztensor.ext import (
 from ztensor.formats.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
 from ztensor.formats.onnx.tensors import Type
 from ztensor.limits import Limits
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

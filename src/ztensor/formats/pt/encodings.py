@@ -12,15 +12,7 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.ext import (
-    Array,
-    Blocks,
-    Encoding,
-    Stored,
-    new_bytes,
-    numpy_dtype,
-    require_equal_length,
-)
+from ztensor.ext import Blocks, Encoding, Stored, new_bytes, numpy_dtype, require_equal_length
 from ztensor.formats.base import (
     GATHERED_BYTES,
     InBlocks,
@@ -32,6 +24,7 @@ from ztensor.formats.pt.values import (
     NumpyArray,
 )
 from ztensor.limits import Limits
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

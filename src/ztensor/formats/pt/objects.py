@@ -20,7 +20,6 @@ from ztensor.ext import (
     LAYOUTS,
     LOGICAL_TYPES,
     STORAGE_TYPES,
-    Array,
     Component,
     Encoding,
     Manifest,
@@ -44,6 +43,7 @@ from ztensor.formats.pt.values import (
     TorchTensor,
 )
 from ztensor.limits import Budget
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

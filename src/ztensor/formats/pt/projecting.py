@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
 from ztensor.ext import (
     Component,
+    LaterObjects,
     Projection,
     Range,
     Source,
@@ -59,7 +60,6 @@ from ztensor.formats.zip import (
     zip_crc32,
 )
 from ztensor.limits import Budget
-from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

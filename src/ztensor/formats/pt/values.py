@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, Array, element_count
+from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, Blocks, element_count
 from ztensor.formats.pt.pickled import (
     Buildable,
     Global,
@@ -23,7 +23,7 @@ from ztensor.formats.pt.pickled import (
     kind_of,
     misfit,
 )
-from ztensor.spec.layout.elements import stored_form
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -312,7 +312,7 @@ class NumpyArray(Buildable):
         array = np.frombuffer(self.data, self.dtype)
         if self.is_fortran and self.shape and array.size:
             array = array.reshape(tuple(n for n in self.shape if n != 1), order="F").ravel("C")
-        return stored_form(array)
+        return Blocks.whole(array)
 
 
 # --- Checks ---------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.ext import Array
 from ztensor.insight.analysis.channels import (
     OUTLIER,
     STRIP,
@@ -23,6 +22,7 @@ from ztensor.insight.analysis.channels import (
     has_channels,
 )
 from ztensor.insight.analysis.spreads import Histogram
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from ztensor.ext import Array
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

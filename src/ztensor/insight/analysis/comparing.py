@@ -25,7 +25,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     LAYOUTS,
-    Array,
     ObjectReader,
     Shown,
     TensorObject,
@@ -44,6 +43,7 @@ from ztensor.insight.analysis.streaming import (
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
 from ztensor.quantization.floats import dequantized
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

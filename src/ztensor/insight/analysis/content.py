@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.errors import NotRepresentableError
-from ztensor.ext import Component, TensorObject
+from ztensor.ext import Component, TensorObject, cbor
 from ztensor.spec.container.v2.words import theirs, words_of
-from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from ztensor.ext import Array
 from ztensor.insight.analysis.spreads import Spread
 from ztensor.insight.analysis.sums import PIECE, Sums
+from ztensor.typing import Array
 
 _SORTED = 1 << 16  # elements that are kept and sorted
 _FEW = 1 << 12  # elements that are sorted sooner than a table of their patterns is made

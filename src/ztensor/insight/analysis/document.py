@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 import ztensor
+from ztensor import TensorMetadata
 from ztensor.errors import describe
-from ztensor.ext import Array, Shown, counted, short_repr
+from ztensor.ext import Shown, counted, short_repr
 from ztensor.insight.analysis.channels import Channels, Norms
 from ztensor.insight.analysis.comparing import TensorDiff
 from ztensor.insight.analysis.findings import RULES, Finding
 from ztensor.insight.analysis.roles import Role, groups_of, is_optimizer_state
 from ztensor.insight.analysis.statistics import TensorStats
 from ztensor.insight.text import shown_name, visible
-from ztensor.io.metadata import TensorMetadata
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence

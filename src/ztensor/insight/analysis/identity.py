@@ -15,14 +15,12 @@ from ztensor.ext import (
     FileObjects,
     Lock,
     ObjectReader,
-    digest_of,
+    Overlaps,
+    Portable,
+    cbor,
 )
 from ztensor.insight.analysis.content import emit_content
 from ztensor.insight.analysis.streaming import opened, order_of_bytes, share_out
-from ztensor.io.reading.overlaps import Overlaps
-from ztensor.io.reading.portable import portable_chunks, portable_object
-from ztensor.spec.layout import known_length
-from ztensor.spec.wire import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -141,7 +139,7 @@ def content_digest(source: Readable, algorithm: str = "xxh3") -> str:
             content = emit_content((name, objects.part(name).object(name)) for name in reader)
         except NotRepresentableError as error:
             raise error.locate(file=objects.name) from None
-    return digest_of(ALGORITHMS[algorithm], (content,))
+    return ALGORITHMS[algorithm].of((content,))
 
 
 def combined(ids: dict[str, str], attributes: dict[str, Any] | None = None) -> str:
@@ -179,7 +177,8 @@ def _ids(
 
 
 def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: bool) -> str:
-    found = portable_object(file, name)
+    portable = Portable()
+    found = portable.decoded(file, name)
     there = file.object(name)
     components = {}
     for role, component in found.components.items():
@@ -187,12 +186,12 @@ def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: 
 
         def hexdigest(role: str = role, stored: Component = stored) -> str:
             hasher = ALGORITHMS["sha256"].hasher()
-            chunks = portable_chunks(file, name, role)
+            chunks = portable.chunks(file, name, role)
             for chunk in overlaps.metered(file, stored, chunks, "elements"):
                 hasher.update(chunk)
             return hasher.hexdigest()
 
-        key = stored._replace(extra=None), component.dtype, known_length(there, role)
+        key = stored._replace(extra=None), component.dtype, file.known_length(name, role)
         text = overlaps.once(file, stored, key, hexdigest)
         components[role] = [component.type or component.dtype, bytes.fromhex(text)]
     own = found.attributes if attributes or found.format not in _PLAIN_LAYOUTS else None

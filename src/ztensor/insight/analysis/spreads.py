@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from ztensor.ext import Array, counted, short_repr
+from ztensor.ext import counted, short_repr
+from ztensor.typing import Array
 
 Scale = Literal["linear", "log"]
 

@@ -24,12 +24,11 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     LAYOUTS,
-    Array,
     Component,
     FileObjects,
     ObjectReader,
+    Overlaps,
     Shown,
-    TensorObject,
     counted,
     element_count,
     result_dtype,
@@ -49,10 +48,8 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.sums import Moments
-from ztensor.io.metadata import describe_object
-from ztensor.io.reading.overlaps import Overlaps
 from ztensor.quantization.floats import dequantized
-from ztensor.spec.layout import known_length
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -272,7 +269,7 @@ def survey(
     for name in names:
         there = reader.objects.part(name)
         found = there.object(name)
-        objects[name] = describe_object(name, found)
+        objects[name] = reader.metadata(name)
         places += [(there, component) for component in found.components.values()]
         if found.format == "dense" and 0 < math.prod(found.shape) <= MOST_ELEMENTS:
             small[name] = there
@@ -293,7 +290,7 @@ def survey(
     def whole(name: str) -> TensorStats:
         report = meter.part(sizes[name])
         there = reader.objects.part(name)
-        main, key = _main_component(there.object(name))
+        main, key = _main_component(there, name)
         if main is None:
             return _stats_of(there, objects[name], asked, report)
 
@@ -355,19 +352,18 @@ def _batch(batch: list[tuple[TensorMetadata, Array]], asked: Asked) -> Iterator[
                 yield TensorStats(found.name, found.shape, **fields)
 
 
-def _main_component(
-    tensor_object: TensorObject,
-) -> tuple[Component | None, Hashable]:
+def _main_component(file: FileObjects, name: str) -> tuple[Component | None, Hashable]:
     """Return the component that values are of, and beside it what they depend on, if it is little.
 
     Of a quantized object they depend on all components and attributes: no key tells them.
     """
+    tensor_object = file.object(name)
     layout = LAYOUTS.get(tensor_object.format)
     main = None if layout is None else tensor_object.components.get(layout.main_role)
     if main is None or is_quantized(tensor_object.format):
         return main, None
     stated = main._replace(extra=None)
-    length = known_length(tensor_object, LAYOUTS[tensor_object.format].main_role)
+    length = file.known_length(name, LAYOUTS[tensor_object.format].main_role)
     return main, (stated, tensor_object.format, tensor_object.shape, length)
 
 

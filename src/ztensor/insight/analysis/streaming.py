@@ -16,7 +16,6 @@ from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
 from ztensor.ext import (
     LAYOUTS,
     STORAGE_TYPES,
-    Array,
     FileObjects,
     Lock,
     ObjectReader,
@@ -24,10 +23,10 @@ from ztensor.ext import (
     element_count,
     result_dtype,
     run_jobs,
-    slice_of,
     thread_count,
     typed_array,
 )
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -130,7 +129,7 @@ def sampled_blocks(
     if not is_raw or element_count(found.shape) < LARGE or not 0 < each < length // _STRATA:
         return None
     random = np.random.default_rng([*name.encode("utf-8", "surrogatepass")])
-    part = slice_of(file, name, copy=True)
+    part = file.slice(name, copy=True)
 
     def blocks() -> Iterator[Array]:
         height = max(_ROWS_ELEMENTS // max(part.size // length, 1), 1)

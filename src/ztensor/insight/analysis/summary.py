@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import UnsupportedError
-from ztensor.ext import LAYOUTS, Array, ObjectReader, element_count
+from ztensor.ext import LAYOUTS, ObjectReader, element_count
 from ztensor.insight.analysis.streaming import component_blocks, is_quantized
 from ztensor.insight.analysis.sums import Sums
 from ztensor.quantization.floats import dequantized
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ztensor.insight.analysis.streaming import Progress
+    from ztensor.typing import Array
 
 
 def summarize(

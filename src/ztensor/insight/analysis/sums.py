@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.ext import Array
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

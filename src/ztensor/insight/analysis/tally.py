@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.ext import Array, element_count
+from ztensor.ext import element_count
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -16,7 +16,6 @@ from ztensor.insight.analysis.statistics import BINS, QUANTILES, StatsReport
 from ztensor.insight.analysis.statistics import stats as stats_of
 from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import OnError, each, listed
-from ztensor.io.formats import require_written
 from ztensor.options import ConvertOptions, FleetOptions, require_options
 
 if TYPE_CHECKING:
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor import converting
-    from ztensor.io import VerifyReport
-    from ztensor.typing import Path, Progress, Storage
+    from ztensor.typing import Path, Progress, Storage, VerifyReport
 
     ConversionReport = converting.ConversionReport
 
@@ -247,7 +245,7 @@ def convert_files(
         SourceError: the folder cannot be made.
         ZTensorError: what `verify_files` raises.
     """
-    require_written(to)
+    FORMATS.require_written(to)
     suffix = ".zt" if to == "zt" else FORMATS[to].suffixes[0]
     taken = {"to", "overwrite", "threads", "progress"}
     known = [name for name in ConvertOptions.__annotations__ if name not in taken]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ztensor import TensorMetadata, TensorSlice
-    from ztensor.io import ShardedReader
+    from ztensor.typing import ShardedReader
 
 _ATTRIBUTES = 20
 _TALLIED = 1000  # objects whose types are counted: more would take too long

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ztensor import converting
-    from ztensor.io import VerifyReport
+    from ztensor.typing import VerifyReport
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _STATS = ("name", "type", "shape", "min", "max", "mean", "std", "zeros", "NaN", "inf")

@@ -10,7 +10,7 @@ import importlib.resources
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError
-from ztensor.ext import ALGORITHMS, FileSink, counted, digest_of, path_text
+from ztensor.ext import ALGORITHMS, FileSink, counted, path_text
 from ztensor.insight.analysis.conditions import Met, require_conditions
 from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine
@@ -117,7 +117,7 @@ def _filled(blocks: Mapping[str, str], title: str, plain: str, policy: str) -> s
 
 
 def _sha256(text: str) -> str:
-    _, _, digits = digest_of(ALGORITHMS["sha256"], [text.encode()]).partition(":")
+    _, _, digits = ALGORITHMS["sha256"].of([text.encode()]).partition(":")
     return base64.b64encode(bytes.fromhex(digits)).decode()
 
 

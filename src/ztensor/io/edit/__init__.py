@@ -1,18 +1,12 @@
 """Change a finished file without risking it: append, replace, remove, rename, set, compact, repair.
 
 Read `editor.py` first: several changes as one commit, appended behind the old state or, on
-demand, as a new file put in its place. `operations.py` has each change as a function,
-`rewriting.py` says what a file is written again as, and leaves the dead bytes out, and
-`repairing.py` finds the last committed state of a torn file.
+demand, as a new file put in its place. `rewriting.py` says what
+a file is written again as, and leaves the dead bytes out, and `repairing.py` finds the last
+committed state of a torn file. `ztensor/edit.py` has each change as a function.
 """
 
 from ztensor.io.edit.editor import Editor
-from ztensor.io.edit.operations import (
-    remove_tensors,
-    rename_tensors,
-    replace_tensor,
-    set_attributes,
-)
 from ztensor.io.edit.repairing import RepairReport, find, repair
 from ztensor.io.edit.rewriting import compact
 
@@ -21,11 +15,7 @@ __all__ = [
     "RepairReport",
     "compact",
     "find",
-    "remove_tensors",
-    "rename_tensors",
     "repair",
-    "replace_tensor",
-    "set_attributes",
 ]
 
 

@@ -31,7 +31,7 @@ from ztensor.io.edit.rewriting import (
 )
 from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
-from ztensor.io.reading.opened import read_manifest
+from ztensor.io.reading.file import FileObjects
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
@@ -41,7 +41,7 @@ from ztensor.io.writing.stream import ObjectSink
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.options import EditOptions, ObjectOptions, require_options
-from ztensor.spec.container import LATEST, Emitter, emitter_of
+from ztensor.spec.container import EMITTERS, Emitter
 from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container, Frame
 from ztensor.spec.digest import writable
 from ztensor.spec.layout import LAYOUTS
@@ -108,7 +108,7 @@ class Editor(Writer):
         try:
             frame, manifest = _read_committed(self._locked)
             is_kept = frame.container in (Container.V1, Container.V2)
-            emitter = emitter_for(manifest) if is_kept else emitter_of(LATEST)
+            emitter = emitter_for(manifest) if is_kept else EMITTERS.named(EMITTERS.latest)
             self._prepare(
                 emitter,
                 compression=compression,
@@ -167,7 +167,7 @@ class Editor(Writer):
             "%s: files of version %s cannot be extended; it becomes a %s file",
             describe(self._locked.name),
             version,
-            LATEST,
+            EMITTERS.latest,
         )
         self.rewritten_from = version
         self._has_changed = True
@@ -372,7 +372,7 @@ class Editor(Writer):
 
 def _read_committed(source: LockedFile) -> tuple[Frame, Manifest]:
     try:
-        frame, manifest = read_manifest(source, DEFAULT_LIMITS)
+        frame, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
     except FormatError as error:
         if error.reason is Reason.NOT_ZTENSOR:
             refuse_not_ours(source, error)

@@ -9,79 +9,31 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from ztensor.errors import ArgumentValueError, NotRepresentableError, UsageError
-from ztensor.io.contents import only_ours_change
+from ztensor.errors import UsageError
+from ztensor.io.formats import FORMATS
 from ztensor.io.opening import Reader
-from ztensor.io.reading.portable import portable_object, stored_object
+from ztensor.io.reading.portable import Portable, says_all
 from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.writing.writer import Writer
-from ztensor.spec.container import LATEST, Emitter, emitter_of
+from ztensor.spec.container import EMITTERS, Emitter
 from ztensor.spec.container.framing import Frame
-from ztensor.spec.model.manifest import Manifest, TensorObject
+from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from ztensor.accepted import Durable, Path, Progress
 
 
-def version_of(reader: Reader) -> str:
-    """Return the version a file is rewritten in: its own, or the latest where that is not enough.
-
-    It is not where it is only read, or cannot say all that the file says.
-    """
-    emitter = _older(max(file.version for file in reader.objects.parts()))
-    if reader.format != "zt" or emitter is None:
-        return LATEST
-    form = emitter.form
-    pairs = (
-        (stored_object(file, name, form) or portable_object(file, name, form), file.object(name))
-        for name in reader
-        for file in (reader.objects.part(name),)
-    )
-    return emitter.version if _says_all(emitter, reader.attributes, pairs) else LATEST
-
-
 def emitter_for(manifest: Manifest) -> Emitter:
-    """Return what writes a manifest again, by the same rule."""
-    emitter = _older(manifest.version)
+    """Return what writes a manifest again, by the rule of `Portable.version_of`."""
+    emitter = EMITTERS.older(manifest.version)
     pairs = ((found, found) for found in manifest.objects.values())
-    if emitter is None or not _says_all(emitter, manifest.attributes or {}, pairs):
-        return emitter_of(LATEST)
+    if emitter is None or not says_all(emitter, manifest.attributes or {}, pairs):
+        return EMITTERS.named(EMITTERS.latest)
     return emitter
-
-
-def _older(version: str) -> Emitter | None:
-    """Return what writes a version where it is not the latest."""
-    # A later text of 1.1 than ours is 1.1 all the same: there is one container.
-    known = "1.1.0" if version.startswith("1.1") else version
-    try:
-        emitter = emitter_of(known)
-    except ArgumentValueError:
-        return None
-    return None if emitter.version == LATEST else emitter
-
-
-def _says_all(
-    emitter: Emitter,
-    attributes: Mapping[str, object],
-    pairs: Iterable[tuple[TensorObject, TensorObject]],
-) -> bool:
-    """Return whether a version can say objects: each as it will be written, and as it is now."""
-    try:
-        emitter.require_attributes(attributes)
-        for new, old in pairs:
-            emitter.require_object(new)
-            # A later library appends to files of 1.1 what only 1.2 can say.
-            if not emitter.form.is_exact and any(
-                part.decoded_length is not None for part in old.components.values()
-            ):
-                return False
-    except NotRepresentableError:
-        return False
-    return True
 
 
 def require_manifest(frame: Frame | None, name: str) -> None:
@@ -165,12 +117,12 @@ def compact(
     locked = LockedFile(name, lock=lock, timeout=timeout)  # keeps other writers out
     with contextlib.closing(locked), Reader(name) as reader:
         if reader.format != "zt":
-            raise only_ours_change(name, reader.format)
+            raise FORMATS.unchangeable(name, reader.format)
         (file,) = reader.objects.parts()
         require_manifest(file.frame, name)
-        version, alignment = version_of(reader), None
+        version, alignment = Portable.version_of(reader.objects), None
         if file.frame is not None and not canonical:
-            alignment = kept_alignment(emitter_of(version), file.frame, file.manifest)
+            alignment = kept_alignment(EMITTERS.named(version), file.frame, file.manifest)
         with Writer(
             Nowhere(name) if dry_run else name,
             version=version,

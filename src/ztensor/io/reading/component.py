@@ -24,12 +24,14 @@ from ztensor.spec.digest import Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
 from ztensor.spec.layout.base import Array, Indices
-from ztensor.spec.layout.elements import is_native
+from ztensor.spec.layout.elements import result_dtype
+from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from ztensor.io.reading.runs import Kept, Parts
     from ztensor.io.source.ahead import AheadSource
+    from ztensor.io.source.base import AtOnce
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
 # those aligned that are multiples of 8, so no flag would tell.
@@ -233,7 +235,7 @@ class StoredComponent:
         """
         component = self.component
         is_raw = component.encoding == "raw" and component.length == nbytes
-        return is_raw and is_native(component, packed=packed)
+        return is_raw and component.is_native(packed=packed)
 
     # --- Is it right? -----------------------------------------------------------------------
 
@@ -496,6 +498,29 @@ class StoredComponent:
             return False
         offsets = [one.start for one in boxes]
         return encoding.read_box(self.stored(), offsets, list(map(len, boxes)), target)
+
+    def filler(
+        self, shape: tuple[int, ...], key: Hashable
+    ) -> Callable[[Sequence[Indices], Array, AtOnce], None] | None:
+        """Return what fills arrays with parts; None where only the whole can be read.
+
+        It takes the indices along each axis, rising and none of them empty, the array, which is
+        contiguous and of the component's element type, and what reads the file: the array is full
+        when that has ended.
+
+        Args:
+            shape: the shape that the elements are seen in.
+            key: as for `reading`.
+
+        Raises:
+            DigestMismatchError: the stored bytes do not match their digest.
+            SourceError: they could not be read.
+        """
+        from ztensor.io.reading.stored_array import fill
+
+        needed = element_count(shape) * result_dtype(self.component).itemsize
+        reading = self.reading(needed, key)
+        return None if reading is None else functools.partial(fill, reading, self.component, shape)
 
     def reading(self, needed: int, key: Hashable) -> Parts | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read.

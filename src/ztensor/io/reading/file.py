@@ -26,7 +26,14 @@ from ztensor.locks import cached_property
 from ztensor.spec.encoding import Encoding
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.base import Array
-from ztensor.spec.layout.elements import blocks, is_copy, require_known, typed_array, whole_elements
+from ztensor.spec.layout.elements import (
+    Blocks,
+    checked_bools,
+    is_copy,
+    require_known,
+    typed_array,
+    whole_elements,
+)
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import TensorObject
 from ztensor.spec.model.objects import LaterObjects
@@ -35,6 +42,7 @@ from ztensor.spec.wire.cbor import with_dicts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from ztensor.io.reading.slices import TensorSlice
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.tensor import Tensor
 
@@ -71,6 +79,14 @@ class FileObjects(OpenedFile):
         self.require_open()
         return verify_file(self, names, **how)
 
+    def load(
+        self, load: Callable[..., dict[str, Any]] | None = None, *how: Any, **options: Any
+    ) -> dict[str, Any]:
+        """Load all objects; see `Objects`."""
+        from ztensor.io.reading.loading import load_files  # not for who takes single objects
+
+        return load_files(self, load, *how, **options)
+
     def token(self, name: str) -> tuple[object, ...]:
         """Return what tells an object from others, in any file.
 
@@ -91,6 +107,17 @@ class FileObjects(OpenedFile):
                 parts += [] if beside is None else [beside()]
         meaning = tensor_object.shape, tensor_object.format, repr(tensor_object.attributes)
         return *meaning, *parts
+
+    def slice(self, name: str, *, copy: bool = False) -> TensorSlice:
+        """Return a lazy slice of an object; see `Reader.get_slice`.
+
+        Args:
+            name: its name.
+            copy: True gives no views of the file, and touches no map.
+        """
+        from ztensor.io.reading.slices import slice_of
+
+        return slice_of(self, name, copy=copy)
 
     # --- Parts of it ------------------------------------------------------------------------
 
@@ -399,13 +426,16 @@ class FileObjects(OpenedFile):
 
     # --- Their bytes ------------------------------------------------------------------------
 
+    def known_length(self, name: str, role: str) -> int | None:
+        """Return how many bytes a component decodes to, as far as manifest and layout tell it."""
+        return known_length(self.object(name), role)
+
     def decoded_length(self, name: str, role: str) -> int:
         """Return how many bytes a component decodes to; decodes where nothing tells."""
-        tensor_object = self.object(name)
-        known = known_length(tensor_object, role)
+        known = self.known_length(name, role)
         if known is None:
             with self.located(name, role):
-                known = self.stored(tensor_object.components[role]).decoded_length()
+                known = self.stored(self.object(name).components[role]).decoded_length()
         return known
 
     def decoded_chunks(self, name: str, role: str = "data") -> Iterator[memoryview]:
@@ -422,7 +452,35 @@ class FileObjects(OpenedFile):
                 yield from chunks
                 return
             for piece in whole_elements(component, chunks):
-                yield from blocks(typed_array(component, piece))
+                yield from Blocks.of(typed_array(component, piece))
+
+    def elements(self, name: str, role: str = "data") -> Iterator[Array]:
+        """Yield a component's decoded elements in flat arrays, each valid until the next.
+
+        Raises:
+            ZTensorError: what `decoded_chunks` raises.
+            LayoutError: the bytes end inside an element.
+        """
+        component = self.object(name).components[role]
+        component = component._replace(byte_order="little", encoding="raw")
+        for piece in whole_elements(component, self.decoded_chunks(name, role)):
+            yield typed_array(component, piece)
+
+    def strict(self, name: str, role: str, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
+        """Yield decoded bytes of a component for a file in which bools are 0 or 1.
+
+        Raises:
+            FormatError: a bool is neither.
+        """
+        is_bool = self.object(name).components[role].dtype == "bool"
+        with self.located(name, role):
+            yield from checked_bools(chunks) if is_bool else chunks
+
+    def unchecked(self, names: Iterable[str]) -> Iterator[str]:
+        """Yield those objects with bytes that neither a digest nor a sum is of."""
+        from ztensor.io.reading.sums import unchecked_names
+
+        return unchecked_names(self, names)
 
 
 def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:

@@ -18,7 +18,7 @@ import numpy as np
 from ztensor.arguments import require_function
 from ztensor.buffers import aligned
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError, describe
-from ztensor.io.frameworks import adapter_of
+from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.objects import Objects
@@ -85,24 +85,12 @@ def load_all(
 
 def load_files(
     objects: Objects,
-    load: Callable[..., dict[str, Any]],
+    load: Callable[..., dict[str, Any]] | None = None,
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Load all objects of one file or of a set, file after file.
-
-    Args:
-        objects: those of what `ztensor.open` gave.
-        load: loads all objects of one file, as `load_all` does.
-        progress: called after each file with the bytes loaded so far and of all of them.
-        options: passed on to `load`.
-
-    Returns:
-        Names to what `load` made of them, in the order of the objects.
-
-    Raises:
-        ZTensorError: what opening a file or `load` raises.
-    """
+    """Load all objects of one file or of a set, file after file; see `Objects.load`."""
+    load = load or load_all
     require_function("progress", progress)
     files = objects.parts()
     total, done = sum(file.nbytes for file in files), 0
@@ -230,7 +218,7 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
     """
     tensor_object = file.require_dense(name)
     with file.located(name, "data"):
-        framework: Any = adapter_of(target)
+        framework: Any = FRAMEWORKS.adapter_of(target)
         if hasattr(framework, "fill"):
             framework.fill(file, name, target)
             return

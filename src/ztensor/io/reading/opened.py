@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +12,20 @@ from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching
 from ztensor.io.source.base import Range, Source, read_bytes
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.table import opened_by
+from ztensor.io.source.table import opened_by, source_of
+from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import SCHEMAS
-from ztensor.spec.container.framing import HEAD_BYTES, LOOK_BYTES, Frame, locate
+from ztensor.spec.container.framing import (
+    HEAD_BYTES,
+    LOOK_BYTES,
+    MAGIC_1,
+    Frame,
+    locate,
+    may_be_damaged,
+)
 from ztensor.spec.container.walk import require_none
 from ztensor.spec.digest import ALGORITHMS, Sum
-from ztensor.spec.digest import digest_of as digest_of_bytes
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Manifest
@@ -34,6 +42,7 @@ if TYPE_CHECKING:
 # So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
 # network the source itself brings more than it is asked for.
 END_BYTES = 32 << 10
+_LEFT_BYTES = 4096  # a file system leaves zeros by blocks of this
 
 
 class OpenedFile(Fetching):
@@ -176,7 +185,54 @@ class OpenedFile(Fetching):
         if (identity := self.source.identity()) is not None:
             return identity
         whole = Range(self.source, 0, self.source.size)
-        return digest_of_bytes(ALGORITHMS["sha256"], whole.pieces())
+        return ALGORITHMS["sha256"].of(whole.pieces())
+
+    @staticmethod
+    def may_be_ours(given: Any) -> bool:
+        """Return whether a file that does not open may be one of ours, damaged or cut.
+
+        A store has objects only as a whole, so no zeros are what is left of one.
+
+        Raises:
+            SourceError: it cannot be read.
+        """
+        with contextlib.closing(source_of(given, mapped=False)) as source:
+            head = read_bytes(source, 0, min(source.size, _LEFT_BYTES))
+            if isinstance(given, Remote) and not any(head):
+                return False
+            end = min(source.size, len(MAGIC_1))
+            return may_be_damaged(bytes(head), bytes(read_bytes(source, source.size - end, end)))
+
+    @staticmethod
+    def manifest_in(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
+        """Return where a file's manifest lies and what it says.
+
+        Raises:
+            FormatError: the file is damaged or no zTensor file.
+            UnsupportedVersionError: it is of a version this release does not read.
+            LimitError: a safety cap is exceeded.
+            SourceError: it cannot be read.
+        """
+        with foreign_bytes("the file", source.name):
+            frame, end = _find(
+                source, limits, LOOK_BYTES if source.prefers_long_reads else END_BYTES
+            )
+            start = frame.manifest_offset - (frame.file_size - len(end))
+            data = end[start : start + frame.manifest_length] if start >= 0 else None
+            return frame, parse_frame(source, frame, Budget(limits, source.size), data)
+
+    @staticmethod
+    def frame_in(source: Source, limits: Limits) -> Frame:
+        """Return where a file's manifest lies; nothing of it is read.
+
+        Raises:
+            FormatError: the file is damaged or no zTensor file.
+            UnsupportedVersionError: it is of a version this release does not read.
+            LimitError: the manifest is larger than the cap.
+            SourceError: it cannot be read.
+        """
+        with foreign_bytes("the file"):
+            return _find(source, limits, LOOK_BYTES)[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by path, or by value for bytes, so that workers open the file themselves.
@@ -194,35 +250,6 @@ class OpenedFile(Fetching):
 
 
 # --- Its manifest ---------------------------------------------------------------------------------
-
-
-def read_manifest(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
-    """Return where a file's manifest lies and what it says.
-
-    Raises:
-        FormatError: the file is damaged or no zTensor file.
-        UnsupportedVersionError: it is of a version this release does not read.
-        LimitError: a safety cap is exceeded.
-        SourceError: it cannot be read.
-    """
-    with foreign_bytes("the file", source.name):
-        frame, end = _find(source, limits, LOOK_BYTES if source.prefers_long_reads else END_BYTES)
-        start = frame.manifest_offset - (frame.file_size - len(end))
-        data = end[start : start + frame.manifest_length] if start >= 0 else None
-        return frame, parse_frame(source, frame, Budget(limits, source.size), data)
-
-
-def find_manifest(source: Source, limits: Limits) -> Frame:
-    """Return where a file's manifest lies; nothing of it is read.
-
-    Raises:
-        FormatError: the file is damaged or no zTensor file.
-        UnsupportedVersionError: it is of a version this release does not read.
-        LimitError: the manifest is larger than the cap.
-        SourceError: it cannot be read.
-    """
-    with foreign_bytes("the file"):
-        return _find(source, limits, LOOK_BYTES)[0]
 
 
 def _find(source: Source, limits: Limits, length: int) -> tuple[Frame, bytes]:

@@ -110,6 +110,11 @@ class Overlaps:
         self._left: dict[FileObjects, int] = {}
         self._lock = Lock()
 
+    @staticmethod
+    def runs(blobs: Iterable[tuple[int, int]]) -> SharedRuns:
+        """Return the runs of bytes that several blobs share in part: offset and length of each."""
+        return SharedRuns(blobs)
+
     @property
     def are_any(self) -> bool:
         """Return whether any bytes are shared."""

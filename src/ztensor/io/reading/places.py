@@ -15,7 +15,7 @@ from ztensor.buffers import empty_array
 from ztensor.errors import ClosedError, ZTensorError
 from ztensor.io.reading.component import COMPLEX_ALIGNMENT
 from ztensor.spec.layout.base import Array
-from ztensor.spec.layout.elements import is_native, result_dtype
+from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.objects import Table, TableObjects
@@ -226,7 +226,7 @@ def native_dtype(component: Component) -> np.dtype[Any] | None:
     """Return the type of elements that decoded bytes are as they are; None where they are not."""
     if component.type is not None and component.logical is None:
         return None
-    if not is_native(component):
+    if not component.is_native():
         return None
     try:
         return result_dtype(component)

@@ -6,118 +6,200 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.errors import LayoutError, Reason
+from ztensor.errors import LayoutError, NotRepresentableError, Reason
 from ztensor.io.reading.file import FileObjects
-from ztensor.spec.container import FORM_1, Form
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.elements import blocks, checked_bools, typed_array, whole_elements
+from ztensor.spec.container import EMITTERS, FORM_1, Emitter, Form
+from ztensor.spec.layout import LAYOUTS, View
+from ztensor.spec.layout.elements import Blocks
+from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.manifest import TensorObject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ztensor.io.reading.objects import Objects
+    from ztensor.io.tensor import Tensor
 
 
-def portable_object(file: FileObjects, name: str, form: Form = FORM_1) -> TensorObject:
-    """Return an object as it is once decoded: raw, little-endian, indices of the types of a form.
+class Portable:
+    """How a container has the objects of any file.
 
-    Places, lengths and digests are those of the file; the bytes are `portable_chunks`.
-
-    Raises:
-        ObjectNotFoundError: no object of that name.
-        UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
-            bytes are; or an encoding is unknown, and digests cover something else in the form.
+    Args:
+        form: what blobs of the container are like; by default as in 1.x.
     """
-    tensor_object = file.require_meaning(name)
-    for role, component in tensor_object.components.items():
-        if component.is_exact is not form.is_exact:  # decoded, for other digests at least
-            with file.located(name, role):
-                file.stored(component).encoding()
-    changed = {
-        role: component._replace(
-            dtype=component.dtype if _has_types(tensor_object, role, form) else "u64",
-            byte_order="little",
-            nonzero_is_true=False,
-            digest_may_cover_decoded=False,
-            digest_covers_decoded=form.is_exact,
-            is_exact=form.is_exact,
-            shard=None,
-            encoding="raw" if component.encoding in form.encodings else component.encoding,
-            digest=None if form.is_exact else component.digest,
+
+    def __init__(self, form: Form = FORM_1) -> None:
+        self.form = form
+
+    def object(self, file: FileObjects, name: str) -> TensorObject:
+        """Return an object as it is copied: with its stored bytes where it can be, else decoded.
+
+        Raises:
+            ZTensorError: what `stored` and `decoded` raise.
+        """
+        return self.stored(file, name) or self.decoded(file, name)
+
+    @staticmethod
+    def version_of(objects: Objects) -> str:
+        """Return the version files are rewritten in: their own, or the latest.
+
+        The latest where their own is only read, or cannot say all that they say.
+        """
+        emitter = EMITTERS.older(max(file.version for file in objects.parts()))
+        if objects.format != "zt" or emitter is None:
+            return EMITTERS.latest
+        portable = Portable(emitter.form)
+        pairs = (
+            (portable.object(file, name), file.object(name))
+            for name in objects.names
+            for file in (objects.part(name),)
         )
-        for role, component in tensor_object.components.items()
-        if not _is_portable(tensor_object, role, form)
-    }
-    if not changed:
-        return tensor_object
-    components = {**tensor_object.components, **changed}
-    once = form.is_exact and tensor_object.format in ("sparse_csr", "sparse_coo")
-    return tensor_object._replace(components=components, entries_once=once)
+        return emitter.version if says_all(emitter, objects.attributes, pairs) else EMITTERS.latest
 
+    def require_once(self, file: FileObjects, name: str) -> None:
+        """Raise where no position of a sparse object may come twice, and one does.
 
-def portable_chunks(
-    file: FileObjects, name: str, role: str, form: Form = FORM_1
-) -> Iterator[memoryview]:
-    """Yield `decoded_chunks` as the bytes that `portable_object` speaks of.
+        Raises:
+            NotRepresentableError: so it is.
+        """
+        if self.form.is_exact and not file.object(name).entries_once:
+            require_once(file.tensor(name, copy=False))
 
-    Raises:
-        FormatError: a bool is neither 0 nor 1, which 2.x does not take.
-        LayoutError: indices are no integers, or one is negative.
-        ZTensorError: what `decoded_chunks` raises.
-    """
-    file.location(name, role)
-    chunks = file.decoded_chunks(name, role)
-    tensor_object = file.object(name)
-    component = tensor_object.components[role]._replace(byte_order="little")
-    if _has_types(tensor_object, role, form):
-        is_checked = form.is_exact and component.dtype == "bool"
+    def stored(self, file: FileObjects, name: str) -> TensorObject | None:
+        """Return an object whose stored bytes can be copied into a file of another container.
+
+        Returns:
+            The object, compressed components with their decoded length; None where the bytes
+            mean something else there and the object has to be decoded: big-endian data and bools
+            of 0.1, indices of another type, whatever is of 2.x where that is not or the reverse,
+            what only another format knows to decode, or to check.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
+                bytes are.
+        """
+        tensor_object = file.require_meaning(name)
+        changed = {}
+        for role, component in tensor_object.components.items():
+            has_foreign_digest = file.format != "zt" and component.digest is not None
+            is_common = file.is_common(component.encoding)
+            is_unknown = component.encoding not in file.encodings
+            if not _is_portable(tensor_object, role, self.form) or has_foreign_digest:
+                return None
+            if not is_common and not is_unknown:
+                return None
+            if is_common and component.encoding != "raw":
+                decoded_length = file.decoded_length(name, role)
+                changed[role] = component._replace(decoded_length=decoded_length)
+            if component.shard is not None:
+                changed[role] = changed.get(role, component)._replace(shard=None)
+        if not changed:
+            return tensor_object
+        components = {**tensor_object.components, **changed}
+        return tensor_object._replace(components=components)
+
+    def decoded(self, file: FileObjects, name: str) -> TensorObject:
+        """Return an object as it is once decoded: raw, little-endian, indices of the form's types.
+
+        Places, lengths and digests are those of the file; the bytes are `chunks`.
+
+        Raises:
+            ObjectNotFoundError: no object of that name.
+            UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
+                bytes are; or an encoding is unknown, and digests cover something else in the form.
+        """
+        form, tensor_object = self.form, file.require_meaning(name)
+        for role, component in tensor_object.components.items():
+            if component.is_exact is not form.is_exact:  # decoded, for other digests at least
+                with file.located(name, role):
+                    file.stored(component).encoding()
+        changed = {
+            role: component._replace(
+                dtype=component.dtype if _has_types(tensor_object, role, form) else "u64",
+                byte_order="little",
+                nonzero_is_true=False,
+                digest_may_cover_decoded=False,
+                digest_covers_decoded=form.is_exact,
+                is_exact=form.is_exact,
+                shard=None,
+                encoding="raw" if component.encoding in form.encodings else component.encoding,
+                digest=None if form.is_exact else component.digest,
+            )
+            for role, component in tensor_object.components.items()
+            if not _is_portable(tensor_object, role, form)
+        }
+        if not changed:
+            return tensor_object
+        components = {**tensor_object.components, **changed}
+        once = form.is_exact and tensor_object.format in ("sparse_csr", "sparse_coo")
+        return tensor_object._replace(components=components, entries_once=once)
+
+    def chunks(self, file: FileObjects, name: str, role: str) -> Iterator[memoryview]:
+        """Yield `decoded_chunks` as the bytes that `decoded` speaks of.
+
+        Raises:
+            FormatError: a bool is neither 0 nor 1, which 2.x does not take.
+            LayoutError: indices are no integers, or one is negative.
+            ZTensorError: what `decoded_chunks` raises.
+        """
+        file.location(name, role)
+        tensor_object = file.object(name)
+        if _has_types(tensor_object, role, self.form):
+            chunks = file.decoded_chunks(name, role)
+            yield from file.strict(name, role, chunks) if self.form.is_exact else chunks
+            return
         with file.located(name, role):
-            yield from checked_bools(chunks) if is_checked else chunks
-        return
-    with file.located(name, role):
-        for piece in whole_elements(component, chunks):
-            indices = typed_array(component, piece)
-            if indices.dtype.kind not in "iu" or int(indices.min()) < 0:
-                raise LayoutError(
-                    "indices are integers, none of them negative",
-                    reason=Reason.INDEX_DTYPE,
-                    found=f"{indices.min()} of {indices.dtype.name}",
-                )
-            yield from blocks(indices.astype(np.uint64))
+            for indices in file.elements(name, role):
+                if indices.dtype.kind not in "iu" or int(indices.min()) < 0:
+                    raise LayoutError(
+                        "indices are integers, none of them negative",
+                        reason=Reason.INDEX_DTYPE,
+                        found=f"{indices.min()} of {indices.dtype.name}",
+                    )
+                yield from Blocks.of(indices.astype(np.uint64))
 
 
-def stored_object(file: FileObjects, name: str, form: Form = FORM_1) -> TensorObject | None:
-    """Return an object whose stored bytes can be copied into a file of another container.
-
-    Returns:
-        The object, compressed components with their decoded length; None where the bytes
-        mean something else there and the object has to be decoded: big-endian data and bools
-        of 0.1, indices of another type, whatever is of 2.x where that is not or the reverse,
-        what only another format knows to decode, or to check.
+def require_once(tensor: Tensor) -> None:
+    """Raise where a position of a sparse tensor comes twice, or the columns of a row do not rise.
 
     Raises:
-        ObjectNotFoundError: no object of that name.
-        UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
-            bytes are.
+        NotRepresentableError: so it is.
     """
-    tensor_object = file.require_meaning(name)
-    changed = {}
-    for role, component in tensor_object.components.items():
-        has_foreign_digest = file.format != "zt" and component.digest is not None
-        is_common = file.is_common(component.encoding)
-        is_unknown = component.encoding not in file.encodings
-        if not _is_portable(tensor_object, role, form) or has_foreign_digest:
-            return None
-        if not is_common and not is_unknown:
-            return None
-        if is_common and component.encoding != "raw":
-            decoded_length = file.decoded_length(name, role)
-            changed[role] = component._replace(decoded_length=decoded_length)
-        if component.shard is not None:
-            changed[role] = changed.get(role, component)._replace(shard=None)
-    if not changed:
-        return tensor_object
-    components = {**tensor_object.components, **changed}
-    return tensor_object._replace(components=components)
+    if tensor.format not in ("sparse_csr", "sparse_coo") or not tensor.shape:
+        return  # without a dimension there are no positions
+    try:
+        require_entries_once(tensor.format, View(tensor.shape, tensor.components, {}))
+    except LayoutError as error:
+        wrong = NotRepresentableError(
+            f"{error.message}, which 2.x has not",
+            component=error.component,
+            expected=error.expected,
+            found=error.found,
+            section=error.section,
+        )
+        wrong.hint = "add up what is there twice, and sort (in SciPy sum_duplicates())"
+        raise wrong from error
+
+
+def says_all(
+    emitter: Emitter,
+    attributes: Mapping[str, object],
+    pairs: Iterable[tuple[TensorObject, TensorObject]],
+) -> bool:
+    """Return whether a version can say objects: each as it will be written, and as it is now."""
+    try:
+        emitter.require_attributes(attributes)
+        for new, old in pairs:
+            emitter.require_object(new)
+            # A later library appends to files of 1.1 what only 1.2 can say.
+            if not emitter.form.is_exact and any(
+                part.decoded_length is not None for part in old.components.values()
+            ):
+                return False
+    except NotRepresentableError:
+        return False
+    return True
 
 
 def _is_portable(tensor_object: TensorObject, role: str, form: Form) -> bool:

@@ -18,7 +18,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.reading.opened import find_manifest
+from ztensor.io.reading.file import FileObjects
 from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.joined import JoinedSource
@@ -112,7 +112,7 @@ def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:
     if source.size != shard.size:
         expected = f"{shard.size} bytes"
         raise _unfit("the shard is of another size", expected=expected, found=f"{source.size}")
-    if find_manifest(source, limits).container is not Container.V2:
+    if FileObjects.frame_in(source, limits).container is not Container.V2:
         raise _unfit("the shard is a file of another version", expected="2.x")
 
 

@@ -25,7 +25,7 @@ from ztensor.io.reading.runs import Parts, Pieces, StreamReader
 from ztensor.io.reading.selection import PIECE_BYTES, Piece, gathered, plan, select
 from ztensor.io.source.base import AtOnce
 from ztensor.spec.layout.base import Array, Indices
-from ztensor.spec.layout.elements import is_native, result_dtype, storage_dtype, typed_array
+from ztensor.spec.layout.elements import result_dtype, storage_dtype, typed_array
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
 
@@ -61,7 +61,7 @@ class Elements(NamedTuple):
         dtype, logical = result_dtype(component), component.logical
         per_unit = 1 if logical is None else logical.elements_per_storage
         width = dtype.itemsize if per_unit == 1 else storage_dtype(component).itemsize
-        return cls(component, dtype, width, per_unit, is_native(component))
+        return cls(component, dtype, width, per_unit, component.is_native())
 
     def nbytes(self, count: int) -> int:
         """Return the decoded bytes of so many elements from the first on."""

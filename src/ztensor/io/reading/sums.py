@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import bisect
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ztensor.errors import ZTensorError
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.objects import Objects
 from ztensor.spec.digest import Sum
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
@@ -17,16 +16,13 @@ from ztensor.spec.model.manifest import Component, TensorObject
 _offset = operator.attrgetter("offset")
 
 
-def unchecked_names(objects: Objects) -> Iterator[str]:
-    """Yield the objects with bytes that nothing in the files can be held to: no digest, no sum."""
-    sums: dict[FileObjects, Sums] = {}
-    for name in objects.names:
-        file = objects.part(name)
-        if file not in sums:
-            sums[file] = Sums(file)
+def unchecked_names(file: FileObjects, names: Iterable[str]) -> Iterator[str]:
+    """Yield those objects of a file with bytes that neither a digest nor a sum is of."""
+    sums = Sums(file)
+    for name in names:
         tensor_object = file.object(name)
         if any(
-            is_unheld(file, tensor_object, component) and sums[file].over(component) is None
+            is_unheld(file, tensor_object, component) and sums.over(component) is None
             for component in tensor_object.components.values()
         ):
             yield name

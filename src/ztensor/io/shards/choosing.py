@@ -15,7 +15,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.formats import is_read_suffix, recognised
+from ztensor.io.formats import FORMATS, recognised
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
 from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import Beneath
@@ -63,7 +63,7 @@ def chosen(folder: Folder) -> list[str] | str:
         return _by_index(folder, ".zt") or ours
     if PIPELINE in names:
         message = f"the folder is a pipeline of several models, as its {PIPELINE} says"
-        _refuse_several(folder, filter(is_read_suffix, names), message, folder.models_beneath())
+        _refuse_several(folder, filter(FORMATS.reads, names), message, folder.models_beneath())
     by_index = _by_index(folder, ".safetensors")
     if by_index:
         return by_index
@@ -101,7 +101,7 @@ def _by_index(folder: Folder, suffix: str) -> list[str] | str | None:
         indexes = [name for name in indexes if f"{suffix}.index." in name]
     else:  # those of formats that are not read are no help
         indexes = [
-            name for name in indexes if is_read_suffix(name.partition(".index.")[0])
+            name for name in indexes if FORMATS.reads(name.partition(".index.")[0])
         ] or indexes
     # Others are of a variant, such as model.safetensors.index.fp16.json.
     indexes = [name for name in indexes if name.endswith(INDEX_SUFFIX)] or indexes
@@ -118,8 +118,8 @@ def _only_one(folder: Folder) -> str:
     visible = [name for name in folder.names if not name.startswith(".")]
     found: list[str] = []
     for some in (
-        [name for name in visible if is_read_suffix(name)],
-        [name for name in visible if not is_read_suffix(name)],
+        [name for name in visible if FORMATS.reads(name)],
+        [name for name in visible if not FORMATS.reads(name)],
     ):
         looked_into = some[: folder.most_looked_into]
         found = [name for name in looked_into if _is_model(folder.place(name))]
@@ -255,7 +255,7 @@ class LocalFolder:
         found: list[str] = []
         for name in self._folders[: self.most_looked_into]:
             with contextlib.suppress(OSError):
-                if any(map(is_read_suffix, os.listdir(self.path(name)))):
+                if any(map(FORMATS.reads, os.listdir(self.path(name)))):
                     found.append(name)
         return found
 

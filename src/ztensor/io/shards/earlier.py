@@ -12,7 +12,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import FormatError, SourceNotFoundError, ZTensorError
-from ztensor.io.contents import may_be_of_ours, open_file
+from ztensor.io.contents import open_file
+from ztensor.io.reading.file import FileObjects
 from ztensor.io.shards.index import parse_index
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, WAITING
 from ztensor.io.source.base import read_bytes
@@ -139,6 +140,6 @@ def _has_objects(names: Collection[str], given: Any) -> bool:
             objects = file.manifest.objects
             return all(name in objects for name in names)
     except FormatError:
-        return may_be_of_ours(given)
+        return FileObjects.may_be_ours(given)
     except ZTensorError:
         return False

@@ -7,7 +7,6 @@ import re
 import stat
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentValueError, describe
 from ztensor.io.source.paths import path_of_file_url, path_text
 from ztensor.io.source.stores import Store, is_remote
 from ztensor.io.source.urls import Remote
@@ -28,26 +27,6 @@ WAITING = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.[0-9a-f]{8}(?P<extension>\.[
 # A step of a training run, as `ztensor.training.checkpoints` calls them: a file, or a folder of
 # files.
 STEP_NAME = re.compile(r"step-([0-9]{8,18})(\.zt)?")
-
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
-
-
-def parse_size(size: int | str) -> int:
-    """Return how many bytes "5GB" or "500MiB" are.
-
-    Raises:
-        ArgumentValueError: it is no size, or not positive.
-    """
-    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return size
-    if isinstance(size, str) and (match := _SIZE.fullmatch(size)):
-        number, unit, is_binary = match.groups()
-        amount = float(number) * (1024 if is_binary else 1000) ** " KMGT".index(unit.upper() or " ")
-        if 1 <= amount < 1 << 64:
-            return int(amount)
-    raise ArgumentValueError(
-        "not a size", expected="a number of bytes, or text such as '5GB'", found=describe(size)
-    )
 
 
 def shard_paths(path: str, count: int) -> list[str]:

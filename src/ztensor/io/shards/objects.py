@@ -17,7 +17,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.attributes import kinds_of, merged_attributes
+from ztensor.io.attributes import AttributeKind, kinds_of
 from ztensor.io.contents import open_file
 from ztensor.io.formats import FORMATS
 from ztensor.io.losses import Unrepresented
@@ -146,7 +146,7 @@ class ShardedObjects:
             format = FORMATS.get(self.format)
             if format is not None and format.merges_attributes:
                 return format.loaded().attributes_of_whole(every)
-        return merged_attributes(every)
+        return AttributeKind.merged(every)
 
     @property
     def unrepresented(self) -> tuple[Unrepresented, ...]:
@@ -201,6 +201,14 @@ class ShardedObjects:
         from ztensor.io.shards.verifying import verify_set
 
         return verify_set(self, names, **how)
+
+    def load(
+        self, load: Callable[..., dict[str, Any]] | None = None, *how: Any, **options: Any
+    ) -> dict[str, Any]:
+        """Load all objects, file after file; see `Objects`."""
+        from ztensor.io.reading.loading import load_files
+
+        return load_files(self, load, *how, **options)
 
     def identity(self) -> object:
         """Return what tells these files from others: their places and times."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
-from ztensor.io.formats import written_as
+from ztensor.io.formats import FORMATS
 from ztensor.io.shards.earlier import Earlier, data_of
-from ztensor.io.shards.naming import parse_size, plan_shards, shard_paths, shifted
+from ztensor.io.shards.naming import SHARD, is_index, is_set, plan_shards, shard_paths, shifted
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights
@@ -22,6 +22,7 @@ from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.tensor import no_mapping
 from ztensor.io.writing.saving import save_all, save_as
+from ztensor.options import parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,6 +53,14 @@ class ShardSet:
     Raises:
         SourceError: the index of an older set cannot be read.
     """
+
+    # What programs ask that write shards themselves.
+    names = staticmethod(shard_paths)
+    planned = staticmethod(plan_shards)
+    match = staticmethod(SHARD.fullmatch)
+    is_index = staticmethod(is_index)
+    is_meant = staticmethod(is_set)
+    earlier = Earlier
 
     def __init__(
         self,
@@ -220,7 +229,7 @@ def save_files(
         SourceError: the index could not be written.
     """
     path = path_text(target) if is_path(target) else ""
-    kind = written_as(path, format)
+    kind = FORMATS.written_as(path, format)
     write: Callable[..., dict[str, str]] = save_all
     if kind != "zt":
         write = functools.partial(save_as, kind)

@@ -115,6 +115,8 @@ class OpenFile:
         descriptor = self._descriptor or self.in_use()  # which raises
         try:
             return ask(descriptor.number)
+        except SourceError:  # which says already what was wrong
+            raise
         except OSError as error:
             raise SourceError.from_os(error, doing, self.name) from error
         finally:

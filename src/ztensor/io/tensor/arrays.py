@@ -18,7 +18,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.io.frameworks import adapter_of
+from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.spec.layout.elements import numpy_dtype, spell
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES
 
@@ -103,7 +103,7 @@ def as_array(role: object, value: Any) -> Array:
             "a masked array has values that are not there; fill them with array.filled()"
         )
     array: Array
-    framework = adapter_of(value)
+    framework = FRAMEWORKS.adapter_of(value)
     if framework is not None:
         value = framework.stored(value)
         if not isinstance(value, np.ndarray):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ztensor.errors import ArgumentTypeError, describe
-from ztensor.io.frameworks import adapter
+from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.tensor.arrays import as_array, as_index, shape_of
 from ztensor.registry import Registry
 from ztensor.spec.layout import View
@@ -58,7 +58,7 @@ class Constructors:
             ArgumentTypeError: `matrix` is no SciPy sparse matrix.
             NotRepresentableError: its element type cannot be stored.
         """
-        return cls._stored(adapter("scipy").stored(matrix), attributes)
+        return cls._stored(FRAMEWORKS["scipy"].loaded().stored(matrix), attributes)
 
     @classmethod
     def from_torch(
@@ -75,7 +75,7 @@ class Constructors:
                 cannot be stored; the message says what would work.
             MissingDependencyError: PyTorch is not installed.
         """
-        return cls._stored(adapter("torch").stored(tensor), attributes)
+        return cls._stored(FRAMEWORKS["torch"].loaded().stored(tensor), attributes)
 
     @classmethod
     def _stored(cls, value: Any, attributes: Mapping[str, object] | None) -> Self:

@@ -20,7 +20,7 @@ from ztensor.errors import (
 )
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
-from ztensor.io.frameworks import adapter
+from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.protocols import DLPackExporter, as_type, to_buffer
 from ztensor.io.tensor.arrays import as_array, packed_elements, shape_of, viewed_as
 from ztensor.io.tensor.constructors import Constructors
@@ -315,7 +315,7 @@ class Tensor(Constructors, DLPackExporter, Shown):
             LayoutError: a structural rule of the layout is broken.
             MissingDependencyError: PyTorch is not installed.
         """
-        return adapter("torch").value_of(self, device=device)
+        return FRAMEWORKS["torch"].loaded().value_of(self, device=device)
 
     def dequantize(self, dtype: npt.DTypeLike = "float32", *, threads: int | None = None) -> Array:
         """Return the weights that a `quantized_group` or `gguf` tensor stands for; a new array.
@@ -373,7 +373,7 @@ class Tensor(Constructors, DLPackExporter, Shown):
             LayoutError: a structural rule of the layout is broken.
             MissingDependencyError: JAX is not installed.
         """
-        return adapter("jax").value_of(self, device=device)
+        return FRAMEWORKS["jax"].loaded().value_of(self, device=device)
 
     def to_scipy(self) -> Any:
         """Return a sparse tensor as `scipy.sparse.csr_array` or `coo_array`.
@@ -389,7 +389,7 @@ class Tensor(Constructors, DLPackExporter, Shown):
             NotRepresentableError: SciPy has no such element type.
             MissingDependencyError: SciPy is not installed.
         """
-        return adapter("scipy").value_of(self)
+        return FRAMEWORKS["scipy"].loaded().value_of(self)
 
 
 def tensor_of(view: View, layout_name: str, declared_type: str | None) -> Tensor:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, UsageError, describe
 from ztensor.io.writing.blob import Blob, BlobOptions, Pieces, as_of
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 
 if TYPE_CHECKING:
     from ztensor.io.source.base import Sink
@@ -85,7 +85,7 @@ class CanonicalBlobs:
             component: what it is.
             pieces: gives its decoded bytes, as often as it is called.
         """
-        key = digest_of(ALGORITHMS["sha256"], pieces())
+        key = ALGORITHMS["sha256"].of(pieces())
         placed = self._written.get(key)
         if placed is None:
             blob = Blob(sink, self._options._replace(algorithm=ALGORITHMS["xxh3"]))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from ztensor.io.reading.component import digest_of as digest_in
 from ztensor.io.reading.overlaps import SharedRuns
-from ztensor.io.reading.portable import portable_chunks, portable_object, stored_object
+from ztensor.io.reading.portable import Portable
 from ztensor.io.source.sink import FileSink
 from ztensor.io.writing.blob import Blob, BlobOptions, Compression, Pieces, as_of
-from ztensor.spec.digest import Algorithm, Digest, digest_of, parse_digest, require_match
+from ztensor.spec.digest import Algorithm, Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import known_length
 from ztensor.spec.layout.elements import BLOCK_BYTES
@@ -46,7 +45,7 @@ class Copier:
         self, sink: Sink, options: BlobOptions, write: Write, *, is_decoded: bool = False
     ) -> None:
         self._sink, self._options, self._write = sink, options, write
-        self._form, self._is_decoded = options.form, is_decoded
+        self._portable, self._is_decoded = Portable(options.form), is_decoded
         # By source, offset and length: where stored bytes are now. With a digest and an encoding:
         # the text of the digest that they were held to.
         self._copied: dict[tuple[Source, int, int], int] = {}
@@ -54,7 +53,7 @@ class Copier:
         self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
         self._overlaps: dict[Source, SharedRuns] = {}
         self._narrowed: set[FileObjects] = set()
-        self.chunks: Chunks = functools.partial(portable_chunks, form=options.form)
+        self.chunks: Chunks = self._portable.chunks
 
     def expect(self, objects: Iterable[tuple[Objects, str]]) -> None:
         """Say what will be copied, so that blobs which overlap are copied once, where they may.
@@ -62,7 +61,7 @@ class Copier:
         Args:
             objects: where each is, and its name there; of one file only once.
         """
-        if self._form.is_exact:
+        if self._portable.form.is_exact:
             return
         blobs: dict[Source, list[tuple[int, int]]] = {}
         for where, name in objects:
@@ -83,14 +82,14 @@ class Copier:
             name: its name there.
 
         Raises:
-            ZTensorError: what `portable_object` raises.
+            ZTensorError: what `Portable.decoded` raises.
         """
         if isinstance(self._sink, FileSink) and file not in self._narrowed:
             self._narrowed.add(file)
             for rights in file.rights():
                 self._sink.narrow(rights)
-        stored = None if self._is_decoded else stored_object(file, name, self._form)
-        return stored or portable_object(file, name, self._form), stored is not None
+        stored = None if self._is_decoded else self._portable.stored(file, name)
+        return stored or self._portable.decoded(file, name), stored is not None
 
     def components(
         self,
@@ -129,7 +128,7 @@ class Copier:
 
     def _kept(self, file: FileObjects, there: Component) -> BlobOptions:
         """Return how a component is stored that is decoded to be copied: as it was, if it can."""
-        called = self._form.encodings.get(there.encoding, there.encoding)
+        called = self._portable.form.encodings.get(there.encoding, there.encoding)
         is_common = file.format == "zt" and file.stored(there).has_common_encoding
         if self._is_decoded or not is_common or called not in ENCODINGS:
             return self._options
@@ -179,7 +178,7 @@ class Copier:
 
         def pieces() -> Iterator[memoryview]:
             nonlocal chunks, reported
-            given, chunks = chunks, functools.partial(portable_chunks, form=self._form)
+            given, chunks = chunks, self._portable.chunks
             done = 0
             for chunk in given(file, name, role):
                 yield chunk
@@ -212,7 +211,7 @@ class Copier:
             text = component.digest
             if is_of_decoded and algorithm is not None:
                 if file.is_common(component.encoding):
-                    found = digest_of(algorithm, file.decoded_chunks(name, role))  # which checks it
+                    found = algorithm.of(file.decoded_chunks(name, role))  # which checks it
                     text = text or found
             elif algorithm is not None:
                 text = self._held(file, name, role, component, algorithm, found)
@@ -270,7 +269,7 @@ class Copier:
             DigestMismatchError: they do not match.
         """
         digest = digest_in(component)
-        found = found or digest_of(algorithm, file.stored(component).stored().pieces(BLOCK_BYTES))
+        found = found or algorithm.of(file.stored(component).stored().pieces(BLOCK_BYTES))
         if digest is None:
             return found
         if parse_digest(found).expected == digest.expected:

@@ -18,13 +18,13 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.io.frameworks import adapter_beside, adapter_of
+from ztensor.io.frameworks import FRAMEWORKS
+from ztensor.io.reading.portable import require_once
 from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
 from ztensor.spec.container import FORM_1, Form
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import Dense
 from ztensor.spec.layout.elements import numpy_dtype, require_bools, spell
-from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, decoded_size
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects
 
@@ -95,7 +95,7 @@ def stored_value(data: Any) -> Array | Tensor:
         ArgumentTypeError: it is neither, nor a value of a framework.
         NotRepresentableError: it is a value that cannot be stored.
     """
-    framework = adapter_of(data)
+    framework = FRAMEWORKS.adapter_of(data)
     if framework is not None:
         return framework.stored(data)
     if isinstance(data, Mapping) and "data" not in data:
@@ -226,28 +226,6 @@ def with_indices(tensor: Tensor, types: Sequence[str]) -> Tensor:
     )
 
 
-def require_once(tensor: Tensor) -> None:
-    """Raise where a position of a sparse tensor comes twice, or the columns of a row do not rise.
-
-    Raises:
-        NotRepresentableError: so it is.
-    """
-    if tensor.format not in ("sparse_csr", "sparse_coo") or not tensor.shape:
-        return  # without a dimension there are no positions
-    try:
-        require_entries_once(tensor.format, View(tensor.shape, tensor.components, {}))
-    except LayoutError as error:
-        wrong = NotRepresentableError(
-            f"{error.message}, which 2.x has not",
-            component=error.component,
-            expected=error.expected,
-            found=error.found,
-            section=error.section,
-        )
-        wrong.hint = "add up what is there twice, and sort (in SciPy sum_duplicates())"
-        raise wrong from error
-
-
 def require_written_bools(arrays: Mapping[str, Array]) -> None:
     """Raise where a bool of components that go into a file of 2.x is neither 0 nor 1.
 
@@ -270,7 +248,7 @@ def element_type(dtype: Any) -> np.dtype[Any]:
         ArgumentValueError: there is none of that name.
         NotRepresentableError: it is one of a framework that cannot be stored.
     """
-    framework = adapter_beside(dtype)
+    framework = FRAMEWORKS.adapter_beside(dtype)
     named: np.dtype[Any] | None = None
     if hasattr(framework, "element_type"):
         named = framework.element_type(dtype)

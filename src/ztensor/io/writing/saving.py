@@ -11,8 +11,8 @@ from ztensor.arguments import require_choice, require_function
 from ztensor.io.source.sink import sink_of
 from ztensor.io.writing.writer import Writer
 from ztensor.registry import Registry
-from ztensor.spec.digest import ALGORITHMS, digest_of
-from ztensor.spec.layout.elements import blocks
+from ztensor.spec.digest import ALGORITHMS
+from ztensor.spec.layout.elements import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -163,5 +163,5 @@ class _Stored:
     def _identity(self, array: Array) -> object:
         """Return what arrays of one shape and type have in common that are stored once."""
         if self._by_content:
-            return digest_of(ALGORITHMS["sha256"], blocks(array))
+            return ALGORITHMS["sha256"].of(Blocks.of(array))
         return array.__array_interface__["data"][0], array.strides

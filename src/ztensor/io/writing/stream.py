@@ -13,13 +13,13 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.io.frameworks import adapter_of
+from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.tensor import Tensor
 from ztensor.io.writing.blob import Blob, BlobOptions, FrameBlob, write_component
 from ztensor.io.writing.planning import Draft, require_written_bools
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.elements import blocks
+from ztensor.spec.layout.elements import Blocks
 from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
 from ztensor.spec.model.manifest import Component, TensorObject
 
@@ -115,7 +115,7 @@ class ObjectSink:
         if self._writer.draft.emitter.form.is_exact:
             require_written_bools({"data": array})
         try:
-            for block in blocks(array):
+            for block in Blocks.of(array):
                 self._blob.write(block)
         except BaseException:
             self._is_open = False
@@ -124,7 +124,7 @@ class ObjectSink:
         self._missing -= array.size
 
     def _array_of(self, piece: Any) -> Array:
-        framework = adapter_of(piece)
+        framework = FRAMEWORKS.adapter_of(piece)
         if framework is not None:
             piece = framework.stored(piece)
         if isinstance(piece, Tensor):

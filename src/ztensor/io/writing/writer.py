@@ -25,7 +25,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.interactive import Hinted
-from ztensor.io.formats import require_ours
+from ztensor.io.formats import FORMATS
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import sink_of
@@ -43,8 +43,8 @@ from ztensor.io.writing.planning import (
 from ztensor.io.writing.stream import ObjectSink, blob_of_stream
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
-from ztensor.spec.container import LATEST, Emitter, emitter_of
-from ztensor.spec.layout.elements import blocks, is_stored_as_is
+from ztensor.spec.container import EMITTERS, Emitter
+from ztensor.spec.layout.elements import Blocks, is_stored_as_is
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import thread_count
@@ -104,7 +104,7 @@ class Writer(Hinted, WriterAliases):
     ) -> None:
         require_options("Writer", options, WriteOptions)
         if is_path(path):
-            require_ours(path_text(path), format)
+            FORMATS.require_ours(path_text(path), format)
         self._prepare(compression=compression, threads=threads, **options)
         if attributes is not None:
             self.draft.set_attributes(attributes)
@@ -114,7 +114,7 @@ class Writer(Hinted, WriterAliases):
         self,
         emitter: Emitter | None = None,
         *,
-        version: str = LATEST,
+        version: str = EMITTERS.latest,
         compression: bool | int | str = False,
         checksum: str | bool | None = True,
         threads: int | None = None,
@@ -123,7 +123,7 @@ class Writer(Hinted, WriterAliases):
         canonical: bool = False,
     ) -> None:
         """Look at the options of a file; `_begin` or `_extend` follows before the first object."""
-        emitter = emitter or emitter_of(version)
+        emitter = emitter or EMITTERS.named(version)
         if alignment is not None:
             emitter.form = aligned(emitter.form, alignment, emitter.version)
         self.draft = Draft(emitter)
@@ -193,7 +193,7 @@ class Writer(Hinted, WriterAliases):
                 role: self._component(
                     plan,
                     role,
-                    functools.partial(blocks, arrays[role]),
+                    functools.partial(Blocks.of, arrays[role]),
                     one.known_decoded_length,
                     how,
                 )

@@ -85,7 +85,54 @@ class Emitter(Protocol):
         ...
 
 
-EMITTERS: Registry[str, Callable[[], Emitter]] = Registry(
+class Emitters(Registry[str, Callable[[], Emitter]]):
+    """The table of versions that are written, and what a caller names by their texts.
+
+    Attributes:
+        latest: what is written where the caller names none.
+    """
+
+    latest = "1.2.0"
+
+    def known(self, version: object) -> str:
+        """Return the version that a caller names, as the table has it.
+
+        Raises:
+            ArgumentValueError: there is none of that name that is written.
+        """
+        known = _ALIASES.get(version, version) if isinstance(version, str) else None
+        if known is None or known not in self:
+            raise ArgumentValueError(
+                "unknown version", expected=f"one of {', '.join(self)}", found=describe(version)
+            )
+        return known
+
+    def named(self, version: object) -> Emitter:
+        """Return what writes a version that a caller names.
+
+        Raises:
+            ArgumentValueError: there is none of that name that is written.
+        """
+        return self[self.known(version)]()
+
+    def older(self, version: str) -> Emitter | None:
+        """Return what writes the version of a file, None where that is the latest or none."""
+        # A later text of 1.1 than ours is 1.1 all the same: there is one container.
+        known = "1.1.0" if version.startswith("1.1") else version
+        try:
+            emitter = self.named(known)
+        except ArgumentValueError:
+            return None
+        return None if emitter.version == self.latest else emitter
+
+    def data_shard(self) -> Emitter:
+        """Return what writes a file of blobs without a manifest, which a file of 2.1 tells of."""
+        from ztensor.spec.container.v2.emit import DataShardEmitter
+
+        return DataShardEmitter()
+
+
+EMITTERS = Emitters(
     {
         "0.1.0": "ztensor.spec.container.v0_1:Emitter",
         "1.1.0": "ztensor.spec.container.v1:Emitter11",
@@ -93,29 +140,5 @@ EMITTERS: Registry[str, Callable[[], Emitter]] = Registry(
         "2.1": "ztensor.spec.container.v2.emit:Emitter",
     }
 )
-LATEST = "1.2.0"
 # Other words for versions. The texts 2.0 and 2.1 differ in no byte of a file.
 _ALIASES = {"0.1": "0.1.0", "1.1": "1.1.0", "1.2": "1.2.0", "2": "2.1", "2.0": "2.1"}
-
-
-def require_version(version: object) -> str:
-    """Return the version that a caller names, as `EMITTERS` has it.
-
-    Raises:
-        ArgumentValueError: there is none of that name that is written.
-    """
-    known = _ALIASES.get(version, version) if isinstance(version, str) else None
-    if known is None or known not in EMITTERS:
-        raise ArgumentValueError(
-            "unknown version", expected=f"one of {', '.join(EMITTERS)}", found=describe(version)
-        )
-    return known
-
-
-def emitter_of(version: object) -> Emitter:
-    """Return what writes a version that a caller names.
-
-    Raises:
-        ArgumentValueError: there is none of that name that is written.
-    """
-    return EMITTERS[require_version(version)]()

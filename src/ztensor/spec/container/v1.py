@@ -45,7 +45,7 @@ from ztensor.spec.container.walk import (
     parse_components,
     require_none,
 )
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.spec.model.manifest import ALIGNMENT, Commit, Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
@@ -252,7 +252,7 @@ def parse_commit(value: object, data: bytes) -> Commit | None:
         # Not ours to refuse: another writer may use the word for something else, or have kept the
         # field and rewritten the manifest around it.
         return None
-    expected = digest_of(_CHECK, (memoryview(data)[: -_CHECK.digits], _NO_DIGITS))
+    expected = _CHECK.of((memoryview(data)[: -_CHECK.digits], _NO_DIGITS))
     if is_whole and text == expected:
         return Commit(prev, end)  # type: ignore[arg-type]  # both are integers: it is whole
     raise DigestMismatchError(
@@ -298,7 +298,7 @@ def with_commit(fields: list[tuple[str, bytes]], manifest_offset: int, prev: int
         if reached == end:
             break
         end = reached
-    digits = digest_of(_CHECK, (start, commit))[-_CHECK.digits :].encode("ascii")
+    digits = _CHECK.of((start, commit))[-_CHECK.digits :].encode("ascii")
     size = (len(start) + len(commit)).to_bytes(8, "little")
     return b"".join((start, commit[: -_CHECK.digits], digits, size, MAGIC_1))
 

@@ -12,7 +12,7 @@ arrays.
 from __future__ import annotations
 
 from ztensor.registry import Registry
-from ztensor.spec.layout.base import Layout, View, known_count
+from ztensor.spec.layout.base import Layout, View
 from ztensor.spec.model.manifest import TensorObject
 
 LAYOUTS: Registry[str, Layout] = Registry(
@@ -47,7 +47,7 @@ def known_entries(tensor_object: TensorObject) -> int | None:
         return None
     if values.logical is None or values.logical.elements_per_storage == 1:
         return None  # they tell it themselves
-    return known_count(tensor_object, "coords", len(tensor_object.shape))
+    return tensor_object.components["coords"].known_count(len(tensor_object.shape))
 
 
 def known_length(tensor_object: TensorObject, role: str) -> int | None:

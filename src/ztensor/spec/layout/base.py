@@ -317,22 +317,6 @@ def check_length(
     return [component_problem(Reason.SIZE_MISMATCH, role, message, section)]
 
 
-def known_count(tensor_object: TensorObject, role: str, per_entry: int = 1) -> int | None:
-    """Return how many entries a component holds as far as the manifest tells.
-
-    An entry is `per_entry` storage elements, or one logical element where the component has a
-    logical type.
-    """
-    component = tensor_object.components[role]
-    length, width = component.known_decoded_length, width_of(component)
-    if length is None or width is None:
-        return None
-    logical = component.logical
-    if logical is not None:
-        return length // width * logical.elements_per_storage // logical.storage_per_element
-    return length // width // per_entry if per_entry else 0
-
-
 def row_count(rows: Indices) -> int:
     """Return how many rows an index selects."""
     if isinstance(rows, range):  # it may be longer than len() can say

@@ -191,23 +191,6 @@ def checked_bools(chunks: Iterable[memoryview]) -> Iterator[memoryview]:
         done += chunk.nbytes
 
 
-def is_native(component: Component, *, packed: bool = False) -> bool:
-    """Return whether decoded bytes are elements as NumPy has them in this machine's memory.
-
-    Args:
-        component: what they are of.
-        packed: whether elements that share a byte count too, as they do for torch.
-    """
-    storage, logical = component.storage, component.logical
-    return (
-        storage is not None
-        and (component.byte_order == HOST_ORDER or storage.width == 1)
-        and not component.has_free_bools
-        and not component.has_checked_bools
-        and (packed or logical is None or logical.elements_per_storage == 1)
-    )
-
-
 def whole_elements(component: Component, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
     """Yield decoded bytes that come in any pieces in pieces of whole elements, none of them empty.
 
@@ -396,20 +379,25 @@ class Blocks:
         first = within // self._row
         return (*reversed(leading), slice(first, first + (stop - start) // self._row))
 
+    @staticmethod
+    def whole(array: Array) -> Array:
+        """Return the flat little-endian storage elements of an array; a copy where it must be."""
+        return stored_form(array)
 
-def blocks(array: Array) -> Iterator[memoryview]:
-    """Yield an array's stored bytes in order, without a second array of its size."""
-    if not array.size:
-        return
-    if array.flags.c_contiguous and is_stored_as_is(array.dtype):
-        yield array.reshape(-1).view(np.uint8).data
-        return
-    array = array.squeeze()  # an axis of one element is no place to cut
-    logical = spell(array.dtype)[1]
-    per_byte = 1 if logical is None else LOGICAL_TYPES[logical].elements_per_storage
-    # Elements that share a byte are never cut apart.
-    rows = [element_count(array.shape[axis + 1 :]) for axis in range(array.ndim)]
-    steps = [1 if row % per_byte == 0 else per_byte for row in rows]
-    cut = Blocks(array.shape, array.itemsize, BLOCK_BYTES, steps)
-    for start, stop in itertools.pairwise(cut.ends()):
-        yield stored_form(array[cut.place(start, stop)]).view(np.uint8).data
+    @classmethod
+    def of(cls, array: Array) -> Iterator[memoryview]:
+        """Yield an array's stored bytes in order, without a second array of its size."""
+        if not array.size:
+            return
+        if array.flags.c_contiguous and is_stored_as_is(array.dtype):
+            yield array.reshape(-1).view(np.uint8).data
+            return
+        array = array.squeeze()  # an axis of one element is no place to cut
+        logical = spell(array.dtype)[1]
+        per_byte = 1 if logical is None else LOGICAL_TYPES[logical].elements_per_storage
+        # Elements that share a byte are never cut apart.
+        rows = [element_count(array.shape[axis + 1 :]) for axis in range(array.ndim)]
+        steps = [1 if row % per_byte == 0 else per_byte for row in rows]
+        cut = cls(array.shape, array.itemsize, BLOCK_BYTES, steps)
+        for start, stop in itertools.pairwise(cut.ends()):
+            yield stored_form(array[cut.place(start, stop)]).view(np.uint8).data

@@ -22,7 +22,6 @@ from ztensor.spec.layout.base import (
     View,
     Watch,
     component_problem,
-    known_count,
     row_count,
 )
 from ztensor.spec.layout.sparse import (
@@ -50,13 +49,13 @@ class SparseCoo(Layout):
         if problems := super().check_object(tensor_object):
             return problems
         rank = len(tensor_object.shape)
-        coordinates = known_count(tensor_object, "coords")
+        coordinates = tensor_object.components["coords"].known_count()
         if coordinates is not None and rank and coordinates % rank:
             message = f"expected a multiple of {rank} coordinates, found {coordinates}"
             return [component_problem(Reason.LAYOUT_COUNT, "coords", message, self.section)]
-        counts = {"values": known_count(tensor_object, "values")}
+        counts = {"values": tensor_object.components["values"].known_count()}
         if rank:
-            counts["coords"] = known_count(tensor_object, "coords", rank)
+            counts["coords"] = tensor_object.components["coords"].known_count(rank)
         elif coordinates:
             counts["coords"] = -1  # a scalar has no coordinates
         return check_counts(tensor_object.components["values"], counts, self.section)
@@ -69,9 +68,9 @@ class SparseCoo(Layout):
         if role not in self.read_order:
             return super().expected_length(tensor_object, role, entries)
         if entries is None:
-            entries = known_count(tensor_object, "values")
+            entries = tensor_object.components["values"].known_count()
         if entries is None and rank:
-            entries = known_count(tensor_object, "coords", rank)
+            entries = tensor_object.components["coords"].known_count(rank)
         component = tensor_object.components[role]
         return sparse_length(component, entries, rank if role == "coords" else 1)
 
@@ -106,9 +105,9 @@ class CooRows(Rows):
     @cached_property
     def _parts(self) -> tuple[LazyArray, LazyArray]:
         rank = len(self.shape)
-        count = known_count(self.object, "coords", rank)
+        count = self.object.components["coords"].known_count(rank)
         if count is None:
-            count = known_count(self.object, "values")
+            count = self.object.components["values"].known_count()
         values = self.part("values", None if count is None else (count,), count)
         (count,) = values.shape  # compressed, nothing but decoding tells
         return self.part("coords", (rank, count), count), values

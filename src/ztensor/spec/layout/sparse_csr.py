@@ -23,7 +23,6 @@ from ztensor.spec.layout.base import (
     View,
     Watch,
     check_length,
-    known_count,
     width_of,
 )
 from ztensor.spec.layout.sparse import (
@@ -62,7 +61,8 @@ class SparseCsr(Layout):
         if width is not None:
             why = f"{describe(rows)} rows and one more"
             problems += check_length("indptr", pointers, (rows + 1) * width, why, self.section)
-        counts = {role: known_count(tensor_object, role) for role in ("values", "indices")}
+        components = tensor_object.components
+        counts = {role: components[role].known_count() for role in ("values", "indices")}
         return problems + check_counts(tensor_object.components["values"], counts, self.section)
 
     def expected_length(
@@ -123,9 +123,9 @@ class CsrRows(Rows):
 
     @cached_property
     def _entries(self) -> int:
-        count = known_count(self.object, "indices")
+        count = self.object.components["indices"].known_count()
         if count is None:
-            count = known_count(self.object, "values")
+            count = self.object.components["values"].known_count()
         if count is None:  # compressed, and nothing but the last pointer tells
             count = int(self._pointers.owned(self.shape[0]))
             if count < 0:

@@ -6,6 +6,7 @@ true byte is), so that nothing behind the container package asks for the version
 
 from __future__ import annotations
 
+import sys
 from collections import UserDict
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -114,10 +115,39 @@ class Component(NamedTuple):
         """Return whether its elements are bools of which any byte but 0 and 1 is refused."""
         return self.is_exact and self.dtype == "bool"
 
+    def is_native(self, *, packed: bool = False) -> bool:
+        """Return whether decoded bytes are elements as NumPy has them in this machine's memory.
+
+        Args:
+            packed: whether elements that share a byte count too, as they do for torch.
+        """
+        storage, logical = self.storage, self.logical
+        return (
+            storage is not None
+            and (self.byte_order == sys.byteorder or storage.width == 1)
+            and not self.has_free_bools
+            and not self.has_checked_bools
+            and (packed or logical is None or logical.elements_per_storage == 1)
+        )
+
     @property
     def known_decoded_length(self) -> int | None:
         """Return the decoded length in bytes as far as the manifest alone tells it."""
         return self.length if self.encoding == "raw" else self.decoded_length
+
+    def known_count(self, per_entry: int = 1) -> int | None:
+        """Return how many entries it holds as far as the manifest tells.
+
+        An entry is `per_entry` storage elements, or one logical element where there is a logical
+        type.
+        """
+        length, storage, logical = self.known_decoded_length, self.storage, self.logical
+        if length is None or storage is None:
+            return None
+        count = length // storage.width
+        if logical is not None:
+            return count * logical.elements_per_storage // logical.storage_per_element
+        return count // per_entry if per_entry else 0
 
 
 class TensorObject(NamedTuple):

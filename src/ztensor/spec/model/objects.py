@@ -150,6 +150,29 @@ class LaterObjects(Mapping[str, TensorObject]):
         self._make = make
         self._lock = Lock()
 
+    @staticmethod
+    def of_columns(
+        names: list[str],
+        kinds: Sequence[TensorObject],
+        kind_of: Ints,
+        offsets: Ints,
+        lengths: Ints,
+    ) -> Mapping[str, TensorObject]:
+        """Return plain objects without digests, all of them rows of a table.
+
+        They are dense with the one component `data`, without attributes, and all is right with them
+        that can be seen without their bytes.
+
+        Args:
+            names: in the order of the file.
+            kinds: objects, of which a row has all but offset and length.
+            kind_of: (count,) places in `kinds`.
+            offsets: (count,) first bytes in the file.
+            lengths: (count,) bytes on disk.
+        """
+        no_digests = np.zeros(len(names), np.int64)
+        return TableObjects(Table(names, kinds, kind_of, offsets, lengths, no_digests), {}, names)
+
     def __len__(self) -> int:
         return len(self._found)
 

@@ -18,9 +18,8 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import Durable, Shown
+from ztensor.ext import EMITTERS, Shown
 from ztensor.options import WriteOptions, require_options
-from ztensor.spec.container import LATEST
 from ztensor.training.checkpoints.background import Background
 from ztensor.training.checkpoints.hints import Hinted
 from ztensor.training.checkpoints.history import History, step_number
@@ -37,6 +36,7 @@ from ztensor.training.checkpoints.step import (
 )
 from ztensor.training.states import save_encoded, save_encoded_divided
 from ztensor.training.tree.encode import Encoded, encode
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -113,7 +113,7 @@ class CheckpointManager(Shown, Hinted, History):
             "compression": compression,
             **options,
         }
-        defaults = ("checksum", True), ("version", LATEST)
+        defaults = ("checksum", True), ("version", EMITTERS.latest)
         own = {name: value for name, value in options.items() if (name, value) not in defaults}
         if increments and own:
             raise ArgumentValueError(

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor import open as open_files
 from ztensor.distributed.opened import root_of
 from ztensor.errors import FormatError, ZTensorError
-from ztensor.ext import open_file
-from ztensor.io.contents import may_be_of_ours
+from ztensor.ext import FileObjects, open_file
 from ztensor.training.checkpoints.step import told_by, told_by_root, why_not_a_step
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def is_step_file(given: BinaryIO | Remote, step: int) -> bool:
         with open_files(given, mmap=False) as reader:
             told_by(reader, step)
     except FormatError as error:
-        return why_not_a_step(error) is None and may_be_of_ours(given)
+        return why_not_a_step(error) is None and FileObjects.may_be_ours(given)
     return True
 
 
@@ -51,7 +50,7 @@ def is_step_root(given: BinaryIO | Remote, step: int, named: list[str]) -> bool:
     try:
         file: Any = open_file(given, mmap=False)
     except FormatError:
-        return may_be_of_ours(given)
+        return FileObjects.may_be_ours(given)
     with contextlib.closing(file):
         try:
             root = root_of(file)

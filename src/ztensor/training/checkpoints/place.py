@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ztensor import Remote
 from ztensor.distributed.cleaning import clear_checkpoint
 from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
-from ztensor.ext import OpenFolder, Pool, Store, path_text, remove
+from ztensor.ext import FileObjects, OpenFolder, Pool, Store, path_text, remove
 from ztensor.ext import Place as Target
-from ztensor.io.contents import may_be_of_ours
 from ztensor.training.checkpoints.folder_lock import folder_in_use, idle_folder
 from ztensor.training.checkpoints.owning import is_step_file, is_step_root
 from ztensor.training.checkpoints.step import (
@@ -81,7 +80,7 @@ def judged(place: StepPlace, entry: Entry) -> Iterator[None]:
         missing.hint = error.hint
         raise missing from error
     except FormatError as error:
-        if why_not_a_step(error) is not None or may_be_of_ours(place.path(entry.file)):
+        if why_not_a_step(error) is not None or FileObjects.may_be_ours(place.path(entry.file)):
             raise
         name = error.file or entry.file
         found = not_a_step("the file is no step of a run", error.found, name)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor import Tensor
-from ztensor.ext import Array, adapter_of, run_jobs, thread_count
+from ztensor.ext import FRAMEWORKS, run_jobs, thread_count
 from ztensor.training.tree.encode import Encoded
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,7 +56,7 @@ class Staging:
         if type(leaf) is np.ndarray:
             return self._array(name, leaf, old, long)
         if not isinstance(leaf, Tensor):
-            home = adapter_of(leaf)
+            home = FRAMEWORKS.adapter_of(leaf)
             if home is not None:  # on another device: what is fetched is a copy already
                 leaf = home.stored(leaf)
             return leaf

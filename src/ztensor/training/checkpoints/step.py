@@ -19,7 +19,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Shown
-from ztensor.io.shards.naming import STEP_NAME
 from ztensor.training.tree.stored import split_tree
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 SUFFIX = ".zt"
+_MOST_DIGITS = 18
 # The names of all files of steps, as an expression.
 NAMES = r"step-[0-9]{8,18}\.zt"
 NO_ROOT = "the file is the root of no divided checkpoint"
@@ -86,11 +86,12 @@ def name_of(step: int) -> str:
 
 def step_of(name: str) -> int | None:
     """Return the number of a step by the name of its file or folder; None where it is none."""
-    match = STEP_NAME.fullmatch(name)
-    if match is None:
+    name = name.removesuffix(SUFFIX)
+    digits = name.removeprefix("step-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
         return None
-    step = int(match[1])
-    return step if name_of(step) == name.removesuffix(SUFFIX) else None
+    step = int(digits)
+    return step if name_of(step) == name else None
 
 
 def attributes_of(step: int, metrics: Mapping[str, float]) -> dict[str, object]:

@@ -6,7 +6,6 @@ import importlib
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ztensor.ext import FRAMEWORKS
-from ztensor.io.frameworks import adapter, framework_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,13 +56,12 @@ def tree_adapter(name: str) -> TreeAdapter | None:
         return None
     if not framework.trees:
         return None
-    adapter(name)  # its package imports that module; the other way round is a circle
+    framework.loaded()  # its package imports that module; the other way round is a circle
     module: Any = importlib.import_module(framework.trees)
     return module  # type: ignore[no-any-return]
 
 
 def tree_adapter_beside(value: object) -> TreeAdapter | None:
     """Return that of the framework which a value's class is from, or None."""
-    kind: Any = type(value)
-    name = framework_beside(kind)
+    name = FRAMEWORKS.name_of(value)
     return None if name is None else tree_adapter(name)

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ManifestError, Reason, describe
+from ztensor.ext import cbor
 from ztensor.limits import Budget
-from ztensor.spec.wire.cbor import decode as decode_cbor
-from ztensor.spec.wire.cbor import encode as encode_cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -110,7 +109,7 @@ class Columns:
         packed = {name: column.tobytes() for name, column in columns.items()}
         packed["text"] = "".join(self.texts).encode()
         packed["bytes"] = b"".join(self.byte_strings)
-        return encode_cbor({name: data for name, data in packed.items() if data})
+        return cbor.encode({name: data for name, data in packed.items() if data})
 
 
 class Cursor:
@@ -205,7 +204,7 @@ def with_leaves_renamed(
     columns["leaves"] = np.array(renamed, "<u4").tobytes()
     columns["text_lengths"] = np.array([len(text) for text in words], "<u4").tobytes()
     columns["text"] = "".join(words).encode()
-    return encode_cbor({name: column for name, column in columns.items() if column})
+    return cbor.encode({name: column for name, column in columns.items() if column})
 
 
 def several(column: Iterator[Any], count: int) -> list[Any]:
@@ -228,7 +227,7 @@ def malformed(message: str, found: str | None = None) -> ManifestError:
 
 
 def _columns(data: bytes | memoryview, budget: Budget) -> dict[str, bytes]:
-    value = decode_cbor(data, depth=4, budget=budget)
+    value = cbor.decode(data, depth=4, budget=budget)
     columns = {*_INTEGERS, *_LENGTHS, "floats", "text", "bytes"}
     if not isinstance(value, dict) or not all(isinstance(part, bytes) for part in value.values()):
         raise malformed("its columns are no map of byte strings", describe(value, 40))

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import FormatError, UsageError, describe
-from ztensor.ext import foreign_bytes
-from ztensor.io.collecting import no_collection
+from ztensor.ext import foreign_bytes, no_collection
 from ztensor.limits import Budget
 from ztensor.training.tree.columns import Cursor, Node, malformed, several
 from ztensor.training.tree.keys import KEY_DEPTH, are_spread

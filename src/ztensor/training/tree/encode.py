@@ -10,8 +10,7 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor.errors import NotRepresentableError, ZTensorError, describe
-from ztensor.ext import adapter_of, spell
-from ztensor.io.collecting import no_collection
+from ztensor.ext import FRAMEWORKS, no_collection, spell
 from ztensor.training.tree.adapters import tree_adapter_beside
 from ztensor.training.tree.columns import Columns, Node
 from ztensor.training.tree.keys import KEY_DEPTH, MOST_ALIKE, are_spread
@@ -344,7 +343,8 @@ def _told_by(value: Any) -> Callable[[Any], Leaf | Made | None]:
 
 
 def _array_form(value: Any) -> Leaf | None:
-    home = adapter_of(value)  # one without types of its own in trees: its arrays are NumPy's
+    # Of a framework without types of its own in trees the arrays are NumPy's.
+    home = FRAMEWORKS.adapter_of(value)
     return None if home is None else Leaf(home.stored(value), ("", id(value)), "numpy")
 
 

@@ -12,8 +12,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import ENCODINGS, Range, source_of
-from ztensor.io.attributes import AttributeKind
+from ztensor.ext import ENCODINGS, AttributeKind, Range, source_of
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.training.tree import columns
 from ztensor.training.tree.names import key_step

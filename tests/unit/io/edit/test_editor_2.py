@@ -13,12 +13,12 @@ import ztensor
 from tests.unit.distributed.saving import save as save_divided
 from ztensor import edit
 from ztensor.errors import NotRepresentableError, UsageError
-from ztensor.io.reading.opened import read_manifest
+from ztensor.ext import FileObjects
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
 from ztensor.spec.container.framing import LOOK_BYTES, locate
-from ztensor.spec.digest import ALGORITHMS, digest_of, xxh3
+from ztensor.spec.digest import ALGORITHMS, xxh3
 from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense, footer
@@ -29,7 +29,7 @@ RIGHT = sorted(path for path in (CORPUS / "spec").glob("*.zt"))
 
 
 def manifest_of(path: Path) -> Manifest:
-    return read_manifest(MemorySource(path.read_bytes()), DEFAULT_LIMITS)[1]
+    return FileObjects.manifest_in(MemorySource(path.read_bytes()), DEFAULT_LIMITS)[1]
 
 
 def first(path: Path, **options: Any) -> Path:
@@ -187,7 +187,7 @@ def sharded(tmp_path: Path) -> Path:
         part = file.part(FOUR + len(table))
         shard = file.shard()
         (tmp_path / f"m-{name}.zt").write_bytes(shard)
-        digest = digest_of(ALGORITHMS["sha256"], [shard])
+        digest = ALGORITHMS["sha256"].of([shard])
         table[name] = {"size": len(shard), "digest": digest}
         if name != "spare":
             objects[f"in {name}"] = dense(part | {"shard": name}, [4])
@@ -242,7 +242,7 @@ def test_a_shard_without_a_manifest_is_refused(sharded: Path, tmp_path: Path) ->
 def test_blobs_behind_the_manifest_are_kept(tmp_path: Path) -> None:
     """An atomic change copies all blobs, wherever the manifest lies."""
     blob = FOUR.tobytes()
-    digest = digest_of(ALGORITHMS["xxh3"], [blob])
+    digest = ALGORITHMS["xxh3"].of([blob])
     part = {"dtype": "f32", "blob": [8192, len(blob)], "digest": digest}
     manifest = cbor.encode({"objects": {"w": dense(part, [4])}})
     file = File2()

@@ -25,8 +25,8 @@ from ztensor.errors import (
     SourceError,
     UsageError,
 )
-from ztensor.io.shards.naming import parse_size
 from ztensor.numpy import load_file, save_file
+from ztensor.options import parse_size
 from ztensor.testing.builder import VALUES, build, draft, stored
 
 FOUR = np.arange(4, dtype=np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import component_extents, read_manifest
+from ztensor.io.reading.opened import component_extents
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.ahead import AheadSource
 from ztensor.io.source.memory import MemorySource
@@ -71,7 +71,7 @@ class Far(MemorySource):
 def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
     """Return a reader of a far source, and the source, of which nothing is noted yet."""
     source = Far(data)
-    _, manifest = read_manifest(source, DEFAULT_LIMITS)
+    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
     ahead = AheadSource(source)
     ahead.expect(lambda: component_extents(manifest))
     source.asked.clear()

@@ -14,7 +14,6 @@ from tests.unit.io.reading.counted import Counted
 from ztensor.errors import DigestMismatchError, LimitError
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.loading import load_all
-from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.verify import verify_file
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
@@ -137,7 +136,7 @@ def test_caps_are_those_of_one_at_a_time() -> None:
 def test_of_objects_outside_the_names_no_byte_is_read(compression: bool) -> None:
     tensors = {f"w{index:02}": half_random(60_000, index) for index in range(30)}
     source = Counted(save(tensors, version="2.1", compression=compression))
-    _, manifest = read_manifest(source, DEFAULT_LIMITS)
+    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
     file = FileObjects(source, manifest)
     source.count = 0
     report = verify_file(file, list(tensors)[::3])

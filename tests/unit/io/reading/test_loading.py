@@ -15,7 +15,7 @@ from ztensor.errors import DigestMismatchError
 from ztensor.io.contents import open_file
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.loading import load_all
-from ztensor.io.reading.opened import component_extents, read_manifest
+from ztensor.io.reading.opened import component_extents
 from ztensor.io.source.ahead import AheadSource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
@@ -121,7 +121,7 @@ def test_a_large_tensor_whose_bytes_are_gone_is_named(tmp_path: Path, threads: i
 def test_all_objects_of_a_far_file_are_asked_for_at_once(compression: bool) -> None:
     tensors = {name: np.full(2000, ord(name), np.int32) for name in "abcdef"}
     source = Far(save(tensors, compression=compression))
-    _, manifest = read_manifest(source, DEFAULT_LIMITS)
+    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
     ahead = AheadSource(source)
     ahead.expect(lambda: component_extents(manifest))
     source.asked.clear()

@@ -6,9 +6,9 @@ import pytest
 
 from tests.refusals import refused
 from ztensor.errors import Reason, UnsupportedError
+from ztensor.ext import Portable
 from ztensor.io.contents import open_file
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.portable import portable_object, stored_object
 from ztensor.io.source.memory import MemorySource
 from ztensor.spec.container.v2.emit import FORM_2
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
@@ -18,27 +18,26 @@ from ztensor.testing.builder import draft
 @pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
 def test_a_copy_of_compressed_bytes_tells_their_decoded_length(version: str) -> None:
     file = open_file(draft(version).to_bytes())
-    found = stored_object(file, "packed")
+    found = Portable().stored(file, "packed")
     assert found is not None
     assert found.components["data"].decoded_length == 6
     for name in ("matrix", "scalar", "flags", "rows", "groups"):
-        assert stored_object(file, name) == file.object(name)
-        assert portable_object(file, name) == file.object(name)
+        assert Portable().stored(file, name) == file.object(name)
+        assert Portable().decoded(file, name) == file.object(name)
 
 
 def test_an_unknown_encoding_is_kept_within_a_form() -> None:
     made = draft("1.2.0")
     made.component("packed")["encoding"] = "lz4"
     file = open_file(made.to_bytes())
-    assert portable_object(file, "packed") == file.object("packed")
-    with refused(
-        UnsupportedError, Reason.UNKNOWN_ENCODING
-    ):  # 2.x has a digest of what it decodes to
-        portable_object(file, "packed", FORM_2)
+    assert Portable().decoded(file, "packed") == file.object("packed")
+    # 2.x has a digest of what it decodes to
+    with refused(UnsupportedError, Reason.UNKNOWN_ENCODING):
+        Portable(FORM_2).decoded(file, "packed")
 
 
 @pytest.mark.parametrize("digest", [None, "crc32c:0x00000000"])
 def test_the_digests_of_other_formats_are_not_copied(digest: str | None) -> None:
     objects = {"w": TensorObject((4,), "dense", {"data": Component("u8", 0, 4, digest=digest)})}
     file = FileObjects(MemorySource(bytes(4)), Manifest("", objects, None), format="other")
-    assert stored_object(file, "w") == (objects["w"] if digest is None else None)
+    assert Portable().stored(file, "w") == (objects["w"] if digest is None else None)

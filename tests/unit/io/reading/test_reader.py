@@ -36,7 +36,6 @@ from ztensor.errors import (
 )
 from ztensor.io.metadata import describe_object
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import read_manifest
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save
 from ztensor.spec.container import EMITTERS
@@ -513,7 +512,7 @@ def test_a_digest_nobody_can_compute_is_no_failure() -> None:
 
 def test_a_view_is_checked_once() -> None:
     source = Counted(save({"w": W}))
-    file = FileObjects(source, read_manifest(source, DEFAULT_LIMITS)[1], verify=True)
+    file = FileObjects(source, FileObjects.manifest_in(source, DEFAULT_LIMITS)[1], verify=True)
     source.count = 0
     for _ in range(3):
         assert file.array("w", copy=False).tolist() == W.tolist()
@@ -533,12 +532,11 @@ def test_what_is_copied_is_checked_each_time() -> None:
 @pytest.mark.parametrize("covers", ["stored", "decoded", "neither"])
 @pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
 def test_a_digest_of_decoded_bytes_is_one_reading_of_1_1(version: str, covers: str) -> None:
-    from ztensor.spec.digest import ALGORITHMS, digest_of
+    from ztensor.spec.digest import ALGORITHMS
     from ztensor.spec.encoding import ENCODINGS
 
     frame = b"".join(ENCODINGS["zstd"].encode(memoryview(W.tobytes()), level=3))
-    text = digest_of(
-        ALGORITHMS["crc32c"],
+    text = ALGORITHMS["crc32c"].of(
         [{"stored": frame, "decoded": W.tobytes(), "neither": b""}[covers]],
     )
     data = single((3, 4), frame, version, encoding="zstd", digest=text, decoded_length=48)

@@ -14,7 +14,6 @@ import ztensor
 from tests.tracing import traced
 from tests.unit.io.reading.counted import Counted
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
@@ -102,7 +101,7 @@ def test_of_elements_of_two_numbers_those_that_are_wanted_are_read() -> None:
     made = draft("1.2.0")
     made.add("w", [50, 1200], {"data": ({"dtype": "f32", "type": "my_pair"}, value.tobytes())})
     source = Unmapped(made.to_bytes())
-    reader = ObjectReader(FileObjects(source, read_manifest(source, DEFAULT_LIMITS)[1]))
+    reader = ObjectReader(FileObjects(source, FileObjects.manifest_in(source, DEFAULT_LIMITS)[1]))
     for key, rows in ((3, 1), (slice(7, 31), 24), ([49, 0], 2)):
         source.count = 0
         assert np.array_equal(reader.get_slice("w")[key], value[key])

@@ -17,7 +17,6 @@ from tests.unit.io.reading.counted import Counted
 from ztensor import Limits
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.verify import VerifyReport, verify_file
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS
@@ -225,11 +224,11 @@ def test_a_layout_of_0_1_that_no_text_describes_has_a_digest() -> None:
 
 
 def test_a_digest_of_decoded_bytes_counts_as_checked_in_1_1() -> None:
-    from ztensor.spec.digest import ALGORITHMS, digest_of
+    from ztensor.spec.digest import ALGORITHMS
 
     made = draft("1.1.0")
     content = stored("i16", 258, -1, 3)
-    made.component("packed")["digest"] = digest_of(ALGORITHMS["crc32c"], [content])
+    made.component("packed")["digest"] = ALGORITHMS["crc32c"].of([content])
     with ztensor.open(made.to_bytes()) as reader:
         report = reader.verify("packed")
     assert (report.ok, report.checked, report.undigested) == (True, 1, 0)
@@ -507,7 +506,7 @@ def test_bytes_that_do_not_match_are_looked_at_all_the_same(version: str) -> Non
 def test_raw_numbers_are_read_once() -> None:
     """Any bytes are numbers, and the last of them is looked at again: it may be a count."""
     source = Counted(save({"w": np.arange(100_000)}))
-    file = FileObjects(source, read_manifest(source, DEFAULT_LIMITS)[1])
+    file = FileObjects(source, FileObjects.manifest_in(source, DEFAULT_LIMITS)[1])
     source.count = 0
     report = verify_file(file)
     assert (report.ok, source.count) == (True, report.nbytes + 8)

@@ -12,7 +12,7 @@ import zstandard
 
 import ztensor
 from ztensor.errors import Reason
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import File2, seekable
 
@@ -34,7 +34,7 @@ def of_2(fields: dict[str, str], layout: str, packed: bool, damage: str | None) 
     if packed:
         part = file.packed(DATA, seekable([FRAME], [len(DATA)]))
     if damage == "digest":
-        part["digest"] = digest_of(ALGORITHMS["xxh3"], [b"others"])
+        part["digest"] = ALGORITHMS["xxh3"].of([b"others"])
     elif damage is not None:
         file.data[part["blob"][0] + (len(FRAME) // 2 if packed else 9)] ^= 0xFF
     one = {"shape": [1000], "layout": layout, "parts": {"data": part | fields}}
@@ -49,7 +49,7 @@ def of_1(fields: dict[str, str], layout: str, packed: bool, damage: str | None) 
     elif damage == "frame":  # as whoever wrote it stored it: its digest is right
         stored[len(stored) // 2] ^= 0xFF
         right = bytes(stored)
-    digest = digest_of(ALGORITHMS["crc32c"], [right])
+    digest = ALGORITHMS["crc32c"].of([right])
     part: dict[str, Any] = {"dtype": "u16", "offset": 64, "length": len(stored), "digest": digest}
     if packed:
         part |= {"encoding": "zstd", "uncompressed_length": len(DATA)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ztensor.io.shards.naming import parse_size
+from ztensor.options import parse_size
 
 
 @pytest.mark.parametrize(

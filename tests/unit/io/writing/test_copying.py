@@ -14,12 +14,12 @@ import zstandard
 import ztensor
 from ztensor.errors import DigestMismatchError
 from ztensor.numpy import load, save
-from ztensor.spec.digest import ALGORITHMS, digest_of
+from ztensor.spec.digest import ALGORITHMS
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import File2, dense, seekable
 
 ARRAY = np.arange(5000, dtype=np.int32)
-RIGHT = digest_of(ALGORITHMS["crc32c"], [ARRAY.tobytes()])
+RIGHT = ALGORITHMS["crc32c"].of([ARRAY.tobytes()])
 WRONG = "crc32c:0x00000000"
 UNKNOWN = "blake9:0x00000000"
 
@@ -103,7 +103,7 @@ def test_encoded_bytes_get_a_digest_of_what_they_decode_to(
         writer.share("again", of="w")
     data = copied(source.getvalue(), version="2.1", checksum=checksum)
     word = kept or checksum
-    expected = word and digest_of(ALGORITHMS[word], [ARRAY.tobytes()])
+    expected = word and ALGORITHMS[word].of([ARRAY.tobytes()])
     for part in parts_of(data).values():
         assert part.encoding == "zt.zstd-seekable/1"
         assert part.digest == expected
@@ -114,7 +114,7 @@ def test_encoded_bytes_get_a_digest_of_what_they_decode_to(
 def test_encoded_bytes_are_held_to_the_digest_of_what_they_decode_to(checksum: str | None) -> None:
     file, decoded = File2(), ARRAY.tobytes()
     stored = seekable([zstandard.compress(decoded)], [len(decoded)])
-    part = file.packed(decoded, stored, "i32", digest=digest_of(ALGORITHMS["xxh3"], [stored]))
+    part = file.packed(decoded, stored, "i32", digest=ALGORITHMS["xxh3"].of([stored]))
     data = file.seal({"objects": {"w": dense(part, [5000])}})
     with pytest.raises(DigestMismatchError):
         copied(data, version="2.1", checksum=checksum)
@@ -128,7 +128,7 @@ def test_a_digest_of_1_1_may_be_that_of_the_decoded_bytes(covers: str, compressi
     if compression:
         fields = {"encoding": "zstd", "uncompressed_length": len(stored)}
         stored = zstandard.compress(stored)
-    right = digest_of(ALGORITHMS["crc32c"], [stored])
+    right = ALGORITHMS["crc32c"].of([stored])
     told = {"stored": right, "decoded": RIGHT, "neither": WRONG}[covers]
     data = one_blob(told, stored=stored, version="1.1.0", **fields)
     if covers == "neither":

@@ -14,7 +14,7 @@ import pytest
 
 import ztensor
 from tests.extent import sample
-from ztensor.spec.digest import ALGORITHMS, digest_of, xxh3
+from ztensor.spec.digest import ALGORITHMS, xxh3
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import MAGIC, PAGE, footer, seekable
@@ -130,13 +130,13 @@ def shared(version: str, objects: dict[str, Object], *, packed: bool) -> bytes:
             if logical is not None:
                 part["type"] = logical
             if version == "2":
-                digest = digest_of(ALGORITHMS["xxh3"], [decoded])
+                digest = ALGORITHMS["xxh3"].of([decoded])
                 part |= {"blob": place, "digest": digest}
                 if packed:
                     part |= {"encoding": "zt.zstd-seekable/1", "decoded_length": len(decoded)}
             else:
                 part |= {"offset": place[0], "length": place[1]}
-                part["digest"] = digest_of(ALGORITHMS["crc32c"], [stored])
+                part["digest"] = ALGORITHMS["crc32c"].of([stored])
                 if packed:
                     part |= {"encoding": "zstd", "uncompressed_length": len(decoded)}
             parts[role] = part

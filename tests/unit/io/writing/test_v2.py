@@ -13,10 +13,10 @@ import pytest
 
 import ztensor
 from ztensor.errors import ArgumentValueError, NotRepresentableError
+from ztensor.ext import Blocks
 from ztensor.numpy import load, save, save_file
 from ztensor.spec.container import EMITTERS
-from ztensor.spec.digest import ALGORITHMS, digest_of
-from ztensor.spec.layout.elements import stored_form
+from ztensor.spec.digest import ALGORITHMS
 
 TYPES = [
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8",
@@ -55,13 +55,13 @@ def test_every_type_comes_back(name: str, compression: bool) -> None:
         assert reader.verify(deep=True).outcome == "ok"
         found = reader.read_numpy("a")
         assert found.dtype == kind
-        assert stored_form(found).tobytes() == stored_form(array).tobytes()
+        assert Blocks.whole(found).tobytes() == Blocks.whole(array).tobytes()
         assert reader.read_numpy("scalar").shape == ()
         assert reader.read_numpy("none").shape == (0, 1001)
         component = reader.metadata("a").components["data"]
         assert component.encoding == ("zt.zstd-seekable/1" if compression else "raw")
         decoded = b"".join(map(bytes, reader.decoded_chunks("a")))
-        assert component.digest == digest_of(ALGORITHMS["xxh3"], [decoded])
+        assert component.digest == ALGORITHMS["xxh3"].of([decoded])
 
 
 @pytest.mark.parametrize("alignment", [4096, 8192, 16384, 32768, 65536])
@@ -103,7 +103,7 @@ def test_digests_cover_decoded_bytes(checksum: str | None, compress: bool) -> No
             for start in range(0, 300, 7):
                 sink.write(array[start : start + 7])
     with ztensor.open(target.getvalue()) as reader:
-        expected = checksum and digest_of(ALGORITHMS[checksum], [array.tobytes()])
+        expected = checksum and ALGORITHMS[checksum].of([array.tobytes()])
         for name in "ab":
             assert reader.metadata(name).components["data"].digest == expected
         assert reader.verify().outcome == ("unchecked" if checksum is None else "ok")

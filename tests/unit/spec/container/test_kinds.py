@@ -16,7 +16,8 @@ from tests.unit.spec.container.readings import (
     frame_1,
     read,
 )
-from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, register_logical_type
+from ztensor import LogicalType, register_logical_type
+from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.model.objects import Table, TableObjects
 from ztensor.testing.builder import committed, item

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ztensor.errors import MOST_PROBLEMS, Reason
@@ -60,3 +62,22 @@ def test_missing_components_are_named_with_those_there_are() -> None:
 def test_no_more_problems_are_told_than_somebody_reads() -> None:
     broken = {f"part {number}": Component("f32", 64, 13) for number in range(MOST_PROBLEMS + 9)}
     assert len(check_components(of(**broken), (), "here")) == MOST_PROBLEMS
+
+
+@pytest.mark.parametrize(
+    ("component", "per_entry", "expected"),
+    [
+        (Component("f32", 64, 12), 1, 3),
+        (Component("f32", 64, 12), 3, 1),
+        (Component("f32", 64, 12), 0, 0),
+        (Component("f32", 64, 16, "complex64"), 1, 2),
+        (Component("u8", 64, 3, "f4_e2m1"), 1, 6),
+        (Component("unheard of", 64, 12), 1, None),
+        (Component("f32", 64, 9, encoding="zstd"), 1, None),
+        (Component("f32", 64, 9, encoding="zstd", decoded_length=8), 1, 2),
+    ],
+)
+def test_entries_are_counted_as_far_as_is_told(
+    component: Any, per_entry: int, expected: int | None
+) -> None:
+    assert component.known_count(per_entry) == expected

@@ -156,7 +156,7 @@ def test_an_array_comes_in_blocks_without_a_second_one(
     for shape in SHAPES:
         numbers = np.arange(np.prod(shape)).reshape(shape) % 7
         array = ORDERS[order](numbers.astype(np.float32).astype(kind))
-        pieces = list(elements.blocks(array))
+        pieces = list(elements.Blocks.of(array))
         assert b"".join(pieces) == stored_form(array).tobytes()
         if array.flags.c_contiguous and is_stored_as_is(kind):
             assert len(pieces) == (array.size > 0)
