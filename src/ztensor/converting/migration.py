@@ -15,8 +15,6 @@ from ztensor.converting.source import is_same
 from ztensor.converting.target import How
 from ztensor.errors import UsageError
 from ztensor.ext import EMITTERS, FORMATS, Place, Portable, path_text
-from ztensor.io.source.appending import LockedFile
-from ztensor.io.source.targets import require_changed_in_place
 from ztensor.options import RewriteOptions, require_options
 
 if TYPE_CHECKING:
@@ -72,13 +70,13 @@ def migrate(
     if not in_place:
         FORMATS.require_ours(target)
         place.require_free(overwrite=overwrite)
-    else:
-        require_changed_in_place(source)
     with contextlib.ExitStack() as stack:
         locked = None
-        if in_place and os.path.isfile(source):  # other writers wait, or are told
-            locked = LockedFile(source, lock=lock, timeout=timeout)
-            stack.enter_context(contextlib.closing(locked))
+        # Other writers wait, or are told; what is in a store is refused.
+        if in_place and (place.remote is not None or os.path.isfile(source)):
+            locked = stack.enter_context(
+                contextlib.closing(place.locked(lock=lock, timeout=timeout))
+            )
         reader = stack.enter_context(open_file(path))
         inputs = reader.objects.paths
         if reader.format != "zt" and in_place:

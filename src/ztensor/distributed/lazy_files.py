@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.ext import Lock, Source
-from ztensor.io.source.joined import JoinedSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -170,7 +169,7 @@ class OpenFiles:
         return LazyFile(name, path, size, open, self, explain)
 
     @staticmethod
-    def behind(first: Source, files: Sequence[Source]) -> JoinedSource:
+    def behind(first: Source, files: Sequence[Source]) -> Source:
         """Return a source with files behind an open one, each at the start of a page.
 
         Raises:
@@ -186,7 +185,7 @@ class OpenFiles:
             raise SourceError(
                 "the files are longer together than any can be", file=first.name, found=str(end)
             )
-        return JoinedSource(parts)
+        return Source.joined(parts)
 
     def opened(self, file: LazyFile, open: Callable[[], Source]) -> Source:
         """Return an open file; others may be closed for it."""

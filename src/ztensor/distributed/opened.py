@@ -95,7 +95,8 @@ class DividedObjects(FileObjects):
             for one in table.files
         ]
         source = pool.behind(file.bringing, files)
-        self.assembler = Assembler(table, source, limits, verify=verify, starts=source.starts[1:])
+        starts = [start for start, _ in source.parts]
+        self.assembler = Assembler(table, source, limits, verify=verify, starts=starts[1:])
         tensors = self.assembler.objects(self._whole)
         arrays = value_arrays(file)
         called = named_apart(arrays, tensors)
@@ -107,7 +108,7 @@ class DividedObjects(FileObjects):
             LaterObjects((*tensors, *beside), lambda name: beside.get(name) or tensors[name]),
             RootAttributes(self.root, called) if self.root.has_values else None,
         )
-        self._starts, self._files = source.starts, files
+        self._starts, self._files = starts, files
         super().__init__(
             source,
             manifest,

@@ -11,7 +11,6 @@ from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, Ki
 from ztensor.distributed.columns import CONTENT_BYTES, columns_of
 from ztensor.errors import UsageError
 from ztensor.ext import ALGORITHMS, LAYOUTS, TensorObject, spell
-from ztensor.spec.digest import parse_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -167,6 +166,12 @@ def columns_of_file(
     return f"{prefix}/", FileTable(table.kinds, {name: columns[name] for name in _COLUMNS})
 
 
+def told_digest(text: str) -> tuple[str, str]:
+    """Return the algorithm and the digits of a digest that a manifest or a root has."""
+    algorithm, _, digits = text.lower().partition(":")
+    return algorithm, digits.removeprefix("0x")
+
+
 def content_of(pieces: Iterable[memoryview]) -> bytes:
     """Return 16 bytes that are equal for equal elements: their XXH3-128."""
     import xxhash  # not for parts whose chunks are compared with none
@@ -186,14 +191,14 @@ def table_of(tensors: Tensors, rows: Sequence[Chunk], files: Sequence[TableFile]
         word: n for n, word in enumerate(dict.fromkeys(["raw", *(r.encoding for r in rows)]))
     }
     texts = [row.digest for row in rows if row.encoding != WHOLE_OBJECT]
-    algorithm = next((parse_digest(text).algorithm for text in texts if text), "")
+    algorithm = next((told_digest(text)[0] for text in texts if text), "")
     digest = None
     if algorithm:
         width = ALGORITHMS[algorithm].digits // 2
         empty = bytes(width)
         digest = np.frombuffer(
             b"".join(
-                empty if row.digest is None else bytes.fromhex(parse_digest(row.digest).expected)
+                empty if row.digest is None else bytes.fromhex(told_digest(row.digest)[1])
                 for row in rows
             ),
             np.uint8,

@@ -12,7 +12,7 @@ import numpy as np
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable
 from ztensor.distributed.opened import DividedObjects
 from ztensor.distributed.place import opener
-from ztensor.distributed.rows import SEPARATOR
+from ztensor.distributed.rows import SEPARATOR, told_digest
 from ztensor.errors import (
     LimitError,
     ManifestError,
@@ -24,7 +24,6 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.ext import ALGORITHMS, FileObjects, Range, open_file
-from ztensor.spec.digest import parse_digest
 from ztensor.typing import VerifyReport
 
 if TYPE_CHECKING:
@@ -168,16 +167,16 @@ def _differences(
 
 
 def _digest(text: str | None) -> object:
-    return None if text is None else parse_digest(text)
+    return None if text is None else told_digest(text)
 
 
 def _has_manifest(file: FileObjects, digest: str) -> bool:
     frame = file.frame
-    expected = parse_digest(digest)
-    if frame is None or expected.known is None:
+    algorithm, digits = told_digest(digest)
+    if frame is None or algorithm not in ALGORITHMS:
         return False
     whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
-    return parse_digest(ALGORITHMS[expected.algorithm].of(whole.pieces())) == expected
+    return told_digest(ALGORITHMS[algorithm].of(whole.pieces()))[1] == digits
 
 
 def _named(report: VerifyReport, offsets: Mapping[str, tuple[int, ...]]) -> VerifyReport:

@@ -57,7 +57,7 @@ class Places(Store):
 
     def sink(self, remote: Remote, **options: Any) -> RemoteSink:
         """Return what uploads an object; see `RemoteSink`."""
-        return RemoteSink(remote, **options)
+        return self.noted(RemoteSink(remote, **options))
 
     def remove(self, remote: Remote) -> None:
         """Remove an object: one request."""

@@ -23,7 +23,6 @@ from ztensor.ext import Store
 from ztensor.remote.failures import WRITING, asked
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.urls import Place, has_folders, is_store, place_of, scheme_of
-from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +84,6 @@ class RemoteSink:
         self._upload: Any = None
         self._before: tuple[int, str | None] | None = None
         self.is_open = True
-        note_write(self)
 
     # --- Bytes ------------------------------------------------------------------------------
 

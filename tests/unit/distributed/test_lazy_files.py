@@ -11,7 +11,6 @@ from tests.refusals import refused
 from ztensor.distributed.lazy_files import MOST_OPEN, LazyFile, OpenFiles
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.io.source.base import Source, read_bytes
-from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import MemorySource
 
@@ -35,7 +34,7 @@ def paths(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def joined(paths: list[Path], opened: list[FileSource]) -> JoinedSource:
+def joined(paths: list[Path], opened: list[FileSource]) -> Source:
     pool = OpenFiles()
 
     def open_one(path: Path) -> Source:
@@ -49,7 +48,7 @@ def joined(paths: list[Path], opened: list[FileSource]) -> JoinedSource:
     return OpenFiles.behind(MemorySource(b"first"), files)
 
 
-def test_what_is_between_files_is_zeros(joined: JoinedSource, opened: list[FileSource]) -> None:
+def test_what_is_between_files_is_zeros(joined: Source, opened: list[FileSource]) -> None:
     assert bytes(read_bytes(joined, 0, 5)) == b"first"
     assert opened == []
     expected = b"first" + bytes(PAGE - 5) + BODY + bytes(PAGE - 100) + BODY
@@ -63,7 +62,7 @@ def test_what_is_between_files_is_zeros(joined: JoinedSource, opened: list[FileS
 
 
 def test_the_files_that_were_used_last_are_open(
-    joined: JoinedSource, opened: list[FileSource], paths: list[Path]
+    joined: Source, opened: list[FileSource], paths: list[Path]
 ) -> None:
     for number in range(MOST_OPEN + 1):
         assert bytes(read_bytes(joined, PAGE * (number + 1), 100)) == BODY
@@ -76,7 +75,7 @@ def test_the_files_that_were_used_last_are_open(
 
 
 def test_a_file_that_another_thread_closed_is_opened_again(
-    joined: JoinedSource, opened: list[FileSource]
+    joined: Source, opened: list[FileSource]
 ) -> None:
     read_bytes(joined, PAGE, 1)
     opened[0].close()
@@ -87,7 +86,7 @@ def test_a_file_that_another_thread_closed_is_opened_again(
         read_bytes(joined, PAGE, 1)
 
 
-def test_closing_closes_what_is_open(joined: JoinedSource, opened: list[FileSource]) -> None:
+def test_closing_closes_what_is_open(joined: Source, opened: list[FileSource]) -> None:
     read_bytes(joined, PAGE, 1)
     for _ in range(2):
         joined.close()
@@ -116,7 +115,7 @@ def test_how_long_files_may_be_together() -> None:
 
 def test_what_tells_the_files_from_others(paths: list[Path]) -> None:
     files = [FileSource(str(path)) for path in paths[:2]]
-    joined = JoinedSource([(0, files[0]), (100, files[1])])
+    joined = Source.joined([(0, files[0]), (100, files[1])])
     assert joined.identity() == (*files[0].identity(), *files[1].identity())
-    assert JoinedSource([(0, files[0]), (100, MemorySource(b""))]).identity() is None
+    assert Source.joined([(0, files[0]), (100, MemorySource(b""))]).identity() is None
     joined.close()

@@ -399,28 +399,14 @@ def test_the_id_of_a_checkpoint_has_no_secret_of_its_url(kind: str) -> None:
     assert made.checkpoint_id == "s3://bucket/other"
 
 
-def test_a_save_and_a_load_have_ids(tmp_path: Path) -> None:
-    writer, reader = ztensor.torch.StorageWriter(tmp_path), ztensor.torch.StorageReader(tmp_path)
-    seen = {writer.save_id, reader.load_id}
+def test_the_id_of_a_save_is_no_value_of_the_state(tmp_path: Path) -> None:
+    writer = ztensor.torch.StorageWriter(tmp_path)
     returned = dcp.save(sample(), storage_writer=writer, no_dist=True)
-    found = reader.read_metadata()
-    assert found.storage_meta.save_id == returned.storage_meta.save_id == writer.save_id
-    assert found.storage_meta.load_id == reader.load_id
-    assert found.version == returned.version is not None
-    assert sorted(found.state_dict_metadata) == ["b", "step", "w"]
-    writer.reset()
-    reader.reset()
-    assert not seen & {writer.save_id, reader.load_id}
-    with ztensor.open(tmp_path) as opened:  # it is no value of the state
+    assert returned.storage_meta.save_id == writer.save_id
+    with ztensor.open(tmp_path) as opened:
         assert writer.save_id not in str(opened.attributes)
         assert "save_id" not in str(opened.attributes)
         assert not any("save_id" in name for name in opened)
-
-
-def test_a_refusal_to_overwrite_is_in_torchs_words(tmp_path: Path) -> None:
-    save(sample(), tmp_path)
-    with pytest.raises(dcp.CheckpointException, match="Checkpoint already exists"):
-        save(sample(), tmp_path, overwrite=False)
 
 
 # --- Damage ---------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from ztensor.ext import (
     LaterObjects,
     Manifest,
     Runs,
+    Source,
     Stored,
     TensorObject,
     element_count,
@@ -47,7 +48,6 @@ from ztensor.ext import (
     typed_array,
 )
 from ztensor.io.source.base import AtOnce
-from ztensor.io.source.joined import JoinedSource
 from ztensor.limits import Limits
 from ztensor.typing import Array
 
@@ -78,7 +78,7 @@ class Assembler:
     def __init__(
         self,
         table: ChunkTable,
-        source: JoinedSource,
+        source: Source,
         limits: Limits,
         *,
         verify: bool | None,
@@ -87,6 +87,7 @@ class Assembler:
         self.table = table
         self.source = source
         self._starts = starts
+        self._beginning = dict(source.parts)
         self._verify = verify
         self._limits = limits
         self._file = FileObjects(source, Manifest("", {}), verify=verify, limits=limits)
@@ -185,7 +186,7 @@ class Assembler:
         most = _MOST_CLAIMED if self.source.prefers_long_reads else BLOCK_BYTES
         if expected > most:  # lengths are a claim until the files were opened
             for file in np.unique(table.file[part]).tolist():
-                found, _ = self.source.place(self._starts[file])
+                found = self._beginning[self._starts[file]]
                 found.require_unchanged(ask=True)
 
     # --- Boxes ------------------------------------------------------------------------------
@@ -284,7 +285,7 @@ class Assembler:
 
     def name_of_file(self, chunk: Chunk) -> str:
         """Return what messages call the file a chunk lies in."""
-        return self.source.place(self._starts[chunk.file])[0].name
+        return self._beginning[self._starts[chunk.file]].name
 
     @property
     def checks(self) -> bool:

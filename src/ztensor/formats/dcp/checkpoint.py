@@ -71,7 +71,7 @@ class Checkpoint:
         self._lengths = [length for length, _ in found]
         files = [file for _, file in found]
         self._source = OpenFiles.behind(source, files)
-        self._starts = self._source.starts[1:]
+        self._starts = [start for start, _ in self._source.parts][1:]
         self._require_apart()
         self._names = list(table.tensors)
         self._numbers = {name: number for number, name in enumerate(self._names)}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ztensor.accepted import Durable
+    from ztensor.io.source.appending import LockedFile
 
 
 # Linux takes at most 1024 buffers in one call. More of them are short: joining takes less time.
@@ -104,6 +105,21 @@ class Place(NamedTuple):
             error.in_python = None
             error.hint = f"{allowed_by} replaces it"
         raise error
+
+    def locked(self, *, lock: bool = True, timeout: float = 0.0) -> LockedFile:
+        """Return the file that is there, locked for one writer; it is closed by the caller.
+
+        Args:
+            lock: False takes no lock; only for file systems without locks.
+            timeout: seconds to wait for another writer.
+
+        Raises:
+            UsageError: it is in a store, where no file is changed in its place.
+            SourceError: it cannot be opened for writing, or another process is writing.
+        """
+        from ztensor.io.source.appending import LockedFile  # not for a new file
+
+        return LockedFile(self.path, lock=lock, timeout=timeout)
 
     def dry(self, *, makes_folder: bool = False) -> Sink:
         """Return a sink that counts bytes and keeps none, as a dry run does.
