@@ -18,6 +18,7 @@ import numpy as np
 
 import ztensor
 from ztensor.errors import ZTensorError
+from ztensor.ext import cbor
 from ztensor.spec.container import EMITTERS, SCHEMAS
 from ztensor.spec.container.framing import Container
 from ztensor.spec.container.v2.words import theirs
@@ -25,7 +26,6 @@ from ztensor.spec.digest import writable
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject
-from ztensor.ext import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -126,9 +126,7 @@ class Emitters(Registry[str, Callable[[], Emitter]]):
 
     def data_shard(self) -> Emitter:
         """Return what writes a file of blobs without a manifest, which a file of 2.1 tells of."""
-        from ztensor.spec.container.v2.emit import DataShardEmitter
-
-        return DataShardEmitter()
+        return _DATA_SHARDS["2.1"]()
 
 
 EMITTERS = Emitters(
@@ -138,6 +136,9 @@ EMITTERS = Emitters(
         "1.2.0": "ztensor.spec.container.v1:Emitter12",
         "2.1": "ztensor.spec.container.v2.emit:Emitter",
     }
+)
+_DATA_SHARDS: Registry[str, Callable[[], Emitter]] = Registry(
+    {"2.1": "ztensor.spec.container.v2.emit:DataShardEmitter"}
 )
 # Other words for versions. The texts 2.0 and 2.1 differ in no byte of a file.
 _ALIASES = {"0.1": "0.1.0", "1.1": "1.1.0", "1.2": "1.2.0", "2": "2.1", "2.0": "2.1"}

@@ -277,7 +277,6 @@ class Manifest(NamedTuple):
         return self._replace(objects={**self.objects, **moved}, shards={**self.shards, name: shard})
 
 
-
 def align(offset: int, alignment: int = ALIGNMENT) -> int:
     """Return the first multiple of an alignment at or after `offset` (1.2 section 4, Alignment)."""
     return -(-offset // alignment) * alignment
