@@ -15,8 +15,8 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ztensor.arguments import require_choice
 from ztensor.errors import (
-    ArgumentValueError,
     DigestMismatchError,
     FormatError,
     MissingDependencyError,
@@ -294,13 +294,7 @@ def require_writable(
         return None
     known = known or writable()
     name = known[0] if checksum is True else checksum
-    if name not in known:
-        raise ArgumentValueError(
-            "unknown checksum, or one that the version to write does not have",
-            expected=f"one of {', '.join(map(repr, known))}, True for the first of them, or None "
-            "for no digest",
-            found=describe(checksum),
-        )
+    require_choice("checksum of this version", name, (*known, True, None))
     return ALGORITHMS[name]
 
 

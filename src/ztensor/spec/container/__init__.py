@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from ztensor.errors import ArgumentValueError, describe
+from ztensor.arguments import require_choice
+from ztensor.errors import ArgumentValueError
 from ztensor.limits import Budget
 from ztensor.registry import Registry
 from ztensor.spec.container.framing import Container, Frame
@@ -100,11 +101,9 @@ class Emitters(Registry[str, Callable[[], Emitter]]):
         Raises:
             ArgumentValueError: there is none of that name that is written.
         """
-        known = _ALIASES.get(version, version) if isinstance(version, str) else None
-        if known is None or known not in self:
-            raise ArgumentValueError(
-                "unknown version", expected=f"one of {', '.join(self)}", found=describe(version)
-            )
+        known = _ALIASES.get(version, version) if isinstance(version, str) else ""
+        if known not in self:
+            require_choice("version", version, tuple(self))
         return known
 
     def named(self, version: object) -> Emitter:

@@ -180,27 +180,20 @@ def scatter(shape: tuple[int, ...], axes: tuple[Array, ...], values: Array) -> A
         LimitError: the array does not fit into memory.
     """
     result = zeros_array(shape, values.dtype)
-    if not shape:
-        axes = (np.zeros(values.size, np.int64),)
-        flat_shape: tuple[int, ...] = (1,)
-    else:
-        flat_shape = shape
     if not values.size:
         return result
+    axes = axes or (np.zeros(values.size, np.int64),)  # a scalar has one position
     try:
-        flat = np.ravel_multi_index(
-            tuple(axis.astype(np.int64, copy=False) for axis in axes), flat_shape
-        )
+        numbers = tuple(axis.astype(np.int64, copy=False) for axis in axes)
+        flat = np.ravel_multi_index(numbers, shape or (1,))
     except ValueError as error:  # a shape whose flat index does not fit 64 bits
         raise too_large(shape, values.dtype) from error
     target = result.reshape(-1)
-    order = np.argsort(flat, kind="stable")
-    ordered = flat[order]
-    first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
-    target[ordered[first]] = values[order][first]
-    if first.all():
+    _, first = np.unique(flat, return_index=True)
+    target[flat[first]] = values[first]
+    if first.size == flat.size:
         return result
-    repeated, again = ordered[~first], values[order][~first]
+    repeated, again = np.delete(flat, first), np.delete(values, first)
     with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs are values like others
         if target.dtype.kind in "biufc":
             (np.logical_or if target.dtype.kind == "b" else np.add).at(target, repeated, again)

@@ -91,12 +91,9 @@ PART = _record(
 def _are_names(texts: list[str]) -> bool:
     """Return whether texts are names, in the order of their encoded bytes, each once."""
     whole = "".join(texts)
-    if whole.isascii():
-        lengths = np.fromiter(map(len, texts), np.int64, len(texts))
-        are_names = "\0" not in whole and int(lengths.min()) > 0 and int(lengths.max()) <= MOST_NAME
-    else:
-        lengths = np.fromiter((len(name.encode()) for name in texts), np.int64, len(texts))
-        are_names = all(map(is_name, texts))
+    sizes = map(len, texts if whole.isascii() else map(str.encode, texts))
+    lengths = np.fromiter(sizes, np.int64, len(texts))
+    are_names = "\0" not in whole and int(lengths.min()) > 0 and int(lengths.max()) <= MOST_NAME
     steps = np.diff(lengths)
     rising = np.fromiter(map(operator.lt, texts, islice(texts, 1, None)), np.bool_, len(steps))
     return are_names and bool(((steps > 0) | ((steps == 0) & rising)).all())
@@ -225,18 +222,10 @@ def _parse_files(table: object, size: int, problems: list[Problem]) -> dict[str 
 # --- One object --------------------------------------------------------------------------------
 
 
-def is_name(text: str) -> bool:
-    """Return whether a text may be the name of an object, a part or an attribute."""
-    length = len(text)
-    if not 0 < length <= MOST_NAME or "\0" in text:
-        return False
-    return text.isascii() or len(text.encode()) <= MOST_NAME
-
-
 def check_names(names: Iterable[str], *path: str) -> list[Problem]:
-    """Return the problem of the first text that is not a name."""
+    """Return the problem of the first text that no object, part or attribute may be called."""
     for name in names:
-        if not is_name(name):
+        if not 0 < len(name.encode()) <= MOST_NAME or "\0" in name:
             message = f"expected 1 to {MOST_NAME} bytes without NUL as a name, found "
             return [Problem(Reason.FIELD_VALUE, message + describe(name), path, _NAMES)]
     return []
@@ -254,8 +243,8 @@ def parse_object(
         problems: takes what is wrong.
     """
     path, start = ("objects", name), len(problems)
-    if not is_name(name):
-        problems += check_names([name], "objects")
+    problems += check_names([name], "objects")
+    if len(problems) > start:
         return None
     fields = read_fields(entry, OBJECT, path, problems)
     if not fields:
