@@ -137,10 +137,10 @@ def require_one_file(path: str) -> None:
     Raises:
         UsageError: the path means several files.
     """
-    from ztensor.ext import FORMATS, ShardSet
-
-    if ShardSet.is_meant(path) or os.path.isdir(path):
-        raise FORMATS.unchangeable(path, "a folder" if os.path.isdir(path) else "a set of files")
+    if ext.ShardSet.is_meant(path) or os.path.isdir(path):
+        raise ext.FORMATS.unchangeable(
+            path, "a folder" if os.path.isdir(path) else "a set of files"
+        )
 
 
 def is_divided_folder(path: str) -> bool:
@@ -267,9 +267,7 @@ def require_free(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path.
     """
-    from ztensor.ext import Place
-
-    Place.of(path).require_free(overwrite=force, allowed_by="--force")
+    ext.Place.of(path).require_free(overwrite=force, allowed_by="--force")
 
 
 def require_suffix(path: str, *suffixes: str) -> None:
@@ -292,10 +290,8 @@ def require_target(path: str, *, force: bool) -> None:
     Raises:
         UsageError: there is something at the path, or its suffix belongs to another format.
     """
-    from ztensor.ext import FORMATS
-
     require_free(path, force=force)
-    kind = FORMATS.named_as(path)
+    kind = ext.FORMATS.named_as(path)
     if kind not in (None, "zt"):
         error = UsageError("a zTensor file would have another format's name", file=path)
         error.hint = "call it .zt"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ztensor import ext
 from ztensor.errors import ObjectNotFoundError, describe, near_names
 
 if TYPE_CHECKING:
@@ -13,9 +14,7 @@ if TYPE_CHECKING:
 
 def name_filter(options: argparse.Namespace) -> Callable[[str], bool]:
     """Return the function that says of a name whether the patterns choose it."""
-    from ztensor.ext import keeps
-
-    return keeps(options.include or None, options.exclude)
+    return ext.keeps(options.include or None, options.exclude)
 
 
 def chosen(sources: Sequence[Collection[str]], options: argparse.Namespace) -> list[str]:

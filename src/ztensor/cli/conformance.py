@@ -7,10 +7,12 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
+from ztensor import ext
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.options import Option, number
 from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Column, Terminal
+from ztensor.errors import UsageError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -77,11 +79,9 @@ def conformance(terminal: Terminal, options: Namespace) -> None:
         a reader that takes every file; exits with 1
     """
     from ztensor.conformance import ConformanceReport, run_corpus
-    from ztensor.errors import UsageError
-    from ztensor.ext import is_remote
 
     for folder in options.folders:
-        if is_remote(folder):
+        if ext.is_remote(folder):
             raise UsageError("a corpus is a folder on disk, and no URL: download it", file=folder)
     command, memory = options.reader, options.memory
     verdicts: list[Verdict] = []

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import ztensor
+from ztensor import ext
 from ztensor.cli import jobs
 from ztensor.cli.changing import quiet_library, require_free
 from ztensor.cli.options import changing, converting
@@ -219,15 +220,13 @@ def _changed_text(changed: Sequence[Mapping[str, Any]]) -> str:
 
 def shards_of(path: str) -> list[str]:
     """Return the index and the shards that are there of a file's name."""
-    from ztensor.ext import ShardSet
-
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
     try:
         names = os.listdir(folder or os.curdir)
     except OSError:
         return []  # what is written there will say so
-    matches = filter(None, map(ShardSet.match, sorted(names)))
+    matches = filter(None, map(ext.ShardSet.match, sorted(names)))
     shards = [one[0] for one in matches if (one["stem"], one["extension"]) == (stem, extension)]
     return [f"{path}.index.json", *(os.path.join(folder, shard) for shard in shards)]
 

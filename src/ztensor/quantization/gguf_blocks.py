@@ -25,6 +25,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Quantized, Rows, TensorObject, View, element_count, empty_array
+from ztensor.quantization.namespace import NumpyNamespace
+from ztensor.quantization.scheme import float_dtype
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -130,8 +132,6 @@ class GgufBlocks(Quantized):
         They are computed in float32, as ggml does, and then converted. See `Quantized`.
         """
         from ztensor.quantization.gguf_decoding import PARTS, fill  # not for other files
-        from ztensor.quantization.namespace import NumpyNamespace
-        from ztensor.quantization.scheme import float_dtype
 
         target = float_dtype(dtype)
         self.require_valid(view)

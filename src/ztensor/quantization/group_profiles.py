@@ -30,8 +30,10 @@ from ztensor.ext import (
     View,
     element_count,
     empty_array,
+    spell,
 )
 from ztensor.locks import cached_property
+from ztensor.quantization.scheme import float_dtype
 from ztensor.quantization.unpacking import whole_units
 from ztensor.typing import Array
 
@@ -278,8 +280,6 @@ def _told(part: Component) -> tuple[str, int | None]:
 
 
 def _measured(array: Array) -> tuple[str, int | None]:
-    from ztensor.ext import spell  # which knows every NumPy type
-
     dtype, logical = spell(array.dtype)
     nbytes = -(-array.size // 2) if logical == "f4_e2m1" else array.nbytes
     return logical or dtype, nbytes
@@ -448,8 +448,6 @@ class Mx(_Profile):
     ) -> Array:
         """Return the floats it stands for, computed in float32; a new array. See `Quantized`."""
         del threads
-        from ztensor.quantization.scheme import float_dtype
-
         target = float_dtype(dtype)
         self.require_valid(view)
         groups = self.groups(view.shape, view.attributes)
