@@ -123,12 +123,12 @@ __all__ = [
     "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AttributeKind", "Beneath", "Blocks", "Component",
     "Encoding", "FileObjects", "FileSink", "Format", "Framework", "LaterObjects", "Layout", "Lock",
     "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder", "Overlaps", "Place", "Pool",
-    "Portable", "Projection", "Quantized", "Range", "Registry", "Rows", "Runs", "ShardSet",
-    "Shown", "Sink", "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View",
-    "cbor", "counted", "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps",
-    "locking", "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "remove",
-    "require_choice", "require_equal_length", "result_dtype", "run_jobs", "short_repr",
-    "source_of", "spell", "thread_count", "typed_array",
+    "Portable", "Projection", "Quantized", "Range", "Registry", "Rows", "Runs", "ShardSet", "Shown",
+    "Sink", "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor",
+    "counted", "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps", "locking",
+    "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "remove",
+    "require_choice", "require_equal_length", "result_dtype", "run_jobs", "short_repr", "source_of",
+    "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there
