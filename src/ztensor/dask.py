@@ -21,7 +21,7 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
-from ztensor.ext import Lock
+from ztensor.ext import Lock, slice_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ class StoredChunks:
 
     def __init__(self, file: FileObjects, name: str, state: object) -> None:
         self._file, self._name, self._state = file, name, state
-        self._slice: TensorSlice = file.slice(name, copy=True)
+        self._slice: TensorSlice = slice_of(file, name, copy=True)
         self.shape = self._slice.shape
         self.dtype = self._slice.dtype
         self.ndim = len(self.shape)

@@ -41,11 +41,12 @@ if TYPE_CHECKING:
     from ztensor.io.frameworks import FRAMEWORKS, Framework
     from ztensor.io.losses import Tally, Unrepresented
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.names import keeps
+    from ztensor.io.reading.loading import load_files
     from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.overlaps import Overlaps
     from ztensor.io.reading.portable import Portable
     from ztensor.io.reading.reader import ObjectReader
+    from ztensor.io.reading.slices import slice_of
     from ztensor.io.shards.saving import ShardSet
     from ztensor.io.source import locking
     from ztensor.io.source.base import Range, Sink, Source
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from ztensor.io.source.table import source_of
     from ztensor.locks import Lock
     from ztensor.registry import Registry
-    from ztensor.showing import counted, short_repr
+    from ztensor.showing import counted
     from ztensor.spec.container import EMITTERS
     from ztensor.spec.digest import ALGORITHMS
     from ztensor.spec.encoding import ENCODINGS
@@ -85,11 +86,12 @@ _HOMES = {
     "ztensor.io.frameworks": "FRAMEWORKS Framework",
     "ztensor.io.losses": "Tally Unrepresented",
     "ztensor.io.reading.file": "FileObjects",
-    "ztensor.io.reading.names": "keeps",
+    "ztensor.io.reading.loading": "load_files",
     "ztensor.io.reading.objects": "Objects",
     "ztensor.io.reading.overlaps": "Overlaps",
     "ztensor.io.reading.portable": "Portable",
     "ztensor.io.reading.reader": "ObjectReader",
+    "ztensor.io.reading.slices": "slice_of",
     "ztensor.io.shards.saving": "ShardSet",
     "ztensor.io.source.base": "Range Sink Source",
     "ztensor.io.source.beneath": "Beneath",
@@ -101,7 +103,7 @@ _HOMES = {
     "ztensor.io.source.table": "source_of",
     "ztensor.locks": "Lock",
     "ztensor.registry": "Registry",
-    "ztensor.showing": "counted short_repr",
+    "ztensor.showing": "counted",
     "ztensor.spec.container": "EMITTERS",
     "ztensor.spec.digest": "ALGORITHMS",
     "ztensor.spec.encoding": "ENCODINGS",
@@ -125,9 +127,9 @@ __all__ = [
     "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder", "Overlaps", "Place", "Pool",
     "Portable", "Projection", "Quantized", "Range", "Registry", "Rows", "Runs", "ShardSet", "Shown",
     "Sink", "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor",
-    "counted", "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps", "locking",
-    "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "remove",
-    "require_choice", "require_equal_length", "result_dtype", "run_jobs", "short_repr", "source_of",
+    "counted", "element_count", "empty_array", "foreign_bytes", "is_remote", "load_files",
+    "locking", "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "remove",
+    "require_choice", "require_equal_length", "result_dtype", "run_jobs", "slice_of", "source_of",
     "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 

@@ -10,7 +10,7 @@ import numpy as np
 from ztensor import Tensor
 from ztensor import open as open_files
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.ext import FRAMEWORKS, Shown, require_choice
+from ztensor.ext import FRAMEWORKS, Shown, load_files, require_choice
 from ztensor.options import OpenOptions, require_options
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         """Return all objects in the order of `offset_keys`; see `get_tensor` for errors."""
         names = self.offset_keys()
         if self.framework == "numpy":
-            found = self.reader.objects.load(copy=False)
+            found = load_files(self.reader.objects, copy=False)
         else:
             found = self._read(names)
         return {name: found[name] for name in names}

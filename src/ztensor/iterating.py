@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Tensor
 from ztensor import open as open_files
 from ztensor.errors import UsageError
-from ztensor.ext import FRAMEWORKS, Pool, keeps, thread_count
+from ztensor.ext import FRAMEWORKS, Pool, thread_count
 from ztensor.handle import device_of, framework_of
-from ztensor.options import OpenOptions, parse_size, require_options
+from ztensor.options import OpenOptions, keeps, parse_size, require_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

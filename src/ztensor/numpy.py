@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.io.opening import Reader
 from ztensor.io.opening import open as open_files
+from ztensor.io.reading.loading import load_files
 from ztensor.options import (
     LoadOptions,
     SaveOptions,
@@ -113,7 +114,7 @@ def load_file(
     require_options("load_file", options, LoadOptions)
     threads, progress = options.get("threads"), options.get("progress")
     with open_files(filename, **opening(options)) as reader:
-        return reader.objects.load(None, progress, copy=copy, threads=threads)
+        return load_files(reader.objects, None, progress, copy=copy, threads=threads)
 
 
 def load(
@@ -129,4 +130,4 @@ def load(
     """
     require_bytes(data)
     with Reader(data, verify=verify) as reader:
-        return reader.objects.load(copy=copy, threads=threads)
+        return load_files(reader.objects, copy=copy, threads=threads)

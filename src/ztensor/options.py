@@ -5,13 +5,14 @@ A function takes them as `**options: Unpack[SaveOptions]`. Defaults are where an
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe, near_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Executor
 
     import numpy.typing as npt
@@ -349,6 +350,40 @@ def parse_size(size: int | str) -> int:
     raise ArgumentValueError(
         "not a size", expected="a number of bytes, or text such as '5GB'", found=describe(size)
     )
+
+
+def keeps(
+    include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
+) -> Callable[[str], bool]:
+    """Return a name filter: a name matches one of `include` and none of `exclude`.
+
+    Args:
+        include: patterns with `*`, `?` and `[...]`; `*` matches dots and slashes too. None lets
+            all names in, no pattern none.
+        exclude: likewise; None and no pattern leave none out.
+
+    Raises:
+        ArgumentTypeError: a pattern is no text.
+    """
+    included = None if include is None else [_compiled(pattern) for pattern in include]
+    excluded = [_compiled(pattern) for pattern in exclude or ()]
+
+    def keep(name: str) -> bool:
+        if included is not None and not any(pattern.match(name) for pattern in included):
+            return False
+        return not any(pattern.match(name) for pattern in excluded)
+
+    return keep
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    if not isinstance(pattern, str):  # also what an iterator gives, which nobody saw before
+        raise ArgumentTypeError(
+            "a pattern of names is no text",
+            expected="a str, such as 'model.*'",
+            found=type(pattern).__name__,
+        )
+    return re.compile(fnmatch.translate(pattern))
 
 
 def opening(options: LoadOptions) -> OpenOptions:

@@ -194,7 +194,7 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
         "ztensor.spec.layout.sparse_csr:SparseCsr.to_dense",
         lambda s: ztensor.open(s.csr).read("w").to_dense(),
     ),
-    "a tree": ("ztensor.training.tree.columns:decode_cbor", lambda s: ztensor.load_tree(s.tree)),
+    "a tree": ("ztensor.spec.wire.cbor:decode", lambda s: ztensor.load_tree(s.tree)),
     "the root": ("ztensor.distributed.root:kinds_of", lambda s: ztensor.open(s.divided)),
     "values of a root": (
         "ztensor.distributed.nested:attributes_of", lambda s: ztensor.open(s.divided).attributes,

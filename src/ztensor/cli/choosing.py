@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor import ext
 from ztensor.errors import ObjectNotFoundError, describe, near_names
+from ztensor.options import keeps
 
 if TYPE_CHECKING:
     import argparse
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def name_filter(options: argparse.Namespace) -> Callable[[str], bool]:
     """Return the function that says of a name whether the patterns choose it."""
-    return ext.keeps(options.include or None, options.exclude)
+    return keeps(options.include or None, options.exclude)
 
 
 def chosen(sources: Sequence[Collection[str]], options: argparse.Namespace) -> list[str]:

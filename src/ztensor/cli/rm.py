@@ -9,7 +9,7 @@ from ztensor.cli.choosing import nothing_matches
 from ztensor.cli.options import CHANGED_FILE, EDITING, EXCLUDE, Option
 from ztensor.cli.terminal import Terminal
 from ztensor.errors import ObjectNotFoundError, UsageError
-from ztensor.ext import keeps
+from ztensor.options import keeps
 
 if TYPE_CHECKING:
     from argparse import Namespace

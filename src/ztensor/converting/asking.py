@@ -6,7 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.ext import FORMATS, counted, keeps
+from ztensor.ext import FORMATS, counted
+from ztensor.options import keeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

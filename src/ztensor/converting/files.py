@@ -160,8 +160,12 @@ def _report(
 
 def _unchecked(reader: Reader) -> tuple[str, ...]:
     """Return the objects whose bytes came without a digest or another checksum."""
-    names: dict[FileObjects, list[str]] = {}
-    for name in reader:
-        names.setdefault(reader.objects.part(name), []).append(name)
-    found = {name for file, some in names.items() for name in file.unchecked(some)}
-    return tuple(filter(found.__contains__, reader))
+    return tuple(name for name in reader if _is_unchecked(reader.objects.part(name), name))
+
+
+def _is_unchecked(file: FileObjects, name: str) -> bool:
+    tensor_object = file.object(name)
+    return any(
+        file.is_unheld(tensor_object, one) and file.sum_over(one) is None
+        for one in tensor_object.components.values()
+    )

@@ -6,7 +6,7 @@ import dataclasses
 
 from ztensor.converting.casting import Change
 from ztensor.errors import describe
-from ztensor.ext import Shown, Unrepresented, counted, short_repr
+from ztensor.ext import Shown, Unrepresented, counted
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,4 +79,4 @@ class ConversionReport(Shown):
         ]
         if self.changed:
             facts.append(f"{counted(len(self.changed), 'object')} made {self.changed[0].now}")
-        return short_repr("converting.ConversionReport", facts, ".lost" if self.lost else "")
+        return Shown.short("converting.ConversionReport", facts, ".lost" if self.lost else "")

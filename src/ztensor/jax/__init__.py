@@ -25,7 +25,16 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import ObjectReader, Registry, element_count, empty_array, run_jobs, thread_count
+from ztensor.ext import (
+    ObjectReader,
+    Registry,
+    element_count,
+    empty_array,
+    load_files,
+    run_jobs,
+    slice_of,
+    thread_count,
+)
 from ztensor.numpy import save as save_arrays
 from ztensor.numpy import save_file as save_array_file
 from ztensor.options import (
@@ -282,7 +291,7 @@ def _load(
         return _read(reader, reader.keys(), device, sharding, copy=copy, threads=threads)
     target = named_device(device)
     copy = copy or not _is_on_cpu(target)
-    arrays = reader.objects.load(copy=copy, threads=threads)
+    arrays = load_files(reader.objects, copy=copy, threads=threads)
     if not copy:
         _require_copied(reader, arrays)
     return placed(arrays, target, reader.name)
@@ -372,7 +381,7 @@ def _as_sharding(chosen: Any, name: str) -> Any:
 
 def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], Array]:
     file = reader.objects.part(name)
-    lazy = file.slice(name, copy=copy)
+    lazy = slice_of(file, name, copy=copy)
 
     def read(index: Any) -> Array:
         part: Array = lazy[index]

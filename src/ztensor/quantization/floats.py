@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import UnsupportedError
-from ztensor.ext import FileObjects, TensorObject, View, element_count
+from ztensor.ext import FileObjects, TensorObject, View, element_count, slice_of
 from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS, GgufBlocks
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.quantization.scheme import GroupScheme
@@ -102,7 +102,7 @@ def _groups(
     file: FileObjects, name: str, found: TensorObject, threads: int | None
 ) -> Iterator[Array]:
     _require_digests(file, name, found)  # a part is checked against none
-    part: Any = file.slice(name, copy=True)
+    part: Any = slice_of(file, name, copy=True)
     unit = part.row_unit
     rows = max(1, _PIECE // element_count(found.shape[1:]) // unit) * unit
     for start in range(0, found.shape[0], rows):

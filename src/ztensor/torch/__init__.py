@@ -28,7 +28,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import OpenFolder, path_text
+from ztensor.ext import OpenFolder, load_files, path_text
 from ztensor.io.tensor import no_tensor
 from ztensor.numpy import save as save_arrays
 from ztensor.numpy import save_file as save_array_file
@@ -185,7 +185,9 @@ def load_file(
     place = device_of(device)
     threads, progress = options.get("threads"), options.get("progress")
     with open_files(filename, **opening(options)) as reader:
-        return reader.objects.load(load_onto, progress, device=place, copy=copy, threads=threads)
+        return load_files(
+            reader.objects, load_onto, progress, device=place, copy=copy, threads=threads
+        )
 
 
 def load(
@@ -206,7 +208,7 @@ def load(
     place = device_of(device)
     require_bytes(data)
     with Reader(data, verify=verify) as reader:
-        return reader.objects.load(load_onto, device=place, copy=True, threads=threads)
+        return load_files(reader.objects, load_onto, device=place, copy=True, threads=threads)
 
 
 # --- Models ---------------------------------------------------------------------------------

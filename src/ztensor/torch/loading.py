@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ztensor.errors import ArgumentTypeError, ZTensorError, describe
-from ztensor.ext import FileObjects, Objects, no_collection, thread_count
+from ztensor.ext import FileObjects, Objects, load_files, no_collection, thread_count
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.torch.devices import device_of, read_meta, read_onto
 from ztensor.torch.values import SPARSE, array_to_torch, to_torch, view_in_torch
@@ -26,7 +26,7 @@ def load_onto(file: FileObjects, device: Any, *, copy: bool, threads: int | None
         return {name: read_meta(file, name) for name in file.names}
     if device.type != "cpu":
         return read_onto(file, file.names, device, workers)
-    result = file.load(copy=copy, threads=threads)
+    result = load_files(file, copy=copy, threads=threads)
     name = ""
     try:
         with no_collection():

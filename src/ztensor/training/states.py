@@ -24,9 +24,9 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import FORMATS, ObjectReader, Shown, counted, keeps, path_text
+from ztensor.ext import FORMATS, ObjectReader, Shown, counted, load_files, path_text
 from ztensor.numpy import save_file
-from ztensor.options import OpenOptions, SaveOptions, TreeOptions, require_options
+from ztensor.options import OpenOptions, SaveOptions, TreeOptions, keeps, require_options
 from ztensor.training.told import decoded
 from ztensor.training.tree.adapters import TreeAdapter, tree_adapter
 from ztensor.training.tree.decode import LeafAt
@@ -264,7 +264,7 @@ def read_tree(
         decoded(reader, lambda leaf: used.setdefault(leaf.name), keep=keep)
         _require_there(reader, used)
         objects = objects.select(used)
-    arrays = objects.load(None, progress, copy=copy, threads=threads)
+    arrays = load_files(objects, None, progress, copy=copy, threads=threads)
     for name in separate(arrays):
         copied(name)
 

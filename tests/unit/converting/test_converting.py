@@ -30,9 +30,10 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.ext import FORMATS, keeps
+from ztensor.ext import FORMATS
 from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save_file
+from ztensor.options import keeps
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.testing.builder import draft
 

@@ -23,15 +23,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import (
-    LAYOUTS,
-    ObjectReader,
-    Shown,
-    TensorObject,
-    counted,
-    element_count,
-    short_repr,
-)
+from ztensor.ext import LAYOUTS, ObjectReader, Shown, TensorObject, counted, element_count
 from ztensor.insight.analysis.streaming import (
     Meter,
     component_blocks,
@@ -129,7 +121,9 @@ class DiffReport(Shown):
             facts.append(f"{counted(len(self.attributes), 'attribute', self.attributes)} different")
         if self.values:
             facts.append(f"{counted(len(self.values), 'value', self.values)} different")
-        return short_repr("insight.DiffReport", facts, ".tensors, .differing, .attributes, .values")
+        return Shown.short(
+            "insight.DiffReport", facts, ".tensors, .differing, .attributes, .values"
+        )
 
 
 class _Missing:

@@ -19,7 +19,7 @@ import numpy as np
 import ztensor
 from ztensor import TensorMetadata
 from ztensor.errors import describe
-from ztensor.ext import Shown, counted, short_repr
+from ztensor.ext import Shown, counted
 from ztensor.insight.analysis.channels import Channels, Norms
 from ztensor.insight.analysis.comparing import TensorDiff
 from ztensor.insight.analysis.findings import RULES, Finding
@@ -126,7 +126,7 @@ class Insight(Shown):
         for level in ("error", "warn", "info"):
             count = sum(one.level == level for one in self.findings)
             facts += [f"{count} {level}"] if count else []
-        return short_repr("insight.Insight", facts, ".findings, .as_json()")
+        return Shown.short("insight.Insight", facts, ".findings, .as_json()")
 
     def as_json(self) -> dict[str, Any]:
         """Return the document `ztensor-insight/1`, as `json.dumps(..., allow_nan=False)` takes it.

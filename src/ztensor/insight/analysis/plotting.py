@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape
 
 from ztensor.errors import ArgumentValueError, MissingDependencyError, describe
-from ztensor.ext import FileSink, path_text, short_repr
+from ztensor.ext import FileSink, Shown, path_text
 from ztensor.insight.analysis.spreads import Scale
 from ztensor.insight.analysis.statistics import BINS, TensorStats, stats
 
@@ -82,7 +82,7 @@ class Picture:
 
     def __repr__(self) -> str:
         """Return its size; a notebook shows it, `save` writes it to a file."""
-        return short_repr(
+        return Shown.short(
             "insight.Picture", [f"{self.width} x {self.height}"], ".svg(), .save(path)"
         )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
-from ztensor.ext import ObjectReader
+from ztensor.ext import ObjectReader, slice_of
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def singular_values(reader: ObjectReader, name: str, check: Callable[[], None]) 
         SourceError: the bytes could not be read.
     """
     file = reader.objects.part(name)
-    part = file.slice(name, copy=True)
+    part = slice_of(file, name, copy=True)
     shape = part.shape
     rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (0, 0)
     if min(rows, columns) < 2 or file.object(name).format != "dense":

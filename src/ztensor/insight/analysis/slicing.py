@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
-from ztensor.ext import ObjectReader
+from ztensor.ext import ObjectReader, slice_of
 from ztensor.insight.analysis.channels import Channels, ChannelSums, is_float
 from ztensor.typing import Array
 
@@ -82,7 +82,7 @@ def seen(
         SourceError: the bytes could not be read.
     """
     file = reader.objects.part(name)
-    part, is_dense = file.slice(name, copy=True), file.object(name).format == "dense"
+    part, is_dense = slice_of(file, name, copy=True), file.object(name).format == "dense"
     _require_fit(part, cut)
     (top, bottom), (left, right) = cut.spans
     shape = bottom - top, right - left

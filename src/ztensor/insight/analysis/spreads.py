@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ztensor.ext import counted, short_repr
+from ztensor.ext import Shown, counted
 from ztensor.typing import Array
 
 Scale = Literal["linear", "log"]
@@ -33,7 +33,7 @@ class Histogram:
 
     def __repr__(self) -> str:
         """Return how many bins there are; `edges` and `counts` have them."""
-        return short_repr("insight.Histogram", [counted(len(self.counts), "bin"), self.scale])
+        return Shown.short("insight.Histogram", [counted(len(self.counts), "bin"), self.scale])
 
 
 class Spread:

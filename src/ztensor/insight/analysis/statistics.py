@@ -32,7 +32,6 @@ from ztensor.ext import (
     counted,
     element_count,
     result_dtype,
-    short_repr,
 )
 from ztensor.insight.analysis.batches import MOST_ELEMENTS, ROOM, looked_at
 from ztensor.insight.analysis.channels import Channels, ChannelSums, has_channels, is_float
@@ -73,7 +72,7 @@ class StatsReport(Shown, dict[str, "TensorStats"]):
         facts = [counted(len(self), "object", self)]
         facts += [f"NaN in {counted(len(nans), 'object', nans)}"] if nans else []
         facts += [f"infinity in {counted(len(infs), 'object', infs)}"] if infs else []
-        return short_repr("insight.StatsReport", facts, ".items()")
+        return Shown.short("insight.StatsReport", facts, ".items()")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

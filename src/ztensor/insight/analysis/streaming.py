@@ -23,6 +23,7 @@ from ztensor.ext import (
     element_count,
     result_dtype,
     run_jobs,
+    slice_of,
     thread_count,
     typed_array,
 )
@@ -129,7 +130,7 @@ def sampled_blocks(
     if not is_raw or element_count(found.shape) < LARGE or not 0 < each < length // _STRATA:
         return None
     random = np.random.default_rng([*name.encode("utf-8", "surrogatepass")])
-    part = file.slice(name, copy=True)
+    part = slice_of(file, name, copy=True)
 
     def blocks() -> Iterator[Array]:
         height = max(_ROWS_ELEMENTS // max(part.size // length, 1), 1)

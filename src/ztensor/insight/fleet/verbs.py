@@ -9,7 +9,7 @@ from ztensor import open as open_reader
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
 from ztensor.errors import ArgumentValueError, ZTensorError, describe
-from ztensor.ext import FORMATS, ObjectReader, OpenFolder, counted, is_remote, path_text, short_repr
+from ztensor.ext import FORMATS, ObjectReader, OpenFolder, Shown, counted, is_remote, path_text
 from ztensor.insight.analysis.identity import combined, tensor_hashes
 from ztensor.insight.analysis.spreads import Scale
 from ztensor.insight.analysis.statistics import BINS, QUANTILES, StatsReport
@@ -45,7 +45,7 @@ class FileHash:
 
     def __repr__(self) -> str:
         """Return the id of all."""
-        return short_repr("fleet.FileHash", [self.id, counted(len(self.tensors), "tensor")])
+        return Shown.short("fleet.FileHash", [self.id, counted(len(self.tensors), "tensor")])
 
 
 # --- What is sent to a worker ------------------------------------------------------------------

@@ -5,9 +5,9 @@ manifest of a file, and what it says of itself) and `file.py` (the objects in it
 (one component; the order of all checks), `places.py` (where plain tensors are), `bulk.py` (many of
 them at once), then `loading.py` (every object at once, or one into memory of the caller) and
 `reader.py` (what users call). `portable.py` has objects as 1.2 does. `selection.py`, `runs.py`,
-`stored_array.py` and `slices.py` read parts of an object, in that order from an index to arrays.
-`names.py` chooses objects by patterns. `verify.py` finds every problem, `walking.py` those of one
-component, `sums.py` knows what has no digest of its own, `overlaps.py` sees to it that bytes
-several objects share are gone through or copied once, `recovery.py` finds the last good state of a
-torn file, `shards.py` joins the files of 2.x. What a user passes to `open` is not known here.
+`filling.py`, `stored_array.py` and `slices.py` read parts of an object, in that order from an index
+to arrays. `verify.py` finds every problem, `walking.py` those of one component, `overlaps.py` sees
+to it that bytes several objects share are gone through or copied once, `recovery.py` finds the last
+good state of a torn file, `shards.py` joins the files of 2.x. What a user passes to `open` is not
+known here.
 """

@@ -516,7 +516,7 @@ class StoredComponent:
             DigestMismatchError: the stored bytes do not match their digest.
             SourceError: they could not be read.
         """
-        from ztensor.io.reading.stored_array import fill
+        from ztensor.io.reading.filling import fill  # as `reading` does with runs
 
         needed = element_count(shape) * result_dtype(self.component).itemsize
         reading = self.reading(needed, key)

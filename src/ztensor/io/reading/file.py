@@ -7,6 +7,8 @@ checked when the file was opened.
 
 from __future__ import annotations
 
+import bisect
+import operator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -23,6 +25,7 @@ from ztensor.guard import foreign_bytes
 from ztensor.io.reading.opened import OpenedFile
 from ztensor.io.reading.places import Places
 from ztensor.locks import cached_property
+from ztensor.spec.digest import Sum
 from ztensor.spec.encoding import Encoding
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.base import Array
@@ -35,19 +38,21 @@ from ztensor.spec.layout.elements import (
     whole_elements,
 )
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.manifest import TensorObject
+from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.objects import LaterObjects
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from ztensor.io.reading.slices import TensorSlice
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.tensor import Tensor
 
 
 _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
+
+
+_offset = operator.attrgetter("offset")
 
 
 class Location(NamedTuple):
@@ -79,14 +84,6 @@ class FileObjects(OpenedFile):
         self.require_open()
         return verify_file(self, names, **how)
 
-    def load(
-        self, load: Callable[..., dict[str, Any]] | None = None, *how: Any, **options: Any
-    ) -> dict[str, Any]:
-        """Load all objects; see `Objects`."""
-        from ztensor.io.reading.loading import load_files  # not for who takes single objects
-
-        return load_files(self, load, *how, **options)
-
     def token(self, name: str) -> tuple[object, ...]:
         """Return what tells an object from others, in any file.
 
@@ -107,17 +104,6 @@ class FileObjects(OpenedFile):
                 parts += [] if beside is None else [beside()]
         meaning = tensor_object.shape, tensor_object.format, repr(tensor_object.attributes)
         return *meaning, *parts
-
-    def slice(self, name: str, *, copy: bool = False) -> TensorSlice:
-        """Return a lazy slice of an object; see `Reader.get_slice`.
-
-        Args:
-            name: its name.
-            copy: True gives no views of the file, and touches no map.
-        """
-        from ztensor.io.reading.slices import slice_of
-
-        return slice_of(self, name, copy=copy)
 
     # --- Parts of it ------------------------------------------------------------------------
 
@@ -476,11 +462,27 @@ class FileObjects(OpenedFile):
         with self.located(name, role):
             yield from checked_bools(chunks) if is_bool else chunks
 
-    def unchecked(self, names: Iterable[str]) -> Iterator[str]:
-        """Yield those objects with bytes that neither a digest nor a sum is of."""
-        from ztensor.io.reading.sums import unchecked_names
+    @cached_property
+    def _sums(self) -> list[Sum]:
+        return sorted(self.sums, key=_offset)
 
-        return unchecked_names(self, names)
+    def sum_over(self, component: Component) -> Sum | None:
+        """Return the format's own checksum over all of a component's stored bytes, or None."""
+        number = bisect.bisect_right(self._sums, component.offset, key=_offset) - 1
+        found = self._sums[number] if number >= 0 else None
+        end = component.offset + component.length
+        return None if found is None or end > found.offset + found.length else found
+
+    def is_unheld(self, tensor_object: TensorObject, component: Component) -> bool:
+        """Return whether a component has bytes, and neither a digest nor an encoding that has one.
+
+        In other formats they may lie in another file, or nobody knows how many they are; and a sum
+        of the file may be over them; see `sum_over`.
+        """
+        has_bytes = component.length or (self.format != "zt" and element_count(tensor_object.shape))
+        if not has_bytes or component.digest is not None:
+            return False
+        return not self.stored(component).has_sum()
 
 
 def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:

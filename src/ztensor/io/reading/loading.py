@@ -89,7 +89,21 @@ def load_files(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Load all objects of one file or of a set, file after file; see `Objects.load`."""
+    """Load all objects of one file or of a set, file after file.
+
+    Args:
+        objects: of what `ztensor.open` gave, or of one file.
+        load: takes the objects of one file and loads them all; None gives arrays, and takes `copy`
+            and `threads`.
+        progress: called after each file with the bytes loaded so far and of all of them.
+        options: passed on to `load`.
+
+    Returns:
+        Names to what `load` made of them, in the order of the objects.
+
+    Raises:
+        ZTensorError: what opening a file or `load` raises.
+    """
     load = load or load_all
     require_function("progress", progress)
     files = objects.parts()

@@ -97,28 +97,6 @@ class Objects(Protocol):
         """
         ...
 
-    def load(
-        self,
-        load: Callable[..., dict[str, Any]] | None = None,
-        progress: Callable[[int, int], None] | None = None,
-        **options: Any,
-    ) -> dict[str, Any]:
-        """Load all objects, file after file.
-
-        Args:
-            load: takes the objects of one file and loads them all; None gives arrays, and takes
-                `copy` and `threads`.
-            progress: called after each file with the bytes loaded so far and of all of them.
-            options: passed on to `load`.
-
-        Returns:
-            Names to what `load` made of them, in the order of the objects.
-
-        Raises:
-            ZTensorError: what opening a file or `load` raises.
-        """
-        ...
-
     def select(self, names: Iterable[str]) -> Self:
         """Return some of the objects, over the same open files.
 

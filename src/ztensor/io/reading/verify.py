@@ -29,12 +29,11 @@ from ztensor.io.reading.bulk import right_names
 from ztensor.io.reading.component import Check, digest_of, require_declared
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.overlaps import Overlaps
-from ztensor.io.reading.sums import Sums, is_unheld
 from ztensor.io.reading.walking import ComponentWalk, require_listed
 from ztensor.io.source.base import Range
 from ztensor.locks import Lock
 from ztensor.showing import counted, short_repr
-from ztensor.spec.digest import parse_digest, require_match
+from ztensor.spec.digest import Sum, parse_digest, require_match
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
 from ztensor.spec.layout.base import Watch
 from ztensor.spec.model.dtype import element_count
@@ -203,9 +202,11 @@ def verify_file(
         objects = _described(file, file.in_file_order(chosen), damaged)
         call = _Call(file, sum(one.stored_nbytes for _, one in objects), progress)
     findings = call.walk(objects, workers)
-    sums, unchecked = Sums(file), {}
+    unchecked, faults = {}, dict[int, ZTensorError | None]()
     for (name, tensor_object), found in zip(objects, findings, strict=True):
-        if found.unchecked is not None and not _are_summed(sums, name, tensor_object, found):
+        if found.unchecked is not None and not _are_summed(
+            file, faults, name, tensor_object, found
+        ):
             unchecked[name] = found.unchecked
     findings += damaged.values()
     if names is None:
@@ -297,17 +298,35 @@ def _of_shards(file: FileObjects, progress: Progress | None) -> _Findings:
     return findings
 
 
-def _are_summed(sums: Sums, name: str, tensor_object: TensorObject, findings: _Findings) -> bool:
+def _fault(one: Sum) -> ZTensorError | None:
+    """Return what is wrong with the bytes that a sum of the format is over, or None."""
+    try:
+        with foreign_bytes("the component"):
+            one.check()
+    except ZTensorError as error:
+        return error
+    return None
+
+
+def _are_summed(
+    file: FileObjects,
+    faults: dict[int, ZTensorError | None],
+    name: str,
+    tensor_object: TensorObject,
+    findings: _Findings,
+) -> bool:
     """Return whether all of an object's bytes are under a sum; add what does not match."""
-    if not sums:
+    if not file.sums:
         return False
     for role, component in tensor_object.components.items():
         if not component.length or component.digest is not None:
             continue
-        number = sums.over(component)
+        number = file.sum_over(component)
         if number is None:
             return False
-        wrong = sums.fault(number)
+        if number.offset not in faults:
+            faults[number.offset] = _fault(number)
+        wrong = faults[number.offset]
         if wrong is None:
             findings.checked += 1
             findings.undigested -= 1
@@ -365,7 +384,7 @@ class _Walk:
 
     def _check(self, role: str, component: Component) -> None:
         findings = self._findings
-        if findings.unchecked is None and is_unheld(self._file, self._object, component):
+        if findings.unchecked is None and self._file.is_unheld(self._object, component):
             findings.unchecked = "it has no digest"
         has_digest_matched: bool | None = None
         try:

@@ -202,14 +202,6 @@ class ShardedObjects:
 
         return verify_set(self, names, **how)
 
-    def load(
-        self, load: Callable[..., dict[str, Any]] | None = None, *how: Any, **options: Any
-    ) -> dict[str, Any]:
-        """Load all objects, file after file; see `Objects`."""
-        from ztensor.io.reading.loading import load_files
-
-        return load_files(self, load, *how, **options)
-
     def identity(self) -> object:
         """Return what tells these files from others: their places and times."""
         return (self._state, *map(state_of, self.set.places))
