@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from ztensor import Editor, Reader, Writer
 from ztensor.errors import ArgumentValueError
-from ztensor.ext import path_text
+from ztensor.ext import Registry, path_text
 from ztensor.options import EditOptions, RemoveOptions, require_options
-from ztensor.registry import lazy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +27,7 @@ else:
         "ztensor.converting.splitting": "Shard plan_split",
         "ztensor.io.edit": "RepairReport find",
     }
-    __getattr__ = lazy(__name__, _HOMES)
+    __getattr__ = Registry.lazy(__name__, _HOMES)
 
 __all__ = [
     "Editor",

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.registry import lazy
+from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from ztensor.arguments import require_choice
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.shards.saving import ShardSet
     from ztensor.io.source import locking
-    from ztensor.io.source.base import Range, Sink, Source, read_bytes
+    from ztensor.io.source.base import Range, Sink, Source
     from ztensor.io.source.beneath import Beneath
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import OpenFolder, remove
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ztensor.io.source.stores import SCHEMES, Store, is_remote
     from ztensor.io.source.table import source_of
     from ztensor.locks import Lock
+    from ztensor.registry import Registry
     from ztensor.showing import counted, short_repr
     from ztensor.spec.container import EMITTERS
     from ztensor.spec.digest import ALGORITHMS
@@ -90,7 +91,7 @@ _HOMES = {
     "ztensor.io.reading.portable": "Portable",
     "ztensor.io.reading.reader": "ObjectReader",
     "ztensor.io.shards.saving": "ShardSet",
-    "ztensor.io.source.base": "Range Sink Source read_bytes",
+    "ztensor.io.source.base": "Range Sink Source",
     "ztensor.io.source.beneath": "Beneath",
     "ztensor.io.source.locking": "locking",
     "ztensor.io.source.paths": "path_text",
@@ -99,6 +100,7 @@ _HOMES = {
     "ztensor.io.source.stores": "SCHEMES Store is_remote",
     "ztensor.io.source.table": "source_of",
     "ztensor.locks": "Lock",
+    "ztensor.registry": "Registry",
     "ztensor.showing": "counted short_repr",
     "ztensor.spec.container": "EMITTERS",
     "ztensor.spec.digest": "ALGORITHMS",
@@ -121,16 +123,16 @@ __all__ = [
     "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AttributeKind", "Beneath", "Blocks", "Component",
     "Encoding", "FileObjects", "FileSink", "Format", "Framework", "LaterObjects", "Layout", "Lock",
     "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder", "Overlaps", "Place", "Pool",
-    "Portable", "Projection", "Quantized", "Range", "Rows", "Runs", "ShardSet", "Shown", "Sink",
-    "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor",
-    "counted", "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps", "locking",
-    "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "read_bytes", "remove",
-    "require_choice", "require_equal_length", "result_dtype", "run_jobs", "short_repr", "source_of",
-    "spell", "thread_count", "typed_array",
+    "Portable", "Projection", "Quantized", "Range", "Registry", "Rows", "Runs", "ShardSet",
+    "Shown", "Sink", "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View",
+    "cbor", "counted", "element_count", "empty_array", "foreign_bytes", "is_remote", "keeps",
+    "locking", "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "remove",
+    "require_choice", "require_equal_length", "result_dtype", "run_jobs", "short_repr",
+    "source_of", "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there
-    __getattr__ = lazy(__name__, _HOMES)
+    __getattr__ = Registry.lazy(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -22,7 +22,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     describe,
 )
-from ztensor.ext import Beneath, Store, is_remote, path_text, read_bytes, source_of
+from ztensor.ext import Beneath, Store, is_remote, path_text, source_of
 from ztensor.limits import DEFAULT_LIMITS, Budget
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class ModelFolder:
                         expected=f"at most {_MOST_JSON_BYTES} bytes",
                         found=str(source.size),
                     )
-                data = bytes(read_bytes(source, 0, source.size))
+                data = bytes(source.read(0, source.size))
                 return _parsed(data, source.name)
         except SourceNotFoundError:
             return None

@@ -141,6 +141,28 @@ class Registry(MutableMapping[_Key, _Value]):
             if (value := self.get(name)) is not None:
                 yield name, value
 
+    @staticmethod
+    def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+        """Return the `__getattr__` of a module whose names are imported when they are first used.
+
+        Args:
+            package: its `__name__`.
+            homes: by module, the names that come from it, with spaces between.
+        """
+        home_of = {name: module for module, names in homes.items() for name in names.split()}
+
+        def load(name: str) -> Any:
+            """Import a public name."""
+            if name not in home_of:
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            home = importlib.import_module(home_of[name])
+            is_home = home_of[name].endswith(f".{name}")  # a module may be a name, too
+            value = getattr(home, name, home) if is_home else getattr(home, name)
+            setattr(sys.modules[package], name, value)
+            return value
+
+        return load
+
     def _load_family(self, key: object) -> None:
         if isinstance(key, str):
             for start in [one for one in self._families if key.startswith(one)]:
@@ -195,28 +217,6 @@ def _installed(group: str) -> dict[str, EntryPoint]:
     for entry in entries:
         found.setdefault(entry.name, entry)
     return found
-
-
-def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a module whose names are imported when they are first used.
-
-    Args:
-        package: its `__name__`.
-        homes: by module, the names that come from it, with spaces between.
-    """
-    home_of = {name: module for module, names in homes.items() for name in names.split()}
-
-    def load(name: str) -> Any:
-        """Import a public name."""
-        if name not in home_of:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = importlib.import_module(home_of[name])
-        is_home = home_of[name].endswith(f".{name}")  # a module may be a name, too
-        value = getattr(home, name, home) if is_home else getattr(home, name)
-        setattr(sys.modules[package], name, value)
-        return value
-
-    return load
 
 
 def _attribute(place: str) -> Any:

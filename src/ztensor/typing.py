@@ -44,7 +44,7 @@ from ztensor.options import (
     TreeOptions,
     WriteOptions,
 )
-from ztensor.registry import lazy
+from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from ztensor.io.edit.repairing import RepairReport
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.writing.stream import ObjectSink
 else:
-    __getattr__ = lazy(
+    __getattr__ = Registry.lazy(
         __name__,
         {
             "ztensor.io.edit.repairing": "RepairReport",

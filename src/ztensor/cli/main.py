@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.cli.exits import ExitCode
 from ztensor.errors import UnsupportedError, near_names
+from ztensor.ext import Registry
 from ztensor.installation import mixture
-from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

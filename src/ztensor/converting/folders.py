@@ -33,7 +33,6 @@ from ztensor.ext import (
     counted,
     is_remote,
     path_text,
-    read_bytes,
     short_repr,
 )
 from ztensor.model_folder import require_plain
@@ -352,7 +351,7 @@ class _Folder:
             path = os.path.join(self._path, step.source)
             with contextlib.closing(self._place(step.source).open(mapped=False)) as source:
                 open_files(path).close()  # it is an index, and all it names is there
-                index = json.loads(bytes(read_bytes(source, 0, source.size)))
+                index = json.loads(bytes(source.read(0, source.size)))
             folder = os.path.dirname(step.source)
             for name, file in index["weight_map"].items():
                 home = os.path.normpath(os.path.join(folder, file))
@@ -426,7 +425,7 @@ class _Folder:
                 sink.narrow(source.rights())
                 for offset in range(0, source.size, _COPY_BYTES):
                     length = min(_COPY_BYTES, source.size - offset)
-                    sink.write(read_bytes(source, offset, length))
+                    sink.write(source.read(offset, length))
                 source.require_unchanged()
             sink.commit()
         finally:

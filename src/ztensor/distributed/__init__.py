@@ -39,7 +39,7 @@ from ztensor.distributed.opened import DividedCheckpoint, open_divided
 from ztensor.distributed.part import PartRecord, PartWriter
 from ztensor.distributed.repairing import RootReport, repair
 from ztensor.distributed.root import Root, read_root
-from ztensor.registry import lazy
+from ztensor.ext import Registry
 
 __all__ = [
     "DividedCheckpoint",
@@ -57,7 +57,7 @@ __all__ = [
 
 # Reading a folder of another library needs none of them.
 if not TYPE_CHECKING:
-    __getattr__ = lazy(
+    __getattr__ = Registry.lazy(
         __name__,
         {
             "ztensor.distributed.cleaning": "compact",

@@ -36,7 +36,6 @@ from ztensor.ext import (
     TensorObject,
     counted,
     element_count,
-    read_bytes,
     require_equal_length,
 )
 from ztensor.formats.base import GATHERED_BYTES, RAW, InBlocks, gather, gather_stored
@@ -149,7 +148,7 @@ def project(source: Source, budget: Budget) -> Projection:
         SourceError: it cannot be read.
     """
     del budget
-    head = read_bytes(source, 0, min(source.size, PREFIX_MOST + HEADER_MOST))
+    head = source.read(0, min(source.size, PREFIX_MOST + HEADER_MOST))
     header = parse_header(memoryview(head))
     length = source.size - header.length
     header.require_length(length)

@@ -37,7 +37,6 @@ from ztensor.ext import (
     Source,
     Tally,
     TensorObject,
-    read_bytes,
 )
 from ztensor.formats.base import RAW
 from ztensor.formats.parts import Pouring, ahead_of, parts_of
@@ -146,7 +145,7 @@ def _header(source: Source, budget: Budget) -> tuple[bytes | bytearray, int]:
     limits = budget.limits
     if source.size < 8:
         raise _broken("the file is too short", reason=Reason.TRUNCATED, found=f"{source.size}")
-    (length,) = struct.unpack("<Q", read_bytes(source, 0, 8))
+    (length,) = struct.unpack("<Q", source.read(0, 8))
     if length > _MOST_HEADER:
         raise _broken(
             "the header is too long",
@@ -170,7 +169,7 @@ def _header(source: Source, budget: Budget) -> tuple[bytes | bytearray, int]:
         )
     budget.charge_steps(length)
     budget.charge_bytes(2 * length)  # the pages of the file are ours as well
-    data = read_bytes(source, 8, length)
+    data = source.read(8, length)
     if not data.startswith(b"{"):
         raise _broken("the header does not begin with '{'", found=describe(bytes(data)))
     return data, 8 + length

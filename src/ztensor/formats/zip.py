@@ -14,7 +14,7 @@ import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import ContainerError, DigestMismatchError, Reason, UnsupportedError, describe
-from ztensor.ext import Range, Source, Unrepresented, read_bytes
+from ztensor.ext import Range, Source, Unrepresented
 from ztensor.formats.deflate import MOST_RATIO, PIECE_BYTES, Stream
 from ztensor.limits import Budget
 
@@ -142,7 +142,7 @@ def read_entries(source: Source, budget: Budget) -> dict[str, Entry]:
     """
     offset, length, count = _directory(source)
     budget.charge_bytes(2 * length)
-    directory = bytes(read_bytes(source, offset, length))
+    directory = bytes(source.read(offset, length))
     entries: dict[str, Entry] = {}
     at = 0
     for _ in range(count):
@@ -225,7 +225,7 @@ def unread_bytes(source: Source) -> Iterator[Unrepresented]:
         SourceError: it cannot be read.
     """
     offset, length, count = _directory(source)
-    directory = bytes(read_bytes(source, offset, length))
+    directory = bytes(source.read(offset, length))
     entries: list[Entry] = []
     at = 0
     for _ in range(count):
@@ -240,7 +240,7 @@ def unread_bytes(source: Source) -> Iterator[Unrepresented]:
         if left and not (entry.flags & _HAS_TRAILER and left in _TRAILERS):
             yield Unrepresented("bytes between members", nbytes=left)
     end = offset + length
-    tail = bytes(read_bytes(source, end, source.size - end))
+    tail = bytes(source.read(end, source.size - end))
     if tail.startswith(b"PK\6\6"):
         tail = tail[END64.size + LOCATOR64.size :]
     if len(tail) > END.size:
@@ -275,7 +275,7 @@ def _apart(entries: list[Entry], directory: int) -> list[Entry]:
 def _directory(source: Source) -> tuple[int, int, int]:
     """Return where the directory is, its length, and how many members it has."""
     tail_length = min(source.size, END.size + MOST_16)
-    tail = bytes(read_bytes(source, source.size - tail_length, tail_length))
+    tail = bytes(source.read(source.size - tail_length, tail_length))
     at = tail.rfind(END_MAGIC)
     # A comment may hold what looks like an end record: the one that fits the file's end counts.
     while at >= 0 and (
@@ -289,13 +289,13 @@ def _directory(source: Source) -> tuple[int, int, int]:
     end = source.size - tail_length + at
     # Some writers, torch's among them, add the record of 64 bits where nothing needs it.
     place = end - LOCATOR64.size
-    locator = read_bytes(source, place, LOCATOR64.size) if place >= 0 else b""
+    locator = source.read(place, LOCATOR64.size) if place >= 0 else b""
     if locator[:4] == b"PK\6\7":
         narrow = zip((here, count, length, offset), (MOST_16,) * 2 + (MOST_32,) * 2, strict=True)
         _, disk, start, disk_count = LOCATOR64.unpack(locator)
         if start + END64.size != place:
             raise broken("the end record of 64 bits is not before its locator")
-        fields = END64.unpack(read_bytes(source, start, END64.size))
+        fields = END64.unpack(source.read(start, END64.size))
         magic, record_length, _, _, *disks64, here, count, length, offset = fields
         if magic != b"PK\6\6" or record_length != END64.size - 12:
             raise broken("the end record of 64 bits is malformed")

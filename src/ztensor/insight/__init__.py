@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.registry import lazy
+from ztensor.ext import Registry
 
 if TYPE_CHECKING:
     from ztensor.insight.analysis.canonical import canonical_problems
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ztensor.insight.analysis.tally import ValueDiff
     from ztensor.insight.page.inline import ModelView
 else:
-    __getattr__ = lazy(
+    __getattr__ = Registry.lazy(
         __name__,
         {
             "ztensor.insight.analysis.canonical": "canonical_problems",

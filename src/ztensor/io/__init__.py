@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.registry import lazy
+from ztensor.registry import Registry
 
 if TYPE_CHECKING:
     from ztensor.io.metadata import ComponentMetadata
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.writing.stream import ObjectSink
 else:
-    __getattr__ = lazy(
+    __getattr__ = Registry.lazy(
         __name__,
         {
             "ztensor.io.metadata": "ComponentMetadata",

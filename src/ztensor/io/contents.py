@@ -24,7 +24,7 @@ from ztensor.errors import (
 )
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.opened import component_extents
-from ztensor.io.source.base import Source, read_bytes
+from ztensor.io.source.base import Source
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.table import source_of
@@ -177,7 +177,7 @@ def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
     other = recognised(source)
     if other is not None:
         raise FORMATS.unchangeable(source.name, other) from error
-    head = bytes(read_bytes(source, 0, min(4, source.size)))
+    head = bytes(source.read(0, min(4, source.size)))
     if head and head not in (MAGIC_1[:4], MAGIC_2[:4]):
         raise not_read(source) from error
     raise error

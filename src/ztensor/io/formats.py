@@ -21,7 +21,7 @@ from ztensor.errors import (
 )
 from ztensor.guard import foreign_bytes
 from ztensor.io.losses import UNREAD, Tally, Unrepresented
-from ztensor.io.source.base import Sink, Source, read_bytes
+from ztensor.io.source.base import Sink, Source
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.folders import RemoteFiles
 from ztensor.io.source.urls import Remote
@@ -58,7 +58,7 @@ class Look:
 
     def read(self, start: int, length: int) -> bytes:
         """Return bytes from an offset on."""
-        return bytes(read_bytes(self._source, start, length))
+        return bytes(self._source.read(start, length))
 
     @cached_property
     def tail(self) -> bytes:
@@ -394,7 +394,7 @@ def project(source: Source, limits: Limits) -> Projection | None:
 def not_read(source: Source) -> NotZTensorError:
     """Return the error for a file whose bytes are of no format that is read."""
     known = ", ".join(("zTensor", *(name for name, _ in FORMATS.usable())))
-    head = bytes(read_bytes(source, 0, min(512, source.size)))
+    head = bytes(source.read(0, min(512, source.size)))
     for _, lookalike in _LOOKALIKES.usable():
         if (kind := lookalike(head)) is not None:
             error = NotZTensorError(f"this is {kind.name}", file=source.name)

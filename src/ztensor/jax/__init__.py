@@ -25,7 +25,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import ObjectReader, element_count, empty_array, run_jobs, thread_count
+from ztensor.ext import ObjectReader, Registry, element_count, empty_array, run_jobs, thread_count
 from ztensor.numpy import save as save_arrays
 from ztensor.numpy import save_file as save_array_file
 from ztensor.options import (
@@ -35,7 +35,6 @@ from ztensor.options import (
     require_bytes,
     require_options,
 )
-from ztensor.registry import lazy
 from ztensor.typing import Array
 
 try:
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
     from ztensor.jax.trees import load_tree, save_tree
     from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Target
 else:  # checkpoints and training states take as long to import as all else
-    __getattr__ = lazy(
+    __getattr__ = Registry.lazy(
         __name__,
         {
             "ztensor.distributed.jax": "leaf_names save_sharded",

@@ -49,7 +49,7 @@ except ImportError as error:
         "ztensor.torch needs PyTorch: pip install 'pyztensor[torch]'"
     ) from error
 
-from ztensor.registry import lazy
+from ztensor.ext import Registry
 from ztensor.torch.devices import device_of
 from ztensor.torch.loading import load_onto
 from ztensor.torch.quantized import dequantize
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ztensor.training.torch_randomness import random_state, set_random_state
     from ztensor.typing import Bytes, Openable, Path, Target, TorchDevice
 else:  # checkpoints and training states take as long to import as all else
-    __getattr__ = lazy(
+    __getattr__ = Registry.lazy(
         __name__,
         {
             "ztensor.distributed.torch": "StorageReader StorageWriter",

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.registry import lazy
+from ztensor.ext import Registry
 
 if TYPE_CHECKING:
     from ztensor.training.checkpoints import Checkpoint, Restored
     from ztensor.training.states import LazyTree, Record
 else:
-    __getattr__ = lazy(
+    __getattr__ = Registry.lazy(
         __name__,
         {
             "ztensor.training.checkpoints": "Checkpoint Restored",

@@ -10,7 +10,7 @@ import pytest
 from tests.refusals import refused
 from ztensor.distributed.lazy_files import MOST_OPEN, LazyFile, OpenFiles
 from ztensor.errors import ClosedError, Reason, SourceError
-from ztensor.io.source.base import Source, read_bytes
+from ztensor.io.source.base import Source
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import MemorySource
 
@@ -49,58 +49,58 @@ def joined(paths: list[Path], opened: list[FileSource]) -> Source:
 
 
 def test_what_is_between_files_is_zeros(joined: Source, opened: list[FileSource]) -> None:
-    assert bytes(read_bytes(joined, 0, 5)) == b"first"
+    assert bytes(joined.read(0, 5)) == b"first"
     assert opened == []
     expected = b"first" + bytes(PAGE - 5) + BODY + bytes(PAGE - 100) + BODY
-    assert bytes(read_bytes(joined, 0, len(expected))) == expected
+    assert bytes(joined.read(0, len(expected))) == expected
     parts = [(0, bytearray(7)), (PAGE, bytearray(100)), (2 * PAGE - 1, bytearray(3))]
     joined.read_many([(offset, memoryview(memory)) for offset, memory in parts])
     assert [bytes(memory) for _, memory in parts] == [b"first\0\0", BODY, b"\0\0\1"]
     assert len(opened) == 2
     with refused(SourceError, Reason.SOURCE_CHANGED):
-        read_bytes(joined, joined.size - 5, 6)
+        joined.read(joined.size - 5, 6)
 
 
 def test_the_files_that_were_used_last_are_open(
     joined: Source, opened: list[FileSource], paths: list[Path]
 ) -> None:
     for number in range(MOST_OPEN + 1):
-        assert bytes(read_bytes(joined, PAGE * (number + 1), 100)) == BODY
+        assert bytes(joined.read(PAGE * (number + 1), 100)) == BODY
     for path in paths[:2]:
         path.with_name("new").write_bytes(BODY[::-1])
         path.with_name("new").replace(path)
     with refused(SourceError, Reason.SOURCE_CHANGED):  # opened again, and another file
-        read_bytes(joined, PAGE, 1)
-    assert bytes(read_bytes(joined, 2 * PAGE, 100)) == BODY  # still the file that was opened
+        joined.read(PAGE, 1)
+    assert bytes(joined.read(2 * PAGE, 100)) == BODY  # still the file that was opened
 
 
 def test_a_file_that_another_thread_closed_is_opened_again(
     joined: Source, opened: list[FileSource]
 ) -> None:
-    read_bytes(joined, PAGE, 1)
+    joined.read(PAGE, 1)
     opened[0].close()
     with pytest.raises(ClosedError):
         opened[0].status()
     joined.parts[1][1].close()
     with pytest.raises(ClosedError):
-        read_bytes(joined, PAGE, 1)
+        joined.read(PAGE, 1)
 
 
 def test_closing_closes_what_is_open(joined: Source, opened: list[FileSource]) -> None:
-    read_bytes(joined, PAGE, 1)
+    joined.read(PAGE, 1)
     for _ in range(2):
         joined.close()
     with pytest.raises(ClosedError):
         opened[0].status()
     with pytest.raises(ClosedError):
-        read_bytes(joined, PAGE, 1)
+        joined.read(PAGE, 1)
 
 
 def test_a_file_of_another_length_is_refused(paths: list[Path]) -> None:
     opener = functools.partial(FileSource, str(paths[0]))
     joined = OpenFiles.behind(MemorySource(b""), [LazyFile("f", None, 7, opener, OpenFiles())])
     with pytest.raises(SourceError, match="another length"):
-        read_bytes(joined, 0, 1)
+        joined.read(0, 1)
 
 
 def test_how_long_files_may_be_together() -> None:

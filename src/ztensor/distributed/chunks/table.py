@@ -14,7 +14,14 @@ import numpy as np
 
 from ztensor.distributed.chunks.boxes import find_misfit, touching
 from ztensor.errors import FormatError, Reason, ZTensorError
-from ztensor.ext import ALGORITHMS, STORAGE_TYPES, Component, counted, element_count, result_dtype
+from ztensor.ext import (
+    ALGORITHMS,
+    STORAGE_TYPES,
+    Component,
+    counted,
+    element_count,
+    result_dtype,
+)
 from ztensor.locks import cached_property
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from ztensor.errors import LimitError, Reason
-from ztensor.ext import Projection, Source, Tally, no_collection, read_bytes, source_of
+from ztensor.ext import Projection, Source, Tally, no_collection, source_of
 from ztensor.formats.dcp.beside import Beside, InStore, Nowhere, OnDisk
 from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.columns import IrregularError
@@ -75,7 +75,7 @@ def _read(
     metadata: Source, budget: Budget, length: int, *, by_columns: bool
 ) -> tuple[Table, Tally]:
     """Return what a pickle says, and what of it is not given."""
-    pickle = bytes(read_bytes(metadata, 0, metadata.size))
+    pickle = bytes(metadata.read(0, metadata.size))
     left = Tally()
     least = length // _BYTES_PER_STEP
     read = read_columns if by_columns else read_pickle

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.ext import Component, Encoding, Source, TensorObject, Unrepresented, read_bytes
+from ztensor.ext import Component, Encoding, Source, TensorObject, Unrepresented
 from ztensor.formats import pt, safetensors
 from ztensor.formats.pt.objects import LONE_TENSOR
 from ztensor.formats.pt.values import ElementType
@@ -103,7 +103,7 @@ def is_safetensors(source: Source, at: int, end: int) -> bool:
     Raises:
         SourceError: it cannot be read.
     """
-    return at + _HEAD <= end and bytes(read_bytes(source, at, _HEAD))[6:9] == b"\0\0{"
+    return at + _HEAD <= end and bytes(source.read(at, _HEAD))[6:9] == b"\0\0{"
 
 
 def _moved(found: TensorObject, start: int) -> TensorObject:
@@ -120,7 +120,7 @@ def _entries(source: Source, limits: Limits) -> Mapping[str, Entry]:
         FormatError: it is no archive, or is damaged.
         SourceError: it cannot be read.
     """
-    head = bytes(read_bytes(source, 0, min(source.size, len(LOCAL_MAGIC))))
+    head = bytes(source.read(0, min(source.size, len(LOCAL_MAGIC))))
     if head.startswith((b"\x80", b"L")):
         return {}  # of `_use_new_zipfile_serialization=False`
     if head != LOCAL_MAGIC:

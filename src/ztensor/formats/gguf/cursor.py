@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ContainerError, LimitError, Reason, describe
-from ztensor.ext import Source, read_bytes
+from ztensor.ext import Source
 from ztensor.formats.gguf.types import SECTION, broken
 from ztensor.limits import Budget
 
@@ -63,7 +63,7 @@ class Cursor:
             )
         stop = min(max(end, _GROWTH * have, _FIRST_READ), source.size, most)
         self.budget.charge_bytes(2 * stop)  # both halves, and the whole
-        self.data += read_bytes(source, have, stop - have)
+        self.data += source.read(have, stop - have)
         self.budget.release_bytes(stop + have)
 
     def require_left(self, count: int, least: int, what: str) -> None:

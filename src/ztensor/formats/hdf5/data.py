@@ -8,7 +8,7 @@ import operator
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
-from ztensor.ext import Blocks, Source, Stored, element_count, read_bytes, require_equal_length
+from ztensor.ext import Blocks, Source, Stored, element_count, require_equal_length
 from ztensor.formats.base import InBlocks
 from ztensor.formats.hdf5.chunks import ChunkTable
 from ztensor.formats.hdf5.elements import Elements
@@ -101,7 +101,7 @@ class Converted(_Rows):
         first, width = 0, self._elements.stored.itemsize
         for start, length in zip(starts, self._shape, strict=True):
             first = first * length + start
-        data = read_bytes(self._source, self._offset + first * width, block.size * width)
+        data = self._source.read(self._offset + first * width, block.size * width)
         stored = np.frombuffer(data, self._elements.stored).reshape(block.shape)
         block[...] = self._elements.converted(stored)
 
@@ -163,7 +163,7 @@ class InChunks(_Rows):
             corner = self._corner(number)
             if length > 2 * self._chunk_bytes + _SLACK_BYTES:  # no filter makes it as long
                 raise bad_chunk("it is stored in too many bytes", self._chunk_bytes, length)
-            data: Chunk = read_bytes(self._source, offset, length)
+            data: Chunk = self._source.read(offset, length)
             if not (self._are_edges_plain and self._is_edge(corner)):
                 data = unfiltered(data, self._filters, skipped, self._chunk_bytes)
             if len(data) != self._chunk_bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from ztensor.ext import Source, read_bytes
+from ztensor.ext import Source
 from ztensor.formats.hdf5.window import Window, malformed
 from ztensor.limits import Budget
 
@@ -23,7 +23,7 @@ def find(source: Source) -> int | None:
     """Return where the signature is: at 0, 512, 1024, 2048 and so on."""
     place = 0
     while place + len(SIGNATURE) <= source.size:
-        if bytes(read_bytes(source, place, len(SIGNATURE))) == SIGNATURE:
+        if bytes(source.read(place, len(SIGNATURE))) == SIGNATURE:
             return place
         place = place * 2 or 512
     return None
@@ -39,7 +39,7 @@ def open_window(source: Source, budget: Budget) -> tuple[Window, int, int]:
     base = find(source)
     if base is None:
         raise malformed("there is no signature")
-    head = bytes(read_bytes(source, base, min(_MOST_BYTES, source.size - base)))
+    head = bytes(source.read(base, min(_MOST_BYTES, source.size - base)))
     head = head.ljust(_MOST_BYTES, b"\0")  # what is cut is shorter than its end of file says
     version = head[8]
     if version > 3:

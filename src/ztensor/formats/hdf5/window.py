@@ -11,7 +11,7 @@ import functools
 import struct
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
-from ztensor.ext import Source, read_bytes
+from ztensor.ext import Source
 from ztensor.formats.hdf5.checksum import lookup3
 from ztensor.limits import Budget
 
@@ -108,13 +108,13 @@ class Window:
         start = self.base + address
         number, at = divmod(start, _PAGE_BYTES)
         if at + length > _PAGE_BYTES:
-            return read_bytes(self.source, start, length)
+            return self.source.read(start, length)
         page = self._pages.get(number)
         if page is None:
             if len(self._pages) >= _MOST_PAGES:
                 self._pages.clear()
             first = number * _PAGE_BYTES
-            page = bytes(read_bytes(self.source, first, min(_PAGE_BYTES, self.source.size - first)))
+            page = bytes(self.source.read(first, min(_PAGE_BYTES, self.source.size - first)))
             self._pages[number] = page
         return page[at : at + length]
 

@@ -23,7 +23,6 @@ from ztensor.ext import (
     Source,
     Stored,
     empty_array,
-    read_bytes,
     require_equal_length,
     source_of,
 )
@@ -137,7 +136,7 @@ class External(Encoding):
         with self._opened() as source:
             for start in range(0, length, PIECE_BYTES):
                 count = min(PIECE_BYTES, length - start)
-                yield memoryview(read_bytes(source, self._offset + start, count))
+                yield memoryview(source.read(self._offset + start, count))
 
     def is_streamed(self, stored: Stored) -> bool:
         """Return True: pieces are read when they are asked for."""

@@ -9,7 +9,7 @@ from ztensor.errors import (
     LimitError,
     Reason,
 )
-from ztensor.ext import Source, read_bytes
+from ztensor.ext import Source
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Message:
         begin = place - self._start
         if begin < 0 or begin + count > len(self._block):
             length = min(BLOCK_BYTES, self.source.size - place)
-            self._start, self._block = place, read_bytes(self.source, place, length)
+            self._start, self._block = place, self.source.read(place, length)
             begin = 0
         return self._block[begin : begin + count]
 
@@ -117,7 +117,7 @@ class Message:
         self.budget.charge_bytes(PLACE_COST)
         try:
             with self.budget.lent(length):
-                return self.budget.text(read_bytes(self.source, field.start, length))
+                return self.budget.text(self.source.read(field.start, length))
         except UnicodeDecodeError as error:
             raise damaged(f"{what} is not UTF-8", field.start, Reason.FIELD_VALUE) from error
 

@@ -39,7 +39,6 @@ from ztensor.ext import (
     Tally,
     TensorObject,
     Unrepresented,
-    read_bytes,
 )
 from ztensor.formats.deflate import Stream
 from ztensor.formats.pt.objects import ByteOrder, Objects, Place
@@ -93,7 +92,7 @@ def project(source: Source, budget: Budget) -> Projection:
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
-    head = bytes(read_bytes(source, 0, min(512, source.size)))
+    head = bytes(source.read(0, min(512, source.size)))
     if head.startswith(LOCAL_MAGIC):
         return _project_archive(source, budget)
     if head.startswith((b"\x80", b"L")):
@@ -270,7 +269,7 @@ def _project_legacy(source: Source, budget: Budget) -> Projection:
     most = min(budget.limits.manifest_bytes, source.size)
     while True:  # nothing tells where the pickles end
         try:
-            return _legacy(source, bytes(read_bytes(source, 0, length)), budget)
+            return _legacy(source, bytes(source.read(0, length)), budget)
         except _CutError as error:
             if length < most:
                 length = min(most, length * _GROWTH)

@@ -33,7 +33,6 @@ from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
-from ztensor.io.source.base import read_bytes
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
 from ztensor.io.source.targets import Nowhere
@@ -136,7 +135,7 @@ class Editor(Writer):
         end = self._locked.size
         is_behind = frame.manifest_hash is None
         start = frame.manifest_offset if is_behind else end - FOOTER_2_BYTES
-        guard = bytes(read_bytes(self._locked, start, end - start))
+        guard = bytes(self._locked.read(start, end - start))
         order = CommitBehind if is_behind else CommitOver
         self._extend(order(self._locked, guard), end)
 

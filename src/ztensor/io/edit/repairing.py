@@ -18,7 +18,7 @@ from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.recovery import Candidate, search
 from ztensor.io.reading.verify import verify_file
 from ztensor.io.source.appending import LockedFile
-from ztensor.io.source.base import Source, read_bytes
+from ztensor.io.source.base import Source
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink, Place
@@ -211,7 +211,7 @@ def _copy(
             sink.narrow(source.rights())
         for offset in range(start, stop, _WINDOW):
             count = min(_WINDOW, stop - offset)
-            sink.write(read_bytes(source, offset, count))
+            sink.write(source.read(offset, count))
             if progress is not None:
                 progress(offset + count - start, stop - start)
         sink.commit()

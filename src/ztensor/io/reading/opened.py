@@ -10,7 +10,7 @@ import numpy as np
 from ztensor.errors import MOST_PROBLEMS, ClosedError, Problem, UsageError, ZTensorError
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching
-from ztensor.io.source.base import Range, Source, read_bytes
+from ztensor.io.source.base import Range, Source
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.table import opened_by, source_of
 from ztensor.io.source.urls import Remote
@@ -197,11 +197,11 @@ class OpenedFile(Fetching):
             SourceError: it cannot be read.
         """
         with contextlib.closing(source_of(given, mapped=False)) as source:
-            head = read_bytes(source, 0, min(source.size, _LEFT_BYTES))
+            head = source.read(0, min(source.size, _LEFT_BYTES))
             if isinstance(given, Remote) and not any(head):
                 return False
             end = min(source.size, len(MAGIC_1))
-            return may_be_damaged(bytes(head), bytes(read_bytes(source, source.size - end, end)))
+            return may_be_damaged(bytes(head), bytes(source.read(source.size - end, end)))
 
     @staticmethod
     def manifest_in(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
@@ -256,8 +256,8 @@ def _find(source: Source, limits: Limits, length: int) -> tuple[Frame, bytes]:
     """Return where a file's manifest lies, and so many of its last bytes, or all."""
     size = source.size
     length = min(length, size)
-    end = bytes(read_bytes(source, size - length, length))
-    head = end if length == size else bytes(read_bytes(source, 0, HEAD_BYTES))
+    end = bytes(source.read(size - length, length))
+    head = end if length == size else bytes(source.read(0, HEAD_BYTES))
     return locate(head[:HEAD_BYTES], end, size, limits), end
 
 
@@ -283,7 +283,7 @@ def parse_frame(
     budget.charge_steps(frame.manifest_length)
     budget.charge_bytes(2 * frame.manifest_length)  # the pages of the file are ours as well
     if data is None:
-        data = bytes(read_bytes(source, frame.manifest_offset, frame.manifest_length))
+        data = bytes(source.read(frame.manifest_offset, frame.manifest_length))
     manifest = SCHEMAS[frame.container](data, frame, budget)
     require_none(check_layouts(manifest))
     return manifest

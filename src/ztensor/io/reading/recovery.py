@@ -27,7 +27,7 @@ from ztensor.errors import (
 )
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.opened import parse_frame
-from ztensor.io.source.base import Source, read_bytes
+from ztensor.io.source.base import Source
 from ztensor.limits import Budget, Limits, caps_of
 from ztensor.showing import counted
 from ztensor.spec.container.framing import (
@@ -119,7 +119,7 @@ def search(
     size = source.size
     if not size:
         raise ContainerError("the file is empty", reason=Reason.HEADER_MAGIC, file=source.name)
-    head = bytes(read_bytes(source, 0, min(HEAD_BYTES, size)))
+    head = bytes(source.read(0, min(HEAD_BYTES, size)))
     if head not in (MAGIC_1, MAGIC_2):
         raise ContainerError(
             "only files that begin as 1.1, 1.2 or 2.x do can be searched for committed states",
@@ -172,7 +172,7 @@ def _footers(source: Source, magic: bytes, within: int | None) -> Iterator[tuple
         low = max(lowest, high - _WINDOW)
         # The window reaches over its end, so that a magic across the border is found once.
         stop = min(source.size, high + len(magic) - 1)
-        window = bytes(read_bytes(source, low - before, stop - low + before))
+        window = bytes(source.read(low - before, stop - low + before))
         at = window.rfind(magic, before)
         while at >= 0:
             yield low - before + at + len(magic), window[at - before : at + len(magic)]
@@ -200,7 +200,7 @@ def _misplaced(source: Source, state: State) -> str | None:
     if frame.manifest_hash is not None:
         behind = max(frame.manifest_offset + frame.manifest_length, _blobs_end(manifest))
         gap = frame.file_size - FOOTER_2_BYTES - behind
-        if gap <= _MOST_GAP and not any(read_bytes(source, behind, gap)):
+        if gap <= _MOST_GAP and not any(source.read(behind, gap)):
             return None
         return (
             f"a copy of the footer of the state whose last blob ends at {behind}, or one that "

@@ -17,7 +17,6 @@ from ztensor.errors import (
 )
 from ztensor.io.formats import FORMATS, recognised
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, STEP_NAME, WAITING, is_index
-from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.folders import folder_of, listed
 from ztensor.io.source.paths import absolute_path
@@ -145,7 +144,7 @@ def _is_model(place: Beneath | Remote) -> bool:
     """Return whether a file's first bytes are those of a format that is read."""
     try:
         with contextlib.closing(source_of(place, mapped=False)) as source:
-            head = bytes(read_bytes(source, 0, min(4, source.size)))
+            head = bytes(source.read(0, min(4, source.size)))
             return head in (MAGIC_1[:4], MAGIC_2[:4]) or recognised(source) is not None
     except ZTensorError:
         return False

@@ -16,7 +16,6 @@ from ztensor.io.contents import open_file
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.shards.index import parse_index
 from ztensor.io.shards.naming import INDEX_SUFFIX, SHARD, WAITING
-from ztensor.io.source.base import read_bytes
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights, narrowest_of
@@ -118,7 +117,7 @@ def data_of(index: Any) -> bytes | bytearray | None:
     except SourceNotFoundError:
         return None
     with contextlib.closing(source):
-        return read_bytes(source, 0, min(source.size, DEFAULT_LIMITS.index_bytes))
+        return source.read(0, min(source.size, DEFAULT_LIMITS.index_bytes))
 
 
 def _remove(place: Place, is_ours: Callable[[Any], bool]) -> None:

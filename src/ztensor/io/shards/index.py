@@ -19,7 +19,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.io.source.base import Source, read_bytes
+from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.table import source_of
 from ztensor.io.source.urls import Remote
@@ -121,7 +121,7 @@ def _data_of(source: Source, limits: Limits) -> bytes | bytearray:
             expected=f"at most {limits.index_bytes} bytes",
             found=str(source.size),
         )
-    return read_bytes(source, 0, source.size)
+    return source.read(0, source.size)
 
 
 def shown_name(place: Any) -> str:

@@ -64,6 +64,16 @@ class Source(abc.ABC):
             SourceError: the bytes could not be read, or the file is shorter than it was.
         """
 
+    def read(self, offset: int, length: int) -> bytes | bytearray:
+        """Return `length` bytes from `offset` as a new buffer.
+
+        Raises:
+            SourceError: as `read_into`.
+        """
+        buffer = bytearray(length)
+        self.read_into(offset, memoryview(buffer))
+        return buffer
+
     def read_many(
         self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
     ) -> None:
@@ -204,13 +214,6 @@ class Opening(os.PathLike[str]):
     @abc.abstractmethod
     def open(self, *, mapped: bool = True) -> Source:
         """Open it; `mapped` as for a file on disk."""
-
-
-def read_bytes(source: Source, offset: int, length: int) -> bytes | bytearray:
-    """Return `length` bytes from `offset` as a new buffer."""
-    buffer = bytearray(length)
-    source.read_into(offset, memoryview(buffer))
-    return buffer
 
 
 class Range:

@@ -16,7 +16,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourceNotRegularError,
 )
-from ztensor.io.source.base import Source, read_bytes
+from ztensor.io.source.base import Source
 from ztensor.io.source.paths import absolute_path, is_url
 from ztensor.locks import Lock
 
@@ -294,7 +294,7 @@ class FileSource(OpenFile, Source):
         Raises:
             SourceError: the last bytes could not be read.
         """
-        self._end = bytes(read_bytes(self, self.size - length, length))
+        self._end = bytes(self.read(self.size - length, length))
         self._is_end, self._least = is_end, least
 
     def _is_committed(self, status: os.stat_result) -> bool:
@@ -305,7 +305,7 @@ class FileSource(OpenFile, Source):
             if not length or size < self._least + length:
                 return False
             try:
-                end = bytes(read_bytes(self, size - length, length))
+                end = bytes(self.read(size - length, length))
             except SourceError as error:
                 if error.reason is not Reason.SOURCE_CHANGED:
                     raise

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ztensor.arguments import require_choice
 from ztensor.errors import SourceError, describe
 from ztensor.io.source import locking, removal
-from ztensor.io.source.base import Sink, read_bytes
+from ztensor.io.source.base import Sink
 from ztensor.io.source.local import Descriptor, FileSource, OpenFile
 from ztensor.io.source.paths import flush_folder, path_text
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
@@ -303,7 +303,7 @@ class FileSink(OpenFile, Gatherer):
         """
         while self.position < length:
             if not self._copy_in_kernel(old, length):
-                self.write(read_bytes(old, self.position, min(_COPY_BYTES, length - self.position)))
+                self.write(old.read(self.position, min(_COPY_BYTES, length - self.position)))
             if progress is not None:
                 progress(self.position, length)
 

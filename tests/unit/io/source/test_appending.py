@@ -27,7 +27,6 @@ from ztensor.errors import (
 )
 from ztensor.io.source import appending
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
-from ztensor.io.source.base import read_bytes
 
 GUARD = b"<the old footer, of exactly forty bytes>"
 FOOTER = b"<the new footer, of exactly forty bytes>"
@@ -233,9 +232,9 @@ def test_without_positional_calls(path: Path, order: str, monkeypatch: pytest.Mo
     monkeypatch.delattr(os, "preadv", raising=False)
     file = LockedFile(str(path))
     sink = KINDS[order](file, GUARD)
-    assert read_bytes(file, 4, 8) == b"old blob"
+    assert file.read(4, 8) == b"old blob"
     sink.write(b"x" * 2500)
-    assert read_bytes(file, 0, len(OLD)) == OLD
+    assert file.read(0, len(OLD)) == OLD
     commit_all(sink, b"y")
     assert path.read_bytes().startswith(OLD + b"x" * 2500 + b"y")
 
@@ -417,12 +416,12 @@ def test_a_close_that_fails_is_told(
 def test_old_bytes_are_read_under_the_lock(path: Path) -> None:
     sink = LockedFile(str(path))
     assert (sink.size, sink.path) == (len(OLD), str(path))
-    assert read_bytes(sink, 0, sink.size) == OLD
+    assert sink.read(0, sink.size) == OLD
     assert sink.view() is None
     os.truncate(path, 10)
     sink.require_unchanged()
     with refused(SourceError, Reason.SOURCE_CHANGED):
-        read_bytes(sink, 5, 10)
+        sink.read(5, 10)
     sink.cut(4)
     sink.close()
     assert path.read_bytes() == b"HEAD"

@@ -29,7 +29,7 @@ from ztensor.errors import (
     SourceNotRegularError,
     SourcePermissionError,
 )
-from ztensor.io.source.base import Range, read_bytes
+from ztensor.io.source.base import Range
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import FileObjectSource
 from ztensor.numpy import save_file
@@ -84,7 +84,7 @@ def test_reads(
 ) -> None:
     source = FileSource(str(path))
     SYSTEMS[system](monkeypatch)
-    assert read_bytes(source, offset, length) == DATA[offset : offset + length]
+    assert source.read(offset, length) == DATA[offset : offset + length]
     source.close()
 
 
@@ -97,7 +97,7 @@ def test_threads_do_not_disturb_one_another(
 
     def read(start: int) -> None:
         for offset in range(start, 100_000, 7919):
-            piece = read_bytes(source, offset, min(4000, 100_000 - offset))
+            piece = source.read(offset, min(4000, 100_000 - offset))
             assert piece == DATA[offset : offset + 4000]
 
     with ThreadPoolExecutor(8) as pool:
@@ -112,9 +112,9 @@ def test_a_file_that_ends_too_early(
     source = FileSource(str(path), mapped=False)
     SYSTEMS[system](monkeypatch)
     os.truncate(path, 50_000)
-    assert read_bytes(source, 0, 50_000) == DATA[:50_000]
+    assert source.read(0, 50_000) == DATA[:50_000]
     with refused(SourceError, Reason.SOURCE_CHANGED) as caught:
-        read_bytes(source, 49_000, 2_000)
+        source.read(49_000, 2_000)
     assert caught.value.file == str(path)
     source.close()
 
@@ -132,7 +132,7 @@ def test_an_error_of_the_disk_keeps_its_number(
 
     monkeypatch.setattr(os, call, fail, raising=False)
     with pytest.raises(SourceError) as caught:
-        read_bytes(source, 0, 1)
+        source.read(0, 1)
     assert (caught.value.errno, caught.value.reason) == (errno.EIO, Reason.SOURCE_FAILED)
     assert isinstance(caught.value, OSError)
     source.close()
@@ -236,7 +236,7 @@ def test_views_are_copied_on_write(
     assert view[0] == DATA[0] ^ 0xFF
     assert others == DATA
     assert bytes(Range(source, 0, 4).read(0, 4)) == DATA[:4]  # what checks look at
-    assert read_bytes(source, 0, 4) == DATA[:4]
+    assert source.read(0, 4) == DATA[:4]
     assert path.read_bytes() == DATA
     source.close()
     other.close()
@@ -356,7 +356,7 @@ def test_a_closed_source(path: Path) -> None:
     source.close()
     assert source.view() is None
     with pytest.raises(ClosedError):
-        read_bytes(source, 0, 1)
+        source.read(0, 1)
     with pytest.raises(ClosedError):
         source.require_unchanged()
 
@@ -391,7 +391,7 @@ def test_a_file_object_is_read_where_it_is_asked(saved: Path) -> None:
         assert source.name == str(saved)
         assert (source.path, source.view(), source.is_held) == (None, None, False)
         assert source.size == saved.stat().st_size
-        assert read_bytes(source, 100, 50) == saved.read_bytes()[100:150]
+        assert source.read(100, 50) == saved.read_bytes()[100:150]
         source.require_unchanged()
         source.close()
         assert not file.closed  # it is the caller's
@@ -504,7 +504,7 @@ def test_what_a_commit_cuts_off_was_only_prepared(path: Path) -> None:
     os.truncate(path, 5040)
     source.require_unchanged()
     assert source.size == 5040
-    assert read_bytes(source, 0, 1000) == DATA[:1000]
+    assert source.read(0, 1000) == DATA[:1000]
     for size in (4990, 1020):  # no end of a file, and not all that was opened
         os.truncate(path, size)
         with pytest.raises(SourceError, match="shorter"):

@@ -12,7 +12,6 @@ import pytest
 import ztensor
 from tests.refusals import refused
 from ztensor.errors import ArgumentTypeError, Reason, SourceError
-from ztensor.io.source.base import read_bytes
 from ztensor.io.source.memory import MemorySource
 from ztensor.numpy import load, save
 
@@ -44,14 +43,14 @@ def test_any_contiguous_buffer_is_flat_bytes(kind: str) -> None:
     assert view is not None
     assert (source.size, view.nbytes, view.format, view.ndim) == (40, 40, "B", 1)
     assert view == DATA
-    assert read_bytes(source, 3, 30) == DATA[3:33]
-    assert read_bytes(source, 40, 0) == b""
+    assert source.read(3, 30) == DATA[3:33]
+    assert source.read(40, 0) == b""
 
 
 @pytest.mark.parametrize(("offset", "length"), [(39, 2), (40, 1), (1000, 1), (0, 41)])
 def test_more_than_there_is(offset: int, length: int) -> None:
     with refused(SourceError, Reason.SOURCE_CHANGED):
-        read_bytes(MemorySource(DATA), offset, length)
+        MemorySource(DATA).read(offset, length)
 
 
 def test_it_is_pickled_by_value() -> None:
