@@ -8,7 +8,8 @@ import numpy as np
 
 from ztensor.errors import LayoutError, NotRepresentableError, Reason
 from ztensor.io.reading.file import FileObjects
-from ztensor.spec.container import EMITTERS, FORM_1, Emitter, Form
+from ztensor.spec.container import EMITTERS, Emitter
+from ztensor.spec.container.framing import FORM_1, Form
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.elements import Blocks
 from ztensor.spec.layout.sparse import require_entries_once

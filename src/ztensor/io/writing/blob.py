@@ -13,7 +13,7 @@ from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import WRITE_BYTES
 from ztensor.io.writing.frames import Compressor, Frame, frames_of, require_chunk_rows
 from ztensor.locks import cached_property
-from ztensor.spec.container import Form
+from ztensor.spec.container.framing import Form
 from ztensor.spec.digest import Algorithm, require_writable
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import FRAME_FIELD, listed_frames

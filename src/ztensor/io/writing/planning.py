@@ -21,7 +21,7 @@ from ztensor.errors import (
 from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.reading.portable import require_once
 from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
-from ztensor.spec.container import FORM_1, Form
+from ztensor.spec.container.framing import FORM_1, Form
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import Dense
 from ztensor.spec.layout.elements import numpy_dtype, require_bools, spell

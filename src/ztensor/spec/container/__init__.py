@@ -12,14 +12,14 @@ line in each.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ztensor.arguments import require_choice
 from ztensor.errors import ArgumentValueError
 from ztensor.limits import Budget
 from ztensor.registry import Registry
-from ztensor.spec.container.framing import Container, Frame
-from ztensor.spec.model.manifest import ALIGNMENT, Manifest, TensorObject
+from ztensor.spec.container.framing import Container, Form, Frame
+from ztensor.spec.model.manifest import Manifest, TensorObject
 
 SCHEMAS: Registry[Container, Callable[[bytes, Frame, Budget], Manifest]] = Registry(
     {
@@ -29,31 +29,6 @@ SCHEMAS: Registry[Container, Callable[[bytes, Frame, Budget], Manifest]] = Regis
         Container.V2: "ztensor.spec.container.v2.schema:parse_manifest",
     }
 )
-
-
-class Form(NamedTuple):
-    """What the blobs of a container are like: all that writing them turns on.
-
-    Attributes:
-        alignment: blobs begin at multiples of it, where the caller names no other.
-        alignments: those a caller may name.
-        checksums: the digests it is written with, the default first; none for those of 1.x, of
-            which there may be more than ours.
-        encodings: what an encoding is called here that another container calls otherwise.
-        indices: types of indices; of several all components of an object have one.
-        is_exact: as in 2.x: digests cover decoded bytes, bools are 0 or 1, sparse entries are
-            there once, blobs are equal or disjoint, and encoded frames are of one size.
-    """
-
-    alignment: int = ALIGNMENT
-    alignments: tuple[int, ...] = (ALIGNMENT,)
-    checksums: tuple[str, ...] = ()
-    encodings: Mapping[str, str] = {"zt.zstd-seekable/1": "zstd"}
-    indices: tuple[str, ...] = ("u64",)
-    is_exact: bool = False
-
-
-FORM_1 = Form()
 
 
 class Emitter(Protocol):

@@ -16,7 +16,7 @@
 | 28 | 4 | nothing |
 | 32 | 8 | the header magic again |
 
-All numbers are little-endian.
+All numbers are little-endian. What the blobs between header and manifest are like is `Form`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 import enum
 import operator
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from ztensor.errors import (
@@ -35,6 +36,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.spec.model.manifest import ALIGNMENT
 
 MAGIC_0_1 = b"ZTEN0001"
 MAGIC_1 = b"ZTEN1000"
@@ -77,6 +79,31 @@ class Frame(NamedTuple):
     manifest_length: int
     file_size: int
     manifest_hash: int | None = None
+
+
+class Form(NamedTuple):
+    """What the blobs of a container are like: all that writing them turns on.
+
+    Attributes:
+        alignment: blobs begin at multiples of it, where the caller names no other.
+        alignments: those a caller may name.
+        checksums: the digests it is written with, the default first; none for those of 1.x, of
+            which there may be more than ours.
+        encodings: what an encoding is called here that another container calls otherwise.
+        indices: types of indices; of several all components of an object have one.
+        is_exact: as in 2.x: digests cover decoded bytes, bools are 0 or 1, sparse entries are
+            there once, blobs are equal or disjoint, and encoded frames are of one size.
+    """
+
+    alignment: int = ALIGNMENT
+    alignments: tuple[int, ...] = (ALIGNMENT,)
+    checksums: tuple[str, ...] = ()
+    encodings: Mapping[str, str] = {"zt.zstd-seekable/1": "zstd"}
+    indices: tuple[str, ...] = ("u64",)
+    is_exact: bool = False
+
+
+FORM_1 = Form()
 
 
 def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LIMITS) -> Frame:

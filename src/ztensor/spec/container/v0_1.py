@@ -19,9 +19,8 @@ from collections.abc import Mapping
 
 from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason, describe
 from ztensor.limits import Budget
-from ztensor.spec.container import FORM_1
 from ztensor.spec.container.entries import attribute_fields, refused
-from ztensor.spec.container.framing import MAGIC_0_1, Frame
+from ztensor.spec.container.framing import FORM_1, MAGIC_0_1, Frame
 from ztensor.spec.container.walk import check_blob, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME, STORAGE_TYPES
 from ztensor.spec.model.manifest import (

@@ -33,9 +33,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import Budget
-from ztensor.spec.container import FORM_1
 from ztensor.spec.container.entries import ObjectsEmitter, attribute_fields, refused
-from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
+from ztensor.spec.container.framing import FORM_1, MAGIC_1, TAIL_BYTES, Frame
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
     ParseObject,

@@ -15,9 +15,8 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.spec.container import Form
 from ztensor.spec.container.entries import ObjectsEmitter
-from ztensor.spec.container.framing import FOOTER_2, MAGIC_2, MANIFEST_2_MOST, PAGE_2
+from ztensor.spec.container.framing import FOOTER_2, MAGIC_2, MANIFEST_2_MOST, PAGE_2, Form
 from ztensor.spec.container.v2.schema import DEPTH, ROOT, check_names, parse_object
 from ztensor.spec.container.v2.words import theirs, word_of, words_of
 from ztensor.spec.digest import xxh3
