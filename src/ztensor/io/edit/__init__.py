@@ -3,7 +3,7 @@
 Read `editor.py` first: several changes as one commit, appended behind the old state or, on
 demand, as a new file put in its place. `rewriting.py` says what
 a file is written again as, and leaves the dead bytes out, and `repairing.py` finds the last
-committed state of a torn file. `ztensor/edit.py` has each change as a function.
+committed state of a torn file. The module `ztensor.edit` has each change as a function.
 """
 
 from ztensor.io.edit.editor import Editor

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import bisect
 import operator
-from collections.abc import Iterable, Iterator
 
 from ztensor.errors import ZTensorError
 from ztensor.guard import foreign_bytes
-from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.opened import OpenedFile
 from ztensor.spec.digest import Sum
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
@@ -16,19 +15,7 @@ from ztensor.spec.model.manifest import Component, TensorObject
 _offset = operator.attrgetter("offset")
 
 
-def unchecked_names(file: FileObjects, names: Iterable[str]) -> Iterator[str]:
-    """Yield those objects of a file with bytes that neither a digest nor a sum is of."""
-    sums = Sums(file)
-    for name in names:
-        tensor_object = file.object(name)
-        if any(
-            is_unheld(file, tensor_object, component) and sums.over(component) is None
-            for component in tensor_object.components.values()
-        ):
-            yield name
-
-
-def is_unheld(file: FileObjects, tensor_object: TensorObject, component: Component) -> bool:
+def is_unheld(file: OpenedFile, tensor_object: TensorObject, component: Component) -> bool:
     """Return whether a component has bytes, and neither a digest nor an encoding that has one.
 
     In other formats they may lie in another file, or nobody knows how many they are.
@@ -46,7 +33,7 @@ class Sums:
         file: the file.
     """
 
-    def __init__(self, file: FileObjects) -> None:
+    def __init__(self, file: OpenedFile) -> None:
         self._sums = sorted(file.sums, key=_offset)
         self._faults: dict[int, ZTensorError | None] = {}
 
