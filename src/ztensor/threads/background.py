@@ -62,19 +62,11 @@ class _FailingAtExit:
             raise self._error
 
 
-def fail_at_exit(name: str, why: str) -> SourceError:
-    """Report a write that is lost as the program ends, and have it exit with 120.
+def exit_with(error: BaseException) -> None:
+    """Have the program exit with 120, and say why; the first error that is given counts.
 
     That is Python's own number for an error that comes when the exit status is settled already.
     """
-    error = SourceError(f"the write had not ended when the program did: {why}", file=name)
-    _LOG.error("%s", error)
-    exit_with(error)
-    return error
-
-
-def exit_with(error: BaseException) -> None:
-    """Have the program exit with 120, and say why; the first error that is given counts."""
     if not isinstance(sys.stdout, _FailingAtExit):
         sys.stdout = _FailingAtExit(sys.stdout, error)
 
@@ -86,4 +78,10 @@ def _end_writes() -> None:
         write = reference()
         thread = None if write is None else _WRITES.get(write)
         if write is not None and write.is_open and thread is not None and thread.is_alive():
-            fail_at_exit(write.name, "its thread is a daemon, which ends with the program")
+            error = SourceError(
+                "the write had not ended when the program did: its thread is a daemon, which ends "
+                "with the program",
+                file=write.name,
+            )
+            _LOG.error("%s", error)
+            exit_with(error)

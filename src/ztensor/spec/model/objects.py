@@ -16,7 +16,7 @@ import numpy as np
 from ztensor.errors import ZTensorError
 from ztensor.guard import foreign_bytes
 from ztensor.locks import Lock
-from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.model.manifest import TensorObject
 
 Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 Ints: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -49,15 +49,10 @@ class Table:
     digests: Ints
     text: bytes = b""
 
-    def column(self, fact: Callable[[TensorObject, Component], Any], dtype: Any) -> Any:
-        """Return (count,) what each row's kind gives, as an array of this type."""
-        facts = [fact(kind, kind.components["data"]) for kind in self.kinds]
-        return np.array(facts, dtype)[self.kind_of]
-
     def is_raw(self) -> Bools:
         """Return (count,) whether the encoding is `raw`."""
-        found: Bools = self.column(lambda _, component: component.encoding == "raw", np.bool_)
-        return found
+        are_raw = [kind.components["data"].encoding == "raw" for kind in self.kinds]
+        return np.array(are_raw, np.bool_)[self.kind_of]
 
     def digest(self, row: int) -> str | None:
         """Return the text of a row's digest, or None."""

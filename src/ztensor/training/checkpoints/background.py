@@ -8,7 +8,8 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from ztensor.threads.background import exit_with, fail_at_exit
+from ztensor.errors import SourceError
+from ztensor.threads.background import exit_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,6 +94,12 @@ def _end_all() -> None:
         try:
             background.end()
         except KeyboardInterrupt as error:
-            fail_at_exit(background.name, "it was interrupted").__cause__ = error
+            lost = SourceError(
+                "the write had not ended when the program did: it was interrupted",
+                file=background.name,
+            )
+            lost.__cause__ = error
+            _LOG.error("%s", lost)
+            exit_with(lost)
         except BaseException as error:  # noqa: BLE001  # reported at the end
             exit_with(error)

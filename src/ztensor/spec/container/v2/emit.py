@@ -87,7 +87,7 @@ class Emitter:
         root = {"objects": {}, "attributes": _read_back(cbor.encode(dict(attributes)), levels=1)}
         problems: list[Problem] = []
         if read_fields(root, ROOT, (), problems):
-            problems = check_names(attributes, "attributes")
+            problems = check_names(attributes, ("attributes",))
         _require_none(problems)
 
     def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:

@@ -168,7 +168,7 @@ def _parse_root(decoder: cbor.Decoder, frame: Frame, least: int) -> Manifest:
     problems += root.problems
     fields = read_fields(root.fields, ROOT, (), problems)
     attributes, extra = (fields[1], fields[-1]) if fields else (None, None)
-    problems += check_names(attributes or (), "attributes")
+    problems += check_names(attributes or (), ("attributes",))
     require_none(problems)
     blobs = _blobs(root.objects, frame, decoder.budget)
     for shard, (offsets, lengths) in blobs.items():
@@ -222,7 +222,7 @@ def _parse_files(table: object, size: int, problems: list[Problem]) -> dict[str 
 # --- One object --------------------------------------------------------------------------------
 
 
-def check_names(names: Iterable[str], *path: str) -> list[Problem]:
+def check_names(names: Iterable[str], path: Path = ()) -> list[Problem]:
     """Return the problem of the first text that no object, part or attribute may be called."""
     for name in names:
         if not 0 < len(name.encode()) <= MOST_NAME or "\0" in name:
@@ -243,15 +243,16 @@ def parse_object(
         problems: takes what is wrong.
     """
     path, start = ("objects", name), len(problems)
-    problems += check_names([name], "objects")
-    if len(problems) > start:
+    if wrong := check_names((name,), ("objects",)):
+        problems += wrong
         return None
     fields = read_fields(entry, OBJECT, path, problems)
     if not fields:
         return None
     shape, layout, entries, attributes, extra = fields
-    problems += check_names(entries, *path, "parts")
-    problems += check_names(attributes or (), *path, "attributes")
+    problems += check_names(entries, (*path, "parts"))
+    if attributes:
+        problems += check_names(attributes, (*path, "attributes"))
     if not entries:
         message, where = "expected at least one part, found none", (*path, "parts")
         problems.append(Problem(Reason.COMPONENT_MISSING, message, where, OBJECT.section))
