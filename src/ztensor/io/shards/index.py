@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import json
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import (
@@ -30,7 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
 
+_MAP = re.compile(rb'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')
+_TEXT = rb'[ \t\r\n]*"([^"\\\x00-\x1f]*)"[ \t\r\n]*'
+_PAIR = re.compile(_TEXT + b":" + _TEXT + b"([,}])")
 _MOST_NAME = 1 << 15  # characters: no system has a longer path
+_PAIR_BYTES = 240  # of memory at most that a pair of the map takes beside its name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -207,11 +212,14 @@ def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dic
         FormatError: it is not JSON in UTF-8, has a name twice, or is of another shape.
         LimitError: it is nested too deeply, or would take far more memory than its length.
     """
+    budget = Budget(limits, len(data))
+    budget.charge_bytes(2 * len(data))
     if data.startswith(codecs.BOM_UTF8):
         data = data[len(codecs.BOM_UTF8) :]
     try:
-        Budget(limits, len(data)).charge_json(data)
-        index = json.loads(data.decode(), object_pairs_hook=_unique)
+        index = _regular(data, budget)
+        if index is None:
+            index = _parsed(data, budget)
     except (FormatError, LimitError):
         raise
     except RecursionError as error:
@@ -237,6 +245,48 @@ def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dic
                 found=f"{describe(file)} for {describe(name)}",
             )
     return index
+
+
+def _parsed(data: bytes | bytearray, budget: Budget) -> Any:
+    budget.charge_json(data)
+    return json.loads(budget.text(data), object_pairs_hook=_unique)
+
+
+def _regular(data: bytes | bytearray, budget: Budget) -> Any:
+    """Return an index as writers write it, None for any other.
+
+    Its map is the most of it, and is read pair by pair: a file's name is one text then, however
+    many objects are in the file. What is around the map is read as any JSON.
+    """
+    found = _MAP.search(data)
+    if found is None or data.count(b'"weight_map"') != 1:
+        return None
+    start, stop = found.end(), data.find(b"}", found.end())
+    if stop < 0 or data.find(b"\\", 0, start) >= 0 or data.find(b"\\", stop) >= 0:
+        return None
+    before = budget.bytes_left
+    budget.charge_bytes(stop - start + _PAIR_BYTES * data.count(b":", start, stop))
+    weight_map: dict[str, str] = {}
+    files: dict[bytes, str] = {}
+    at, count = start, 0
+    while (pair := _PAIR.match(data, at)) is not None:
+        name, file, mark = pair.groups()
+        if (path := files.get(file)) is None:
+            path = files[file] = budget.text(file)
+        weight_map[name.decode() if name.isascii() else budget.text(name)] = path
+        count += 1
+        at = pair.end()
+        if mark == b"}":
+            break
+    if at != stop + 1 or len(weight_map) < count:
+        budget.release_to(before)
+        return None
+    budget.charge_bytes(2 * (len(data) - (stop - start)))
+    index = _parsed(data[:start] + data[stop:], budget)
+    if not isinstance(index, dict) or index.get("weight_map") != {}:
+        budget.release_to(before)
+        return None
+    return {**index, "weight_map": weight_map}
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
