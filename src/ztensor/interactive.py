@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
 from ztensor.registry import Registry
-from ztensor.showing import short_repr
 
 # What makes the sheets knows all classes that inherit from here.
 _MAKERS: Registry[str, Callable[[object], str]] = Registry(
@@ -21,8 +20,6 @@ class Shown:
     """
 
     __slots__ = ()
-
-    short = staticmethod(short_repr)
 
     def _repr_html_(self) -> str:
         return _MAKERS["html"](self)

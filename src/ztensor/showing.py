@@ -93,18 +93,6 @@ def near_names(name: str, names: Iterable[str]) -> tuple[list[str], int]:
     return near, len(every)
 
 
-def short_repr(kind: str, facts: Iterable[str], ways: str = "") -> str:
-    """Return what a result is and holds, and how to see all of it.
-
-    Args:
-        kind: the public name of its class, without `ztensor.`.
-        facts: what it holds, as phrases.
-        ways: expressions that give all.
-    """
-    shown = f"<ztensor.{kind}: {', '.join(facts)}"
-    return f"{shown}; all: {ways}>" if ways else f"{shown}>"
-
-
 def counted(count: int, noun: str, names: Iterable[object] = (), *, cut: int = 40) -> str:
     """Return how many there are, and the first names: `5 objects ('a', 'b', 'c', ...)`.
 

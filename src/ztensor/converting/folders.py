@@ -25,7 +25,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import Beneath, FileSink, Place, ShardSet, Shown, counted, is_remote, path_text
+from ztensor.ext import Beneath, FileSink, Place, ShardSet, counted, is_remote, path_text
 from ztensor.model_folder import require_plain
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ class FolderReport:
             counted(self.objects, "object"),
             f"{counted(len(self.lost), 'thing')} lost" if self.lost else "nothing lost",
         ]
-        return Shown.short("converting.FolderReport", facts, ".lost" if self.lost else ".steps")
+        more = ".lost" if self.lost else ".steps"
+        return f"<ztensor.converting.FolderReport: {', '.join(facts)}; all: {more}>"
 
 
 def convert_folder(

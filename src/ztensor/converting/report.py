@@ -79,4 +79,5 @@ class ConversionReport(Shown):
         ]
         if self.changed:
             facts.append(f"{counted(len(self.changed), 'object')} made {self.changed[0].now}")
-        return Shown.short("converting.ConversionReport", facts, ".lost" if self.lost else "")
+        more = "; all: .lost" if self.lost else ""
+        return f"<ztensor.converting.ConversionReport: {', '.join(facts)}{more}>"

@@ -6,7 +6,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 _NAME_CHARACTERS = 500
 
@@ -93,3 +93,15 @@ def shape_text(shape: Sequence[int]) -> str:
     if len(shape) > 8:
         return f"[{', '.join(map(str, shape[:6]))}, ... {len(shape)} dimensions]"
     return f"[{', '.join(map(str, shape))}]"
+
+
+def short_repr(kind: str, facts: Iterable[str], ways: str = "") -> str:
+    """Return what a result is and holds, and how to see all of it.
+
+    Args:
+        kind: the public name of its class, without `ztensor.`.
+        facts: what it holds, as phrases.
+        ways: expressions that give all.
+    """
+    shown = f"<ztensor.{kind}: {', '.join(facts)}"
+    return f"{shown}; all: {ways}>" if ways else f"{shown}>"

@@ -34,6 +34,7 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
+from ztensor.insight.text import short_repr
 from ztensor.quantization.floats import dequantized
 from ztensor.typing import Array
 
@@ -121,9 +122,7 @@ class DiffReport(Shown):
             facts.append(f"{counted(len(self.attributes), 'attribute', self.attributes)} different")
         if self.values:
             facts.append(f"{counted(len(self.values), 'value', self.values)} different")
-        return Shown.short(
-            "insight.DiffReport", facts, ".tensors, .differing, .attributes, .values"
-        )
+        return short_repr("insight.DiffReport", facts, ".tensors, .differing, .attributes, .values")
 
 
 class _Missing:

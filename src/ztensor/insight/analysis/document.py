@@ -25,7 +25,7 @@ from ztensor.insight.analysis.comparing import TensorDiff
 from ztensor.insight.analysis.findings import RULES, Finding
 from ztensor.insight.analysis.roles import Role, groups_of, is_optimizer_state
 from ztensor.insight.analysis.statistics import TensorStats
-from ztensor.insight.text import shown_name, visible
+from ztensor.insight.text import short_repr, shown_name, visible
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Insight(Shown):
         for level in ("error", "warn", "info"):
             count = sum(one.level == level for one in self.findings)
             facts += [f"{count} {level}"] if count else []
-        return Shown.short("insight.Insight", facts, ".findings, .as_json()")
+        return short_repr("insight.Insight", facts, ".findings, .as_json()")
 
     def as_json(self) -> dict[str, Any]:
         """Return the document `ztensor-insight/1`, as `json.dumps(..., allow_nan=False)` takes it.

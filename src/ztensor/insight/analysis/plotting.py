@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from xml.sax.saxutils import escape
 
 from ztensor.errors import ArgumentValueError, MissingDependencyError, describe
-from ztensor.ext import FileSink, Shown, path_text
+from ztensor.ext import FileSink, path_text
 from ztensor.insight.analysis.spreads import Scale
 from ztensor.insight.analysis.statistics import BINS, TensorStats, stats
+from ztensor.insight.text import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -82,7 +83,7 @@ class Picture:
 
     def __repr__(self) -> str:
         """Return its size; a notebook shows it, `save` writes it to a file."""
-        return Shown.short(
+        return short_repr(
             "insight.Picture", [f"{self.width} x {self.height}"], ".svg(), .save(path)"
         )
 

@@ -8,7 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from ztensor.ext import Shown, counted
+from ztensor.ext import counted
+from ztensor.insight.text import short_repr
 from ztensor.typing import Array
 
 Scale = Literal["linear", "log"]
@@ -33,7 +34,7 @@ class Histogram:
 
     def __repr__(self) -> str:
         """Return how many bins there are; `edges` and `counts` have them."""
-        return Shown.short("insight.Histogram", [counted(len(self.counts), "bin"), self.scale])
+        return short_repr("insight.Histogram", [counted(len(self.counts), "bin"), self.scale])
 
 
 class Spread:

@@ -47,6 +47,7 @@ from ztensor.insight.analysis.streaming import (
     share_out,
 )
 from ztensor.insight.analysis.sums import Moments
+from ztensor.insight.text import short_repr
 from ztensor.quantization.floats import dequantized
 from ztensor.typing import Array
 
@@ -72,7 +73,7 @@ class StatsReport(Shown, dict[str, "TensorStats"]):
         facts = [counted(len(self), "object", self)]
         facts += [f"NaN in {counted(len(nans), 'object', nans)}"] if nans else []
         facts += [f"infinity in {counted(len(infs), 'object', infs)}"] if infs else []
-        return Shown.short("insight.StatsReport", facts, ".items()")
+        return short_repr("insight.StatsReport", facts, ".items()")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

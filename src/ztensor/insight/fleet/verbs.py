@@ -9,13 +9,14 @@ from ztensor import open as open_reader
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
 from ztensor.errors import ArgumentValueError, ZTensorError, describe
-from ztensor.ext import FORMATS, ObjectReader, OpenFolder, Shown, counted, is_remote, path_text
+from ztensor.ext import FORMATS, ObjectReader, OpenFolder, counted, is_remote, path_text
 from ztensor.insight.analysis.identity import combined, tensor_hashes
 from ztensor.insight.analysis.spreads import Scale
 from ztensor.insight.analysis.statistics import BINS, QUANTILES, StatsReport
 from ztensor.insight.analysis.statistics import stats as stats_of
 from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import OnError, each, listed
+from ztensor.insight.text import short_repr
 from ztensor.options import ConvertOptions, FleetOptions, require_options
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class FileHash:
 
     def __repr__(self) -> str:
         """Return the id of all."""
-        return Shown.short("fleet.FileHash", [self.id, counted(len(self.tensors), "tensor")])
+        return short_repr("fleet.FileHash", [self.id, counted(len(self.tensors), "tensor")])
 
 
 # --- What is sent to a worker ------------------------------------------------------------------

@@ -6,10 +6,11 @@ import html
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.ext import Shown, counted
+from ztensor.ext import counted
 from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine
 from ztensor.insight.page.report import html_of, sentence_of
+from ztensor.insight.text import short_repr
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,7 +52,7 @@ class ModelView:
         """Return how many tensors and findings there are."""
         tensors = [counted(len(model.objects), "tensor") for model in self.insight.models]
         findings = counted(len(self.insight.findings), "finding")
-        return Shown.short("insight.ModelView", [*tensors, findings], ".insight")
+        return short_repr("insight.ModelView", [*tensors, findings], ".insight")
 
     def _repr_html_(self) -> str:
         # The frame has no origin: it cannot reach the notebook, its cookies or the network. The

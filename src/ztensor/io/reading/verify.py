@@ -32,7 +32,7 @@ from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.walking import ComponentWalk, require_listed
 from ztensor.io.source.base import Range
 from ztensor.locks import Lock
-from ztensor.showing import counted, short_repr
+from ztensor.showing import counted
 from ztensor.spec.digest import Sum, parse_digest, require_match
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
 from ztensor.spec.layout.base import Watch
@@ -100,7 +100,8 @@ class VerifyReport(Shown):
                 else []
             ),
         ]
-        return short_repr("io.VerifyReport", facts, ".problems, .unchecked, .unsupported")
+        ways = ".problems, .unchecked, .unsupported"
+        return f"<ztensor.io.VerifyReport: {', '.join(facts)}; all: {ways}>"
 
 
 @dataclasses.dataclass(slots=True)
