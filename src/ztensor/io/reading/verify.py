@@ -29,11 +29,11 @@ from ztensor.io.reading.bulk import right_names
 from ztensor.io.reading.component import Check, digest_of, require_declared
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.overlaps import Overlaps
-from ztensor.io.reading.walking import ComponentWalk, require_listed
+from ztensor.io.reading.walking import ComponentWalk, Sums, require_listed
 from ztensor.io.source.base import Range
 from ztensor.locks import Lock
 from ztensor.showing import counted
-from ztensor.spec.digest import Sum, parse_digest, require_match
+from ztensor.spec.digest import parse_digest, require_match
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
 from ztensor.spec.layout.base import Watch
 from ztensor.spec.model.dtype import element_count
@@ -203,12 +203,11 @@ def verify_file(
         objects = _described(file, file.in_file_order(chosen), damaged)
         call = _Call(file, sum(one.stored_nbytes for _, one in objects), progress)
     findings = call.walk(objects, workers)
-    unchecked, faults = {}, dict[int, ZTensorError | None]()
+    unchecked, sums = {}, Sums()
     for (name, tensor_object), found in zip(objects, findings, strict=True):
-        if found.unchecked is not None and not _are_summed(
-            file, faults, name, tensor_object, found
-        ):
-            unchecked[name] = found.unchecked
+        if found.unchecked is None or _are_summed(file, sums, name, tensor_object, found):
+            continue
+        unchecked[name] = found.unchecked
     findings += damaged.values()
     if names is None:
         findings.append(_of_attributes(file))
@@ -299,22 +298,8 @@ def _of_shards(file: FileObjects, progress: Progress | None) -> _Findings:
     return findings
 
 
-def _fault(one: Sum) -> ZTensorError | None:
-    """Return what is wrong with the bytes that a sum of the format is over, or None."""
-    try:
-        with foreign_bytes("the component"):
-            one.check()
-    except ZTensorError as error:
-        return error
-    return None
-
-
 def _are_summed(
-    file: FileObjects,
-    faults: dict[int, ZTensorError | None],
-    name: str,
-    tensor_object: TensorObject,
-    findings: _Findings,
+    file: FileObjects, sums: Sums, name: str, tensor_object: TensorObject, findings: _Findings
 ) -> bool:
     """Return whether all of an object's bytes are under a sum; add what does not match."""
     if not file.sums:
@@ -325,9 +310,7 @@ def _are_summed(
         number = file.sum_over(component)
         if number is None:
             return False
-        if number.offset not in faults:
-            faults[number.offset] = _fault(number)
-        wrong = faults[number.offset]
+        wrong = sums.fault(number)
         if wrong is None:
             findings.checked += 1
             findings.undigested -= 1

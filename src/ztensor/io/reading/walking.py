@@ -14,9 +14,11 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Check, digest_of
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.overlaps import Overlaps
+from ztensor.spec.digest import Sum
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import FRAME_FIELD, runs_of_field
 from ztensor.spec.layout.base import Watch
@@ -193,3 +195,21 @@ def require_listed(file: FileObjects, component: Component, expected: int | None
         expected="every frame's length",
         found=describe(listed),
     )
+
+
+class Sums:
+    """What was found of the sums over more than one component: each is looked at once."""
+
+    def __init__(self) -> None:
+        self._faults: dict[int, ZTensorError | None] = {}
+
+    def fault(self, one: Sum) -> ZTensorError | None:
+        """Return what is wrong with the bytes of a sum, or None."""
+        if one.offset not in self._faults:
+            self._faults[one.offset] = None
+            try:
+                with foreign_bytes("the component"):
+                    one.check()
+            except ZTensorError as error:
+                self._faults[one.offset] = error
+        return self._faults[one.offset]
