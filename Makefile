@@ -28,7 +28,7 @@ unexport PYTHONPATH PYTHONHOME
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo check test test-slow lint house core-alone test-pythons test-minimum budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page versions-page release-check clean
+.PHONY: help demo check test test-slow lint house core-alone test-pythons test-minimum budget fuzz attacks faults browser distributed interop frameworks formats ecosystem real-files healthy bench bench-quick bench-paths bench-pretrained remote docs cli-page core-page versions-page release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -151,6 +151,9 @@ release-check: $(VENV)/pip.stamp ## build both distributions, install each in an
 
 cli-page: $(VENV)/dev.stamp ## write docs/cli.md anew, from the help of the command
 	$(BIN)/python docs/make_cli.py
+
+core-page: ## write docs/core.md anew, from the docstrings of the core
+	$(PYTHON) docs/make_core.py
 
 versions-page: $(VENV)/dev.stamp ## write docs/versions.md anew, from what writes each version
 	$(BIN)/python docs/make_versions.py

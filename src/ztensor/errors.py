@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
+from ztensor.showing import counted as counted
 from ztensor.showing import describe as describe
 from ztensor.showing import near_names as near_names
 from ztensor.showing import printable

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
-    from ztensor.arguments import require_choice
     from ztensor.buffers import empty_array, new_bytes
     from ztensor.guard import foreign_bytes
     from ztensor.interactive import Shown
@@ -51,14 +50,14 @@ if TYPE_CHECKING:
     from ztensor.io.source import locking
     from ztensor.io.source.base import Range, Sink, Source
     from ztensor.io.source.beneath import Beneath
+    from ztensor.io.source.joined import JoinedSource
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import OpenFolder, remove
     from ztensor.io.source.sink import FileSink, Place
     from ztensor.io.source.stores import SCHEMES, Store, is_remote
     from ztensor.io.source.table import source_of
-    from ztensor.locks import Lock
+    from ztensor.locks import Lock, cached_property
     from ztensor.registry import Registry
-    from ztensor.showing import counted
     from ztensor.spec.container import EMITTERS
     from ztensor.spec.digest import ALGORITHMS
     from ztensor.spec.encoding import ENCODINGS
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
     from ztensor.threads.sharing import thread_count
 
 _HOMES = {
-    "ztensor.arguments": "require_choice",
     "ztensor.buffers": "empty_array new_bytes",
     "ztensor.guard": "foreign_bytes",
     "ztensor.interactive": "Shown",
@@ -95,15 +93,15 @@ _HOMES = {
     "ztensor.io.shards.saving": "ShardSet",
     "ztensor.io.source.base": "Range Sink Source",
     "ztensor.io.source.beneath": "Beneath",
+    "ztensor.io.source.joined": "JoinedSource",
     "ztensor.io.source.locking": "locking",
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "OpenFolder remove",
     "ztensor.io.source.sink": "FileSink Place",
     "ztensor.io.source.stores": "SCHEMES Store is_remote",
     "ztensor.io.source.table": "source_of",
-    "ztensor.locks": "Lock",
+    "ztensor.locks": "Lock cached_property",
     "ztensor.registry": "Registry",
-    "ztensor.showing": "counted",
     "ztensor.spec.container": "EMITTERS",
     "ztensor.spec.digest": "ALGORITHMS",
     "ztensor.spec.encoding": "ENCODINGS",
@@ -123,13 +121,13 @@ _HOMES = {
 __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "EMITTERS", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
     "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AttributeKind", "Beneath", "Blocks", "Component",
-    "Encoding", "FileObjects", "FileSink", "Format", "Framework", "LaterObjects", "Layout", "Lock",
+    "Encoding", "FileObjects", "FileSink", "Format", "Framework", "JoinedSource", "LaterObjects", "Layout", "Lock",
     "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder", "Overlaps", "Place", "Pool",
     "Portable", "Projection", "Quantized", "Range", "Registry", "Rows", "Runs", "ShardSet", "Shown",
     "Sink", "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor",
-    "counted", "element_count", "empty_array", "foreign_bytes", "is_remote", "load_files",
+    "cached_property", "element_count", "empty_array", "foreign_bytes", "is_remote", "load_files",
     "locking", "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "remove",
-    "require_choice", "require_equal_length", "result_dtype", "run_jobs", "slice_of", "source_of",
+    "require_equal_length", "result_dtype", "run_jobs", "slice_of", "source_of",
     "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 

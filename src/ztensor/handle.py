@@ -10,8 +10,8 @@ import numpy as np
 from ztensor import Tensor
 from ztensor import open as open_files
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.ext import FRAMEWORKS, Shown, load_files, require_choice
-from ztensor.options import OpenOptions, require_options
+from ztensor.ext import FRAMEWORKS, Shown, load_files
+from ztensor.options import OpenOptions, require_choice, require_options
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -9,6 +9,7 @@ import fnmatch
 import re
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from ztensor.arguments import require_choice as require_choice
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe, near_names
 
 if TYPE_CHECKING:

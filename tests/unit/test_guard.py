@@ -154,7 +154,7 @@ def samples(tmp_path: Path) -> Samples:
 PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
     "the framing": ("ztensor.io.reading.opened:locate", lambda s: ztensor.open(s.plain)),
     "the manifest": (
-        "ztensor.spec.container.v1:read_root", lambda s: ztensor.open(s.plain)
+        "ztensor.spec.container.v1:Root", lambda s: ztensor.open(s.plain)
     ),
     "layouts of a manifest": (
         "ztensor.spec.layout.sparse_csr:SparseCsr.check_object", lambda s: ztensor.open(s.csr),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import graphlib
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,13 @@ def test_every_room_is_on_the_map(room: Path) -> None:
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     names = (f"{room.relative_to(SOURCE).as_posix()}/", f"`{room.name}/")
     assert any(name in text for name in names), f"architecture.md does not name {room.name}/"
+
+
+def test_the_page_of_the_core_has_each_of_its_files() -> None:
+    page = (ROOT / "docs" / "core.md").read_text("utf-8")
+    made = runpy.run_path(str(ROOT / "docs" / "make_core.py"))["page"]()
+    counts = re.compile(r"[\d,]+\s+lines, [\d,]+")  # `make core-page` brings them up to date
+    assert counts.sub("-", page) == counts.sub("-", made), "make core-page"
 
 
 def _name(path: Path) -> str:

@@ -7,7 +7,8 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from ztensor.ext import cbor, counted
+from ztensor.errors import counted
+from ztensor.ext import cbor
 from ztensor.insight import text as shared
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.cli.exits import ExitCode, code_of
 from ztensor.cli.spelling import cut, visible
-from ztensor.errors import ZTensorError, secrets_of, without_secrets
-from ztensor.ext import counted
+from ztensor.errors import ZTensorError, counted, secrets_of, without_secrets
 from ztensor.remote.requested import requests_made
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ztensor.conformance.answer import Answer, Ended
-from ztensor.errors import describe
-from ztensor.ext import counted
+from ztensor.errors import counted, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

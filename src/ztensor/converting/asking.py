@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.ext import FORMATS, counted
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, counted, describe
+from ztensor.ext import FORMATS
 from ztensor.options import keeps
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ztensor import Reader, Remote, insight
 from ztensor.converting.report import Loss
-from ztensor.errors import FormatError, Reason, ZTensorError
-from ztensor.ext import cbor, counted
+from ztensor.errors import FormatError, Reason, ZTensorError, counted
+from ztensor.ext import cbor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

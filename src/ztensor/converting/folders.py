@@ -23,9 +23,10 @@ from ztensor.errors import (
     SourceNotFoundError,
     UnsupportedError,
     UsageError,
+    counted,
     describe,
 )
-from ztensor.ext import Beneath, FileSink, Place, ShardSet, counted, is_remote, path_text
+from ztensor.ext import Beneath, FileSink, Place, ShardSet, is_remote, path_text
 from ztensor.model_folder import require_plain
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ztensor import Reader
 from ztensor.converting.report import Loss
 from ztensor.converting.target import How
-from ztensor.errors import NotRepresentableError, describe
-from ztensor.ext import Unrepresented, counted
+from ztensor.errors import NotRepresentableError, counted, describe
+from ztensor.ext import Unrepresented
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized

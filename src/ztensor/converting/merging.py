@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from ztensor import Reader, Writer
 from ztensor import open as open_files
 from ztensor.errors import Reason, UsageError
-from ztensor.ext import AttributeKind, Place, is_remote, require_choice
-from ztensor.options import WriteOptions, require_options
+from ztensor.ext import AttributeKind, Place, is_remote
+from ztensor.options import WriteOptions, require_choice, require_options
 from ztensor.typing import Durable
 
 if TYPE_CHECKING:

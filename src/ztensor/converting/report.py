@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from ztensor.converting.casting import Change
-from ztensor.errors import describe
-from ztensor.ext import Shown, Unrepresented, counted
+from ztensor.errors import counted, describe
+from ztensor.ext import Shown, Unrepresented
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -24,9 +24,10 @@ from ztensor.errors import (
     SourceNotFoundError,
     UsageError,
     ZTensorError,
+    counted,
     describe,
 )
-from ztensor.ext import Store, counted
+from ztensor.ext import Store
 from ztensor.typing import Durable
 
 if TYPE_CHECKING:

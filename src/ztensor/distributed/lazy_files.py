@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING, TypeVar
 
 from ztensor.errors import ClosedError, Reason, SourceError
-from ztensor.ext import Lock, Source
+from ztensor.ext import JoinedSource, Lock, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -185,7 +185,7 @@ class OpenFiles:
             raise SourceError(
                 "the files are longer together than any can be", file=first.name, found=str(end)
             )
-        return Source.joined(parts)
+        return JoinedSource(parts)
 
     def opened(self, file: LazyFile, open: Callable[[], Source]) -> Source:
         """Return an open file; others may be closed for it."""

@@ -25,6 +25,7 @@ from ztensor.errors import (
     SourceNotFoundError,
     SourcePermissionError,
     UsageError,
+    counted,
     describe,
 )
 from ztensor.ext import (
@@ -34,7 +35,6 @@ from ztensor.ext import (
     Shown,
     Source,
     TensorObject,
-    counted,
     is_remote,
     path_text,
     source_of,

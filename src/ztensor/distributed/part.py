@@ -31,19 +31,10 @@ from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
     NotRepresentableError,
+    counted,
     describe,
 )
-from ztensor.ext import (
-    ALGORITHMS,
-    FRAMEWORKS,
-    Blocks,
-    FileObjects,
-    FileSink,
-    Range,
-    Sink,
-    counted,
-    spell,
-)
+from ztensor.ext import ALGORITHMS, FRAMEWORKS, Blocks, FileObjects, FileSink, Range, Sink, spell
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, parse_size, require_options
 from ztensor.typing import Durable

@@ -27,7 +27,15 @@ from ztensor.distributed.rows import (
     table_of,
 )
 from ztensor.distributed.saves import FileOfPart, file_of_part, require_one_save
-from ztensor.errors import FormatError, Reason, SourceError, UsageError, ZTensorError, describe
+from ztensor.errors import (
+    FormatError,
+    Reason,
+    SourceError,
+    UsageError,
+    ZTensorError,
+    counted,
+    describe,
+)
 from ztensor.ext import (
     ALGORITHMS,
     FileObjects,
@@ -35,7 +43,6 @@ from ztensor.ext import (
     Range,
     Store,
     TensorObject,
-    counted,
     element_count,
     foreign_bytes,
     open_file,

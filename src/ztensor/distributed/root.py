@@ -58,11 +58,11 @@ from ztensor.ext import (
     AttributeKind,
     FileObjects,
     Sink,
+    cached_property,
     foreign_bytes,
     open_file,
 )
 from ztensor.limits import Budget, Limits
-from ztensor.locks import cached_property
 from ztensor.training import tree
 from ztensor.typing import Durable
 

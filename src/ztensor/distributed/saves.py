@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.distributed.chunks.table import ChunkTable, broken
-from ztensor.errors import UsageError, describe
-from ztensor.ext import counted
+from ztensor.errors import UsageError, counted, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

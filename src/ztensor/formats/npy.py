@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ztensor.errors import LimitError, ManifestError, Reason, UsageError, describe
+from ztensor.errors import LimitError, ManifestError, Reason, UsageError, counted, describe
 from ztensor.ext import (
     BY_LONG_NAME,
     LOGICAL_TYPES,
@@ -34,7 +34,6 @@ from ztensor.ext import (
     Source,
     Stored,
     TensorObject,
-    counted,
     element_count,
     require_equal_length,
 )

@@ -28,11 +28,11 @@ from ztensor.ext import (
     Rows,
     TensorObject,
     View,
+    cached_property,
     element_count,
     empty_array,
     spell,
 )
-from ztensor.locks import cached_property
 from ztensor.quantization.scheme import float_dtype
 from ztensor.quantization.unpacking import whole_units
 from ztensor.typing import Array

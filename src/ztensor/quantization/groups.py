@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import ArgumentValueError
-from ztensor.ext import Rows, element_count, result_dtype
-from ztensor.locks import cached_property
+from ztensor.ext import Rows, cached_property, element_count, result_dtype
 from ztensor.quantization.dequantizing import dequantize_array, integers_of_view
 from ztensor.quantization.scheme import GroupScheme, require_sizes
 from ztensor.quantization.unpacking import whole_units

@@ -22,9 +22,10 @@ from ztensor.errors import (
     ObjectNotFoundError,
     Reason,
     ZTensorError,
+    counted,
     describe,
 )
-from ztensor.ext import FORMATS, ObjectReader, Shown, counted, load_files, path_text
+from ztensor.ext import FORMATS, ObjectReader, Shown, load_files, path_text
 from ztensor.numpy import save_file
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, keeps, require_options
 from ztensor.training.told import decoded

@@ -115,7 +115,7 @@ def test_how_long_files_may_be_together() -> None:
 
 def test_what_tells_the_files_from_others(paths: list[Path]) -> None:
     files = [FileSource(str(path)) for path in paths[:2]]
-    joined = Source.joined([(0, files[0]), (100, files[1])])
+    joined = JoinedSource([(0, files[0]), (100, files[1])])
     assert joined.identity() == (*files[0].identity(), *files[1].identity())
-    assert Source.joined([(0, files[0]), (100, MemorySource(b""))]).identity() is None
+    assert JoinedSource([(0, files[0]), (100, MemorySource(b""))]).identity() is None
     joined.close()

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.distributed.chunks.boxes import find_misfit, touching
-from ztensor.errors import FormatError, Reason, ZTensorError
+from ztensor.errors import FormatError, Reason, ZTensorError, counted
 from ztensor.ext import (
     ALGORITHMS,
     STORAGE_TYPES,
     Component,
-    counted,
+    cached_property,
     element_count,
     result_dtype,
 )
-from ztensor.locks import cached_property
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ztensor.distributed.chunks import boxes as geometry
-from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, describe
+from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorError, counted, describe
 from ztensor.ext import (
     Blocks,
     Component,
@@ -24,7 +24,6 @@ from ztensor.ext import (
     Runs,
     Source,
     Stored,
-    counted,
     empty_array,
     new_bytes,
     require_equal_length,

@@ -21,9 +21,10 @@ from ztensor.errors import (
     LimitError,
     ObjectNotFoundError,
     UnsupportedError,
+    counted,
     describe,
 )
-from ztensor.ext import LAYOUTS, ObjectReader, Shown, TensorObject, counted, element_count
+from ztensor.ext import LAYOUTS, ObjectReader, Shown, TensorObject, element_count
 from ztensor.insight.analysis.streaming import (
     Meter,
     component_blocks,

@@ -18,8 +18,8 @@ import numpy as np
 
 import ztensor
 from ztensor import TensorMetadata
-from ztensor.errors import describe
-from ztensor.ext import Shown, counted
+from ztensor.errors import counted, describe
+from ztensor.ext import Shown
 from ztensor.insight.analysis.channels import Channels, Norms
 from ztensor.insight.analysis.comparing import TensorDiff
 from ztensor.insight.analysis.findings import RULES, Finding

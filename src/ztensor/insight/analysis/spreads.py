@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ztensor.ext import counted
+from ztensor.errors import counted
 from ztensor.insight.text import short_repr
 from ztensor.typing import Array
 

@@ -20,6 +20,7 @@ from ztensor.errors import (
     FormatError,
     LimitError,
     UnsupportedError,
+    counted,
     describe,
 )
 from ztensor.ext import (
@@ -29,7 +30,6 @@ from ztensor.ext import (
     ObjectReader,
     Overlaps,
     Shown,
-    counted,
     element_count,
     result_dtype,
 )

@@ -16,7 +16,8 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import is_remote, path_text, require_choice
+from ztensor.ext import is_remote, path_text
+from ztensor.options import require_choice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

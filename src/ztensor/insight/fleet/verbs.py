@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ztensor import open as open_reader
 from ztensor.converting.asking import matching
 from ztensor.converting.conversion import convert_as
-from ztensor.errors import ArgumentValueError, ZTensorError, describe
-from ztensor.ext import FORMATS, ObjectReader, OpenFolder, counted, is_remote, path_text
+from ztensor.errors import ArgumentValueError, ZTensorError, counted, describe
+from ztensor.ext import FORMATS, ObjectReader, OpenFolder, is_remote, path_text
 from ztensor.insight.analysis.identity import combined, tensor_hashes
 from ztensor.insight.analysis.spreads import Scale
 from ztensor.insight.analysis.statistics import BINS, QUANTILES, StatsReport

@@ -6,8 +6,8 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from ztensor.distributed import DividedCheckpoint
-from ztensor.errors import describe, without_secrets
-from ztensor.ext import ObjectReader, counted
+from ztensor.errors import counted, describe, without_secrets
+from ztensor.ext import ObjectReader
 from ztensor.handle import HandleSlice, safe_open
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
 from ztensor.insight.text import shape_text, size_text

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.errors import describe
-from ztensor.ext import counted
+from ztensor.errors import counted, describe
 from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
 from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.spreads import Histogram

@@ -6,8 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import describe, without_secrets
-from ztensor.ext import counted
+from ztensor.errors import counted, describe, without_secrets
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
 from ztensor.insight.notebook.values import value_text
 from ztensor.insight.text import size_text

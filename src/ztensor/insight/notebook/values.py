@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ztensor.errors import describe, without_secrets
-from ztensor.ext import counted
+from ztensor.errors import counted, describe, without_secrets
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
 from ztensor.insight.text import shape_text, size_text
 

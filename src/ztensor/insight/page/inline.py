@@ -5,8 +5,7 @@ from __future__ import annotations
 import html
 from typing import TYPE_CHECKING
 
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.ext import counted
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, counted, describe
 from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine
 from ztensor.insight.page.report import html_of, sentence_of

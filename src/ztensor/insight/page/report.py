@@ -9,8 +9,8 @@ import html
 import importlib.resources
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentValueError
-from ztensor.ext import ALGORITHMS, FileSink, counted, path_text
+from ztensor.errors import ArgumentValueError, counted
+from ztensor.ext import ALGORITHMS, FileSink, path_text
 from ztensor.insight.analysis.conditions import Met, require_conditions
 from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine

@@ -125,18 +125,6 @@ class Source(abc.ABC):
         """Return the sources that the bytes are from, each with where its own begin."""
         return ((0, self),)
 
-    @staticmethod
-    def joined(parts: Sequence[tuple[int, Source]]) -> Source:
-        """Return several sources as one, which is never mapped; the bytes between them are zeros.
-
-        Args:
-            parts: where each begins, rising from 0, and the source; none reaches into the next.
-                They are closed with the new one.
-        """
-        from ztensor.io.source.joined import JoinedSource  # which is one
-
-        return JoinedSource(parts)
-
     def rights(self) -> Rights | None:
         """Return the owner and the permissions of the file; None if it is not on a disk.
 

@@ -14,9 +14,10 @@ from ztensor.errors import (
     FormatError,
     ObjectNotFoundError,
     ZTensorError,
+    counted,
     describe,
 )
-from ztensor.ext import Shown, counted
+from ztensor.ext import Shown
 from ztensor.training.checkpoints.listing import Listing
 from ztensor.training.checkpoints.place import Entry, Prefix, StepPlace, file_name, judged
 from ztensor.training.checkpoints.rules import Best, Mode, Rules, mode_of, ranked

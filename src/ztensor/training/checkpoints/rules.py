@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.ext import require_choice
+from ztensor.options import require_choice
 from ztensor.training.checkpoints.step import Checkpoint
 
 if TYPE_CHECKING:
