@@ -17,11 +17,11 @@ from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDepende
 from ztensor.options import WriteOptions, require_options
 from ztensor.torch import load_file, save_file
 from ztensor.training.torch_randomness import random_state, set_random_state
+from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ztensor.typing import Durable
 
 __all__ = ["register", "set_state", "state_of"]
 

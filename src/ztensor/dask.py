@@ -21,15 +21,14 @@ from ztensor.errors import (
     SourceError,
     describe,
 )
-from ztensor.ext import Lock, slice_of
+from ztensor.ext import FileObjects, Lock, slice_of
+from ztensor.typing import Array, Openable, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import dask.array as da
 
-    from ztensor.ext import FileObjects
-    from ztensor.typing import Array, Openable, Storage
 
 try:
     importlib.import_module("dask.array")

@@ -22,11 +22,11 @@ from ztensor.model_folder import ModelFolder
 from ztensor.options import ModelOptions, require_options
 from ztensor.torch import load_model, save_file
 from ztensor.transformers import library_of, made_folder, words_of
+from ztensor.typing import Path, Storage
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ztensor.typing import Path, Storage
 
 __all__ = ["from_pretrained", "save_pretrained"]
 

@@ -121,14 +121,14 @@ _HOMES = {
 __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "EMITTERS", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
     "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AttributeKind", "Beneath", "Blocks", "Component",
-    "Encoding", "FileObjects", "FileSink", "Format", "Framework", "JoinedSource", "LaterObjects", "Layout", "Lock",
-    "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder", "Overlaps", "Place", "Pool",
-    "Portable", "Projection", "Quantized", "Range", "Registry", "Rows", "Runs", "ShardSet", "Shown",
-    "Sink", "Source", "Store", "Stored", "Tally", "TensorObject", "Unrepresented", "View", "cbor",
-    "cached_property", "element_count", "empty_array", "foreign_bytes", "is_remote", "load_files",
-    "locking", "new_bytes", "no_collection", "numpy_dtype", "open_file", "path_text", "remove",
-    "require_equal_length", "result_dtype", "run_jobs", "slice_of", "source_of",
-    "spell", "thread_count", "typed_array",
+    "Encoding", "FileObjects", "FileSink", "Format", "Framework", "JoinedSource", "LaterObjects",
+    "Layout", "Lock", "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder", "Overlaps",
+    "Place", "Pool", "Portable", "Projection", "Quantized", "Range", "Registry", "Rows", "Runs",
+    "ShardSet", "Shown", "Sink", "Source", "Store", "Stored", "Tally", "TensorObject",
+    "Unrepresented", "View", "cached_property", "cbor", "element_count", "empty_array",
+    "foreign_bytes", "is_remote", "load_files", "locking", "new_bytes", "no_collection",
+    "numpy_dtype", "open_file", "path_text", "remove", "require_equal_length", "result_dtype",
+    "run_jobs", "slice_of", "source_of", "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there

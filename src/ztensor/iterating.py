@@ -10,21 +10,18 @@ import collections
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ztensor import Tensor
+from ztensor import Reader, Tensor
 from ztensor import open as open_files
 from ztensor.errors import UsageError
-from ztensor.ext import FRAMEWORKS, Pool, thread_count
+from ztensor.ext import FRAMEWORKS, FileObjects, Pool, thread_count
 from ztensor.handle import device_of, framework_of
 from ztensor.options import OpenOptions, keeps, parse_size, require_options
+from ztensor.typing import JaxDevice, Openable, TorchDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
     from typing import Unpack
-
-    from ztensor import Reader
-    from ztensor.ext import FileObjects
-    from ztensor.typing import JaxDevice, Openable, TorchDevice
 
     Make = Callable[[Any], Any]
 

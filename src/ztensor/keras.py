@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ztensor import load_tree, save_tree
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
 from ztensor.options import SaveOptions, TreeOptions, require_options
+from ztensor.typing import Openable, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Unpack
 
-    from ztensor.typing import Openable, Target
 
 __all__ = ["load_state", "save_state", "set_state", "state_of"]
 

@@ -32,11 +32,10 @@ from ztensor.torch.trees import load_tree
 from ztensor.training.states import save_encoded
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.stored import split_tree
+from ztensor.typing import Durable, Path, Storage
 
 if TYPE_CHECKING:
     from typing import BinaryIO, Unpack
-
-    from ztensor.typing import Durable, Path, Storage
 
     Module = TypeVar("Module")
 

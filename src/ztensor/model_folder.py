@@ -12,7 +12,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor import Remote
+from ztensor import Reader, Remote
 from ztensor import open as open_files
 from ztensor.errors import (
     FormatError,
@@ -24,12 +24,11 @@ from ztensor.errors import (
 )
 from ztensor.ext import Beneath, Store, is_remote, path_text, source_of
 from ztensor.limits import DEFAULT_LIMITS, Budget
+from ztensor.typing import Openable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor import Reader
-    from ztensor.typing import Openable
 
 # What describes a model has kilobytes; a tokenizer's file, which is not read here, has megabytes.
 _MOST_JSON_BYTES = 16 << 20

@@ -16,11 +16,11 @@ from ztensor.errors import (
 )
 from ztensor.ext import STORAGE_TYPES, View, spell
 from ztensor.formats.npz import scipy_layouts as scipy_sparse
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.typing import Array
 
 # float16 is missing there; what ml_dtypes adds may look like a float and is not known either.
 _SCIPY_TYPES = frozenset(

@@ -27,9 +27,7 @@ from ztensor.ext import path_text
 from ztensor.torch import save_file
 from ztensor.torch.trees import load_tree
 from ztensor.training.torch_randomness import random_state
-
-if TYPE_CHECKING:
-    from ztensor.typing import Path
+from ztensor.typing import Path
 
 __all__ = ["CheckpointCallback", "unpack"]
 

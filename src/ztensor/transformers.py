@@ -14,6 +14,7 @@ import inspect
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Reader
 from ztensor.errors import (
     ArgumentTypeError,
     MissingDependencyError,
@@ -28,13 +29,12 @@ from ztensor.model_folder import ModelFolder
 from ztensor.options import ModelOptions, require_options
 from ztensor.torch import save_file
 from ztensor.torch.values import separate, tied
+from ztensor.typing import Path, Storage, TorchTensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Unpack
 
-    from ztensor import Reader
-    from ztensor.typing import Path, Storage, TorchTensor
 
 __all__ = ["from_pretrained", "save_pretrained"]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Reader
 from ztensor import open as open_file
 from ztensor.conformance.answer import ACCEPTED_CODE, REFUSED_CODE, Answer, Ended
 from ztensor.errors import ZTensorError
@@ -18,7 +19,6 @@ from ztensor.typing import Array
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from ztensor import Reader
 
 # Of quantized objects the corpora know the parts alone: programs round their elements differently.
 _DENSE = frozenset({"dense", "sparse_csr", "sparse_coo"})

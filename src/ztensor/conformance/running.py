@@ -15,10 +15,9 @@ from ztensor.conformance.judging import Outcome, Verdict, judge
 from ztensor.conformance.reader import read_file
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, SourceError, describe
 from ztensor.ext import Pool, path_text
+from ztensor.typing import Path
 
 if TYPE_CHECKING:
-    from ztensor.typing import Path
-
     Progress = Callable[[int, int], None]
 
 LISTING = "corpus.json"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Reader
 from ztensor.converting.source import over
 from ztensor.errors import (
     ArgumentValueError,
@@ -42,7 +43,6 @@ from ztensor.typing import Array
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
-    from ztensor import Reader
 
 TARGETS = ("float32", "float16", "bfloat16")
 # Narrower ones are left alone: they are parts of a quantization, whose scales lie elsewhere.

@@ -14,14 +14,13 @@ from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
 from ztensor.ext import EMITTERS, Place, ShardSet, path_text
 from ztensor.options import ConvertOptions, RewriteOptions, parse_size, require_options
+from ztensor.typing import Path, Readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Unpack
 
     import numpy.typing as npt
-
-    from ztensor.typing import Path, Readable
 
 
 def convert(

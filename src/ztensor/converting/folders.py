@@ -28,11 +28,11 @@ from ztensor.errors import (
 )
 from ztensor.ext import Beneath, FileSink, Place, ShardSet, is_remote, path_text
 from ztensor.model_folder import require_plain
+from ztensor.typing import Path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from ztensor.typing import Path
 
 _COPY_BYTES = 8 << 20
 _MOST_FILES = 100_000

@@ -11,13 +11,11 @@ from ztensor import open as open_files
 from ztensor.errors import Reason, UsageError
 from ztensor.ext import AttributeKind, Place, is_remote
 from ztensor.options import WriteOptions, require_choice, require_options
-from ztensor.typing import Durable
+from ztensor.typing import Durable, Path, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Unpack
-
-    from ztensor.typing import Path, Progress
 
 
 def merge(

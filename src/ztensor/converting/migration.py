@@ -16,11 +16,10 @@ from ztensor.converting.target import How
 from ztensor.errors import UsageError
 from ztensor.ext import EMITTERS, FORMATS, Place, Portable, path_text
 from ztensor.options import RewriteOptions, require_options
+from ztensor.typing import Path
 
 if TYPE_CHECKING:
     from typing import Unpack
-
-    from ztensor.typing import Path
 
 
 def migrate(

@@ -26,12 +26,11 @@ from ztensor.ext import (
     path_text,
 )
 from ztensor.options import parse_size
-from ztensor.typing import Durable
+from ztensor.typing import Durable, Path, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor.typing import Path, Progress
 
 _INDEX = ".index.json"  # behind the name of the model
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ztensor import Remote
 from ztensor.errors import UsageError
 from ztensor.ext import EMITTERS, FileSink, Place, Store, remove
 from ztensor.typing import Durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ztensor import Remote
 
     Progress = Callable[[int, int], None]
 

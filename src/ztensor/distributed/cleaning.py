@@ -35,11 +35,11 @@ from ztensor.ext import (
     run_jobs,
     thread_count,
 )
+from ztensor.typing import Path, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from ztensor.typing import Path, Storage
 
 # A file of a process, or a root, that has no name yet where the system gives none to nobody.
 _MOST_LOOKED_INTO = 3

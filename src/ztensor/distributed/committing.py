@@ -28,12 +28,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Store
-from ztensor.typing import Durable
+from ztensor.typing import Durable, Path, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
 

@@ -30,12 +30,11 @@ from ztensor.ext import cbor
 from ztensor.jax.values import is_value, require_readable, stored
 from ztensor.options import PartOptions, require_options
 from ztensor.training import tree as saved
+from ztensor.typing import Path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Unpack
-
-    from ztensor.typing import Path
 
     Exchange = Callable[[bytes], Sequence[bytes]]
 

@@ -41,12 +41,11 @@ from ztensor.ext import (
 )
 from ztensor.limits import Limits, caps_of
 from ztensor.options import FileOptions, require_options
+from ztensor.typing import Path, Storage, VerifyReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Unpack
-
-    from ztensor.typing import Path, Storage, VerifyReport
 
     Array = np.ndarray[Any, Any]
 

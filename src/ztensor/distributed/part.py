@@ -37,13 +37,11 @@ from ztensor.errors import (
 from ztensor.ext import ALGORITHMS, FRAMEWORKS, Blocks, FileObjects, FileSink, Range, Sink, spell
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import PartOptions, parse_size, require_options
-from ztensor.typing import Durable
+from ztensor.typing import Durable, Path, Storage, TensorLike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Unpack
-
-    from ztensor.typing import Path, Storage, TensorLike
 
     Array = np.ndarray[Any, Any]
 

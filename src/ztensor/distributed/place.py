@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import secrets
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ztensor import Remote
 from ztensor.errors import (
@@ -29,10 +29,7 @@ from ztensor.ext import (
     source_of,
 )
 from ztensor.ext import Place as FilePlace
-from ztensor.typing import Durable
-
-if TYPE_CHECKING:
-    from ztensor.typing import Storage
+from ztensor.typing import Durable, Storage
 
 # What tells of a checkpoint that many processes wrote, and what its format is called.
 ROOT = "checkpoint.zt"

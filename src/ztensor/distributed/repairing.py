@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -48,11 +48,7 @@ from ztensor.ext import (
     open_file,
 )
 from ztensor.limits import Budget
-from ztensor.typing import Durable
-
-if TYPE_CHECKING:
-    from ztensor.typing import Path, Storage
-
+from ztensor.typing import Durable, Path, Storage
 
 _MOST_KEPT = 1000  # damaged roots
 

@@ -64,12 +64,10 @@ from ztensor.ext import (
 )
 from ztensor.limits import Budget, Limits
 from ztensor.training import tree
-from ztensor.typing import Durable
+from ztensor.typing import Durable, Path, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from ztensor.typing import Path, Storage
 
     Array = np.ndarray[Any, Any]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztensor import Tensor
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.columns import CONTENT_BYTES, columns_of
 from ztensor.errors import UsageError
@@ -14,8 +15,6 @@ from ztensor.ext import ALGORITHMS, LAYOUTS, TensorObject, spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from ztensor import Tensor
 
     Array = np.ndarray[Any, Any]
 

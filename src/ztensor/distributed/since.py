@@ -20,11 +20,10 @@ from ztensor.distributed.place import Place, opener
 from ztensor.distributed.root import read_root
 from ztensor.errors import SourceError
 from ztensor.ext import FileObjects, Store, open_file
+from ztensor.typing import Path, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ztensor.typing import Path, Storage
 
     Box = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], Kind]
 

@@ -24,12 +24,11 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.ext import ALGORITHMS, FileObjects, Range, open_file
-from ztensor.typing import VerifyReport
+from ztensor.typing import Progress, VerifyReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from ztensor.typing import Progress
 
 _MOST = 256  # problems that are listed one by one
 

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import ztensor
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.ext import FORMATS, FileObjects, Manifest, ObjectReader, Source
+from ztensor.ext import FORMATS, FileObjects, Manifest, ObjectReader, Sink, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from typing_extensions import Buffer
-
-    from ztensor.ext import Sink
 
 
 # What options of zTensor files are where they say nothing; digests are in none of these formats.

@@ -4,7 +4,8 @@ Read `source/` (bytes at an offset; bytes to a file), `reading/` (an opened sour
 `writing/` (arrays to a sink), `edit/` (a finished file to its next state) and `shards/` (models in
 several files). `contents.py` says what a path holds, `formats.py` finds what reads other formats,
 `losses.py` counts what those do not give, `opening.py` makes a reader of it. `tensor/`,
-`metadata.py`, `protocols.py` and `frameworks.py` have what users hold.
+`metadata.py`, `attributes.py`, `protocols.py` and `frameworks.py` have what users hold;
+`collecting.py` keeps Python's collector out.
 """
 
 from __future__ import annotations

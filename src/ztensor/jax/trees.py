@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from ztensor import save_tree
 from ztensor.options import TreeOptions, require_options
 from ztensor.training.states import loaded_tree
+from ztensor.typing import Openable
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from ztensor.typing import Openable
 
 __all__ = ["load_tree", "save_tree"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.typing import Array
+from ztensor.typing import Array, JaxDevice
 
 try:
     import jax
@@ -24,8 +24,6 @@ try:
 except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
 
-if TYPE_CHECKING:
-    from ztensor.typing import JaxDevice
 
 # Arrays up to this size are copied into JAX, which is faster by half than what may share memory.
 _SMALL_BYTES = 64 << 10

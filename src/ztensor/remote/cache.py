@@ -18,6 +18,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
+from ztensor import Remote
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.ext import Lock, OpenFolder, Pool, locking, new_bytes, remove
 from ztensor.remote.identity import object_id, text_digest
@@ -26,8 +27,6 @@ from ztensor.remote.urls import Place
 if TYPE_CHECKING:
     import datetime
     from collections.abc import Callable, Iterator, Sequence
-
-    from ztensor import Remote
 
     Part = tuple[int, memoryview]  # where it begins in the object, and its memory
 

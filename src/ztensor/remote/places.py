@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ztensor import Remote
 from ztensor.ext import Store
 from ztensor.remote.failures import asked
 from ztensor.remote.hub import headers, parse_hub_url, tree_url
@@ -12,9 +13,6 @@ from ztensor.remote.prefixes import expanded, one_level
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.upload import RemoteSink, copy, found_at, place_to_write
 from ztensor.remote.urls import is_store, names_folder, place_of, scheme_of
-
-if TYPE_CHECKING:
-    from ztensor import Remote
 
 
 class Places(Store):

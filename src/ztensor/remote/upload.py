@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import Remote
 from ztensor.errors import (
     ClosedError,
     SourceError,
@@ -27,7 +28,6 @@ from ztensor.remote.urls import Place, has_folders, is_store, place_of, scheme_o
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ztensor import Remote
 
 PART_BYTES = 16 << 20
 IN_FLIGHT = 4

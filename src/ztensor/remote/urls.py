@@ -11,6 +11,7 @@ import re
 import urllib.parse
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ztensor import Remote
 from ztensor.errors import (
     ArgumentValueError,
     MissingDependencyError,
@@ -21,12 +22,11 @@ from ztensor.errors import (
 from ztensor.remote.failures import ends_of
 from ztensor.remote.hub import headers, parse_hub_url
 from ztensor.remote.stores import store_of
+from ztensor.typing import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from ztensor import Remote
-    from ztensor.typing import Storage
 
 # One request: the time it may take with its body, of 8 MiB at most; then it is tried again.
 _REQUEST_SECONDS = 30

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ztensor import Tensor
 from ztensor.ext import ObjectReader
 from ztensor.torch.devices import device_of, fill, moved
 from ztensor.torch.loading import read_torch
@@ -14,7 +15,6 @@ from ztensor.torch.values import from_torch, numpy_type, to_torch
 if TYPE_CHECKING:
     import numpy as np
 
-    from ztensor import Tensor
 
 __all__ = ["device_of", "element_type", "fill", "is_value", "read", "stored", "value_of"]
 

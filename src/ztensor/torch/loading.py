@@ -12,11 +12,10 @@ from ztensor.ext import FileObjects, Objects, load_files, no_collection, thread_
 from ztensor.quantization.group_profiles import PROFILES
 from ztensor.torch.devices import device_of, read_meta, read_onto
 from ztensor.torch.values import SPARSE, array_to_torch, to_torch, view_in_torch
+from ztensor.typing import TorchDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from ztensor.typing import TorchDevice
 
 
 def load_onto(file: FileObjects, device: Any, *, copy: bool, threads: int | None) -> dict[str, Any]:

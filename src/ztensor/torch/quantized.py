@@ -13,12 +13,10 @@ from ztensor.quantization.dequantizing import dequantize_view
 from ztensor.quantization.group_profiles import QUANT_GROUP
 from ztensor.torch.devices import device_of, moved
 from ztensor.torch.values import array_to_torch, empty, first_line
-from ztensor.typing import Array
+from ztensor.typing import Array, TorchDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from ztensor.typing import TorchDevice
 
 
 def dequantize(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
+from ztensor import Reader, TensorMetadata
 from ztensor import open as open_files
 from ztensor.distributed import PartWriter, commit
 from ztensor.errors import (
@@ -38,14 +39,12 @@ from ztensor.training.tree.kinds import MAKERS
 from ztensor.training.tree.record import Record
 from ztensor.training.tree.separating import separate
 from ztensor.training.tree.stored import ATTRIBUTE, split_tree
-from ztensor.typing import Durable
+from ztensor.typing import Durable, Openable, Progress, Target
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Unpack
 
-    from ztensor import Reader, TensorMetadata
-    from ztensor.typing import Openable, Progress, Target
 
 __all__ = ["LazyTree", "Record", "load_tree", "open_tree", "save_tree"]
 

@@ -17,13 +17,12 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Component, FileObjects
+from ztensor.typing import Path, VerifyReport
 from ztensor.v2.raising import releasing
 from ztensor.v2.tensor import Tensor, Verification
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from ztensor.typing import Path, VerifyReport
 
 
 @releasing

@@ -32,14 +32,13 @@ from ztensor.ext import (
 )
 from ztensor.io.tensor.arrays import shape_of
 from ztensor.spec.container.v2.words import check_layout, ours
-from ztensor.typing import Array
+from ztensor.typing import Array, ObjectSink, Path
 from ztensor.v2.raising import releasing
 from ztensor.v2.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.typing import ObjectSink, Path
 
 ZSTD = "zt.zstd-seekable/1"
 CANONICAL_ALIGNMENT = 65536

@@ -11,6 +11,7 @@ from tests.refusals import refused
 from ztensor.distributed.lazy_files import MOST_OPEN, LazyFile, OpenFiles
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.io.source.base import Source
+from ztensor.io.source.joined import JoinedSource
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import MemorySource
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import distributed as dist
 
+from ztensor import Tensor
 from ztensor.distributed import DividedCheckpoint, open_divided
 from ztensor.distributed.chunks.boxes import find_misfit, overlap
 from ztensor.distributed.chunks.table import Kind
@@ -21,12 +22,10 @@ from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
 from ztensor.distributed.saves import Save
 from ztensor.errors import FormatError, ManifestError, Reason, SourceNotFoundError, describe
 from ztensor.ext import ALGORITHMS, Range, element_count
+from ztensor.typing import Storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from ztensor import Tensor
-    from ztensor.typing import Storage
 
     Shape = tuple[int, ...]
 

@@ -48,13 +48,12 @@ from ztensor.torch.values import (
     torch_shape,
     writable_array,
 )
+from ztensor.typing import Path, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
-
-    from ztensor.typing import Path, Storage
 
 
 class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch is untyped here

@@ -33,6 +33,7 @@ from ztensor.errors import (
 )
 from ztensor.options import PartOptions, require_options
 from ztensor.torch.values import first_line, from_torch, identity
+from ztensor.typing import Path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
     from torch.distributed.checkpoint.metadata import Metadata
     from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
-
-    from ztensor.typing import Path
 
     Boxes = dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]
 

@@ -7,6 +7,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from ztensor import Remote
 from ztensor.distributed.lazy_files import OpenFiles
 from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
 from ztensor.ext import Beneath, Pool, Source, source_of
@@ -14,7 +15,6 @@ from ztensor.ext import Beneath, Pool, Source, source_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ztensor import Remote
 
 REQUESTS = 16  # at a time: a checkpoint may have as many files as there were processes
 

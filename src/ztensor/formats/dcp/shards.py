@@ -13,6 +13,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Remote
 from ztensor.errors import FormatError, LimitError, Reason, describe
 from ztensor.ext import (
     LOGICAL_TYPES,
@@ -37,7 +38,6 @@ from ztensor.limits import Budget, Limits
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor import Remote
 
 INFORMATION = "DCP_SHARDING_INFO"
 # What the writer says of itself.

@@ -12,11 +12,10 @@ from ztensor.insight.analysis.document import Insight, Kind, ModelInsight, Pair
 from ztensor.insight.analysis.findings import Finding, not_looked_at, pair_findings, ranked
 from ztensor.insight.analysis.insight import chosen_names, content_key, nbytes_of, seen
 from ztensor.insight.analysis.roles import is_optimizer_state, natural_key
+from ztensor.typing import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from ztensor.typing import Progress
 
 
 def compared(

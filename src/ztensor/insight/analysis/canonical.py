@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from ztensor.errors import describe
 from ztensor.ext import Component, FileObjects, Range
 from ztensor.insight.analysis.streaming import opened
+from ztensor.typing import Readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor.typing import Readable
 
 _PAGE, _FOOTER = 1 << 16, 40  # what blobs begin at multiples of, and the bytes of the footer
 _MOST = 8  # reasons that are told

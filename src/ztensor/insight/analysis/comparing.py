@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import TensorMetadata
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -37,16 +38,14 @@ from ztensor.insight.analysis.streaming import (
 from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
 from ztensor.insight.text import short_repr
 from ztensor.quantization.floats import dequantized
-from ztensor.typing import Array
+from ztensor.typing import Array, Readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from ztensor import TensorMetadata
     from ztensor.insight.analysis.streaming import Progress
 
     _Pairs = dict[str, tuple[str | None, str]]
-    from ztensor.typing import Readable
 
 _SMALL = 1 << 24  # elements of a sparse object that may be written out with all its zeros
 

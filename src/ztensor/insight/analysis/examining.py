@@ -10,11 +10,10 @@ from ztensor.insight.analysis.document import LATER, Insight, Pair
 from ztensor.insight.analysis.findings import RULES, not_looked_at, ranked
 from ztensor.insight.analysis.insight import chosen_names, name_key, nbytes_of, outlined, seen
 from ztensor.insight.analysis.streaming import opened
+from ztensor.typing import Progress, Readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from ztensor.typing import Progress, Readable
 
 
 def examine(

@@ -21,12 +21,12 @@ from ztensor.ext import (
 )
 from ztensor.insight.analysis.content import emit_content
 from ztensor.insight.analysis.streaming import opened, order_of_bytes, share_out
+from ztensor.typing import Readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     Progress = Callable[[int, int], None]
-    from ztensor.typing import Readable
 
 # Part of what is hashed: another definition gets another word, and so other ids.
 _WORD = "ztensor content 1"

@@ -10,6 +10,7 @@ import os
 import statistics
 from typing import TYPE_CHECKING, Any
 
+from ztensor import TensorMetadata
 from ztensor.errors import FormatError, without_secrets
 from ztensor.ext import ObjectReader
 from ztensor.insight.analysis.document import ModelInsight
@@ -24,12 +25,11 @@ from ztensor.insight.analysis.roles import (
 )
 from ztensor.insight.analysis.statistics import Asked, TensorStats, survey
 from ztensor.insight.text import shown_name, visible
+from ztensor.typing import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from ztensor import TensorMetadata
-    from ztensor.typing import Progress
 
 _FEW = 16  # elements below which equal values say nothing
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from ztensor import TensorMetadata
 from ztensor.ext import BY_LONG_NAME, LAYOUTS, ObjectReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from ztensor import TensorMetadata
 
 
 def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> int:

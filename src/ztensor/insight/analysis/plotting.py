@@ -18,6 +18,7 @@ from ztensor.ext import FileSink, path_text
 from ztensor.insight.analysis.spreads import Scale
 from ztensor.insight.analysis.statistics import BINS, TensorStats, stats
 from ztensor.insight.text import short_repr
+from ztensor.typing import Readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ztensor.insight.analysis.streaming import Progress
 
     Anchor = Literal["start", "middle", "end"]
-    from ztensor.typing import Readable
 
 _COLUMNS = 3
 _WIDTH, _HEIGHT = 328, 150  # of a panel with the space to the next

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor import TensorSlice
 from ztensor.errors import ArgumentValueError, LimitError, Reason, describe
 from ztensor.ext import ObjectReader, slice_of
 from ztensor.insight.analysis.channels import Channels, ChannelSums, is_float
@@ -20,7 +21,6 @@ from ztensor.typing import Array
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ztensor import TensorSlice
 
 _PIECE = 1 << 18  # values that are read at once
 _MOST_CHANNELS = 1 << 20  # on an axis: their sums are held in memory

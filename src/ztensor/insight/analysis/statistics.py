@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from ztensor import TensorMetadata
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -49,14 +50,12 @@ from ztensor.insight.analysis.streaming import (
 from ztensor.insight.analysis.sums import Moments
 from ztensor.insight.text import short_repr
 from ztensor.quantization.floats import dequantized
-from ztensor.typing import Array
+from ztensor.typing import Array, Readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-    from ztensor import TensorMetadata
     from ztensor.insight.analysis.streaming import Progress
-    from ztensor.typing import Readable
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 BINS = 64

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ztensor.insight.analysis.streaming import Progress
-    from ztensor.typing import Array
 
 
 def summarize(

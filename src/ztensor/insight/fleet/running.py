@@ -18,12 +18,12 @@ from ztensor.errors import (
 )
 from ztensor.ext import is_remote, path_text
 from ztensor.options import require_choice
+from ztensor.typing import Path, Progress, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Executor, Future
 
-    from ztensor.typing import Path, Progress, Storage
 
 OnError = Literal["collect", "raise"]
 _T = TypeVar("_T")

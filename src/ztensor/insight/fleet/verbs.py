@@ -18,6 +18,7 @@ from ztensor.insight.fleet.naming import Naming
 from ztensor.insight.fleet.running import OnError, each, listed
 from ztensor.insight.text import short_repr
 from ztensor.options import ConvertOptions, FleetOptions, require_options
+from ztensor.typing import Path, Progress, Storage, VerifyReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor import converting
-    from ztensor.typing import Path, Progress, Storage, VerifyReport
 
     ConversionReport = converting.ConversionReport
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from ztensor import TensorMetadata, TensorSlice
 from ztensor.distributed import DividedCheckpoint
 from ztensor.errors import counted, describe, without_secrets
 from ztensor.ext import ObjectReader
 from ztensor.handle import HandleSlice, safe_open
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
 from ztensor.insight.text import shape_text, size_text
+from ztensor.typing import ShardedReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from ztensor import TensorMetadata, TensorSlice
-    from ztensor.typing import ShardedReader
 
 _ATTRIBUTES = 20
 _TALLIED = 1000  # objects whose types are counted: more would take too long

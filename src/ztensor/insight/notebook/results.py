@@ -11,12 +11,12 @@ from ztensor.insight.analysis.spreads import Histogram
 from ztensor.insight.analysis.statistics import StatsReport, TensorStats
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
 from ztensor.insight.text import shape_text, size_text
+from ztensor.typing import VerifyReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ztensor import converting
-    from ztensor.typing import VerifyReport
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _STATS = ("name", "type", "shape", "min", "max", "mean", "std", "zeros", "NaN", "inf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ztensor import Tensor
 from ztensor.errors import counted, describe, without_secrets
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
 from ztensor.insight.text import shape_text, size_text
@@ -12,7 +13,7 @@ from ztensor.insight.text import shape_text, size_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ztensor import Tensor, training
+    from ztensor import training
 
 _CHARACTERS = 100  # of a plain value
 

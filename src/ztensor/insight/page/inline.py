@@ -10,11 +10,11 @@ from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine
 from ztensor.insight.page.report import html_of, sentence_of
 from ztensor.insight.text import short_repr
+from ztensor.typing import Progress, Readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.typing import Progress, Readable
 
 _MOST_BYTES = 2_000_000  # a notebook keeps its outputs, and is sent whole
 _HEIGHTS = range(200, 10_001)

@@ -16,12 +16,12 @@ from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine
 from ztensor.insight.analysis.findings import Finding, not_looked_at
 from ztensor.insight.page.packing import main_of, packed
+from ztensor.typing import Progress, Readable
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Mapping
 
-    from ztensor.typing import Progress, Readable
 
 SCRIPTS = (
     "data.js",

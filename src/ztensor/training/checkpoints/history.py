@@ -31,11 +31,11 @@ from ztensor.training.checkpoints.step import (
 from ztensor.training.checkpoints.whole import read_divided
 from ztensor.training.states import AS_SAVED, read_tree
 from ztensor.training.tree.fitting import fit
+from ztensor.typing import Path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from ztensor.typing import Path
 
 _LOG = logging.getLogger("ztensor")
 

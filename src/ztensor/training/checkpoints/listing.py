@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Reader
 from ztensor import open as open_files
 from ztensor.distributed.opened import root_of
 from ztensor.errors import FormatError, UnsupportedError, ZTensorError
@@ -19,8 +20,6 @@ from ztensor.training.checkpoints.step import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from ztensor import Reader
 
 
 class Listing:

@@ -36,13 +36,11 @@ from ztensor.training.checkpoints.step import (
 )
 from ztensor.training.states import save_encoded, save_encoded_divided
 from ztensor.training.tree.encode import Encoded, encode
-from ztensor.typing import Durable
+from ztensor.typing import Durable, Path, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Unpack
-
-    from ztensor.typing import Path, Storage
 
 
 class CheckpointManager(Shown, Hinted, History):

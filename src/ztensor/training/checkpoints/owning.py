@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Remote
 from ztensor import open as open_files
 from ztensor.distributed.opened import root_of
 from ztensor.errors import FormatError, ZTensorError
@@ -13,8 +14,6 @@ from ztensor.training.checkpoints.step import told_by, told_by_root, why_not_a_s
 
 if TYPE_CHECKING:
     from typing import BinaryIO
-
-    from ztensor import Remote
 
 
 def is_step_file(given: BinaryIO | Remote, step: int) -> bool:

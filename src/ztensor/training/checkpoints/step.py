@@ -6,6 +6,7 @@ import dataclasses
 import errno
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
+from ztensor import Reader
 from ztensor.distributed.root import STEP
 from ztensor.errors import (
     ArgumentTypeError,
@@ -24,7 +25,6 @@ from ztensor.training.tree.stored import split_tree
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ztensor import Reader
 
 _VERSION = 1
 SUFFIX = ".zt"
