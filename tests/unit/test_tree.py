@@ -45,6 +45,18 @@ def test_every_room_is_on_the_map(room: Path) -> None:
     assert any(name in text for name in names), f"architecture.md does not name {room.name}/"
 
 
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(SOURCE)))
+def test_the_map_of_a_room_names_all_of_it(room: Path) -> None:
+    if room == SOURCE / "cli":  # a file for each verb, and `main.py` lists these
+        return
+    text = ast.get_docstring(ast.parse((room / "__init__.py").read_text("utf-8"))) or ""
+    named = {name.rstrip("/").rpartition("/")[2] for name in re.findall(r"`([\w./]+)`", text)}
+    there = {path.name for path in room.glob("*.py")} | {
+        path.parent.name for path in room.glob("*/__init__.py")
+    }
+    assert there - named <= {"__init__.py", "__main__.py"}
+
+
 def test_the_page_of_the_core_has_each_of_its_files() -> None:
     page = (ROOT / "docs" / "core.md").read_text("utf-8")
     made = runpy.run_path(str(ROOT / "docs" / "make_core.py"))["page"]()

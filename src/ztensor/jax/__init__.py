@@ -5,6 +5,9 @@ Quantized objects, and those of unknown layouts, stay `ztensor.Tensor`s.
 
 JAX narrows 64-bit elements to 32 bits unless `jax_enable_x64` is set. Nothing here does so:
 such objects are refused, with what to do instead.
+
+`values.py` turns one value into what is stored and back; `adapter.py` is what the table of
+frameworks asks, and `trees.py` has nested states.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ used.
 
 `values.py` turns one tensor into what is stored and back, `loading.py` loads those of files,
 `devices.py` brings them onto other devices than the CPU, `quantized.py` makes floats of quantized
-ones.
+ones. `adapter.py` is what the table of frameworks asks, and `trees.py` has nested states.
 """
 
 from __future__ import annotations

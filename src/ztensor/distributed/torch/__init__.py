@@ -6,7 +6,8 @@ old one until the root is there, and the new one from then on.
 
 Read `writer.py` (what torch calls to save), `reader.py` (what it calls to load), `opened.py` (the
 checkpoint that is read: one root, or one of each process where these did not talk), `planner.py`
-(how planners are asked), `place.py` (where a checkpoint is, which torch asks of both).
+(how planners are asked), `agreeing.py` (the id of a save), `place.py` (where a checkpoint is, which
+torch asks of both).
 
 To the planner of a load each tensor is shown as one chunk, the whole tensor: it then asks for the
 box that a process needs, and which chunks of which files overlap it is found in the root's table.
