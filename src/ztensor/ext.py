@@ -1,8 +1,9 @@
 """The extension interface: what a format, an encoding, a store or a verb of your own is made of.
 
 Our own packages for formats, stores, distributed checkpoints, statistics and the command import
-nothing of the core but the public names of `ztensor` and the names here; so can yours. Each name is
-documented where it is defined; `docs/extending.md` has one complete example of each kind.
+nothing of the core but public names and the names here, nine that a test lists left aside; so can
+yours. Each name is documented where it is defined; `docs/extending.md` has one complete example of
+each kind.
 
 - What a file holds: `Manifest`, its `TensorObject`s, their `Component`s; the element types
   `STORAGE_TYPES` and `LOGICAL_TYPES`; `LaterObjects` where each is described when it is asked for.
