@@ -16,7 +16,7 @@ import pieces
 from pieces import Pieces
 
 import ztensor
-from ztensor.io.reading.opened import read_manifest
+from ztensor.ext import FileObjects
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import Budget
 from ztensor.spec.container.framing import LOOK_BYTES, Container, Frame, locate
@@ -179,7 +179,7 @@ def changed(limits: ztensor.Limits, folder: Path, data: bytes) -> bool:
         folder: where it is written.
         data: the file.
     """
-    frame, manifest = read_manifest(MemorySource(data), limits)
+    frame, manifest = FileObjects.manifest_in(MemorySource(data), limits)
     if not frame.manifest_length:  # a data shard of 2.x, in which there is nothing to change
         return False
     before = manifest.objects
@@ -201,7 +201,7 @@ def changed(limits: ztensor.Limits, folder: Path, data: bytes) -> bool:
     new = path.read_bytes()
     if not new.startswith(data):
         raise PromiseBroken("the old state was written to")
-    after = dict(read_manifest(MemorySource(new), ztensor.Limits())[1].objects)
+    after = dict(FileObjects.manifest_in(MemorySource(new), ztensor.Limits())[1].objects)
     kept = [one for one in before if one not in (first, "renamed", name)]
     if any(repr(_placed(after[one])) != repr(_placed(before[one])) for one in kept):
         raise PromiseBroken("what was not changed is another")

@@ -33,12 +33,12 @@ from pieces import Pieces
 
 import ztensor
 from ztensor.errors import NotZTensorError, SourceNotFoundError
+from ztensor.ext import FileObjects
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.formats.pt.pickled import Vocabulary
 from ztensor.formats.pt.values import storage_of
 from ztensor.formats.pt.vocabulary import CALLS
 from ztensor.io.formats import project
-from ztensor.io.reading.opened import read_manifest
 from ztensor.io.reading.recovery import search
 from ztensor.io.shards.index import parse_index
 from ztensor.io.source.memory import MemorySource
@@ -185,7 +185,7 @@ def exercised(data: bytes, **options: Any) -> bool:
 
 
 def manifest_listed(data: bytes) -> bool:
-    look(read_manifest(MemorySource(data), LIMITS)[1])
+    look(FileObjects.manifest_in(MemorySource(data), LIMITS)[1])
     return True
 
 

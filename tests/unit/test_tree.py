@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import importlib.util
 import re
 import runpy
 from pathlib import Path
@@ -180,3 +181,23 @@ def test_wings_see_public_names_and_the_interface_alone() -> None:
         and (homes.get(one.target) or homes.get(one.module, "io")) in house["CORE"]
     }
     assert found == PAST_THE_DOOR
+
+
+@pytest.mark.parametrize("folder", ["fuzz", "benchmarks", "docs", "examples"])
+def test_what_programs_beside_the_package_take_of_it_is_there(folder: str) -> None:
+    """No checker of types reads them, and some are run by hand."""
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(
+                "ztensor"
+            ):
+                continue
+            try:
+                module = importlib.import_module(str(node.module))
+            except ImportError:
+                if importlib.util.find_spec(str(node.module)) is not None:
+                    continue  # its library is not installed
+                raise
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                assert hasattr(module, alias.name) or importlib.util.find_spec(whole), path
