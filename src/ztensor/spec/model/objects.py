@@ -7,13 +7,14 @@ describe each object when it is asked for, `LaterObjects`.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ztensor.errors import ZTensorError
+from ztensor.errors import FormatError, ZTensorError
 from ztensor.guard import foreign_bytes
 from ztensor.locks import Lock
 from ztensor.spec.model.manifest import TensorObject
@@ -130,7 +131,7 @@ class LaterObjects(Mapping[str, TensorObject]):
             each is encoded; by default that is unknown.
     """
 
-    __slots__ = ("_found", "_lock", "_make", "extents", "where")
+    __slots__ = ("_broken", "_found", "_lock", "_make", "extents", "where")
 
     def __init__(
         self,
@@ -142,6 +143,7 @@ class LaterObjects(Mapping[str, TensorObject]):
     ) -> None:
         self.where, self.extents = where, extents
         self._found: dict[str, TensorObject | None] = dict.fromkeys(names)
+        self._broken: dict[str, FormatError] = {}
         self._make = make
         self._lock = Lock()
 
@@ -182,11 +184,15 @@ class LaterObjects(Mapping[str, TensorObject]):
         if found is None:
             with self._lock:  # what is charged and remembered while one is made is not shared
                 found = self._found[name]
+                if name in self._broken:  # to look again would charge the file's budget again
+                    raise copy.copy(self._broken[name])
                 if found is None:
                     try:
                         with foreign_bytes("the object"):
                             found = self._found[name] = self._make(name)
                     except ZTensorError as error:
                         error.locate(object_name=name).forget_sections()
+                        if isinstance(error, FormatError):
+                            self._broken[name] = copy.copy(error)
                         raise
         return found
