@@ -53,6 +53,7 @@ _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
 _offset = operator.attrgetter("offset")
+_start = operator.itemgetter(0)
 
 
 class Location(NamedTuple):
@@ -220,7 +221,8 @@ class FileObjects(OpenedFile):
             error.object_name = name
             error.hint = f"it has {', '.join(map(describe, tensor_object.components))}"
             raise error
-        start, source = [one for one in self.source.parts if one[0] <= found.offset][-1]
+        parts = self.source.parts
+        start, source = parts[bisect.bisect_right(parts, found.offset, key=_start) - 1]
         return Location(source.path, found.offset - start, found.length)
 
     def require_dense(self, name: str) -> TensorObject:
