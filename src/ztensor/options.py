@@ -394,6 +394,19 @@ def opening(options: LoadOptions) -> OpenOptions:
     return chosen  # type: ignore[no-any-return]
 
 
+def shifted(progress: Progress | None, done: int, total: int) -> Progress | None:
+    """Return the `progress` of one part of the work, which reports on the whole.
+
+    Args:
+        progress: the caller's.
+        done: what the parts before have done.
+        total: what there is to do in all.
+    """
+    if progress is None:
+        return None
+    return lambda part, _: progress(min(done + part, total), total)
+
+
 def require_bytes(data: object) -> None:
     """Raise where a caller of `load` gave the path of a file in place of its bytes.
 

@@ -14,6 +14,7 @@ from ztensor.converting.versions import extra_of, sayable, sayable_objects
 from ztensor.errors import UnsupportedError
 from ztensor.ext import EMITTERS, FORMATS, FileObjects, FileSink, Place, Portable, Sink
 from ztensor.formats.ahead import Ahead
+from ztensor.options import shifted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -46,7 +47,7 @@ def write_one(
         if how.strict:
             require_lossless(lost, target)
         if check:
-            compared = how.shifted(stored, total)
+            compared = shifted(how.progress, stored, total)
             require_equal(reader, temporary, target, attributes, lost, how.threads, compared)
         if last is not None:
             last()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader, Writer
 from ztensor.converting.losses import require_lossless
+from ztensor.converting.source import file_digest
 from ztensor.converting.versions import sayable, sayable_objects
 from ztensor.errors import UsageError
 from ztensor.ext import (
@@ -25,11 +26,9 @@ from ztensor.ext import (
     FileSink,
     Manifest,
     Place,
-    Range,
     ShardSet,
     Sink,
     TensorObject,
-    source_of,
 )
 from ztensor.typing import Durable
 
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
     Undo = Callable[..., object]  # as for `FileSink`
 
-_DIGEST = ALGORITHMS["xxh3"]
+_DIGEST = "xxh3"
 
 
 def divided_paths(root: str, count: int) -> list[str]:
@@ -104,7 +103,7 @@ def write_divided(
                 made.callback,
                 dry_run=dry_run,
             )
-            digest = _DIGEST.spell("0" * _DIGEST.digits) if dry_run else _digest_of(path)
+            digest = _no_digest() if dry_run else file_digest(_DIGEST, path)
             manifest = manifest.joined(label, size, digest, written)
             done += nbytes
             if progress is not None:
@@ -152,6 +151,7 @@ def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:
                 sink.narrow(rights)
 
 
-def _digest_of(path: str) -> str:
-    with contextlib.closing(source_of(path, mapped=False)) as source:
-        return _DIGEST.of(Range(source, 0, source.size).pieces(8 << 20))
+def _no_digest() -> str:
+    """Return a text as long as a digest's, for a root that is not written."""
+    known = ALGORITHMS[_DIGEST]
+    return known.spell("0" * known.digits)

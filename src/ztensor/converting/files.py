@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
@@ -12,10 +11,11 @@ from ztensor.converting.checking import require_sums
 from ztensor.converting.copying import work_of, write_one
 from ztensor.converting.losses import lost_of_file, require_some, unrepresented
 from ztensor.converting.report import ConversionReport, Loss
-from ztensor.converting.source import part_of
+from ztensor.converting.source import file_digest, part_of
 from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
-from ztensor.ext import ALGORITHMS, FileObjects, Place, Range, ShardSet, path_text, source_of
+from ztensor.ext import FileObjects, Place, ShardSet, path_text
+from ztensor.options import shifted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -87,7 +87,9 @@ def write_set(
     try:
         for (names, _), place in zip(groups, shards.places, strict=True):
             part = part_of(reader, names)
-            own = dataclasses.replace(how, durable=shards.durable, progress=how.shifted(done, work))
+            own = dataclasses.replace(
+                how, durable=shards.durable, progress=shifted(how.progress, done, work)
+            )
             objects, length = write_one(part, place, kind, own, lost, is_shard=True)
             done += work_of(part, how)
             count, nbytes = count + objects, nbytes + length
@@ -97,7 +99,9 @@ def write_set(
                     total_size += sum(shard.metadata(name).nbytes for name in shard)
         # What is in a store is not read again to be hashed: the index is without digests then.
         is_hashed = remote is None and not how.dry_run
-        digests = [_sha256_of(place.path) for place in shards.places] if is_hashed else None
+        digests = (
+            [file_digest("sha256", place.path) for place in shards.places] if is_hashed else None
+        )
         if any(names for names, _ in groups):
             require_some(reader, range(count), lost, index)
         _require_unlike(written, index)
@@ -112,11 +116,6 @@ def write_set(
     return _report(
         reader, index, kind, inputs, how, count, source_nbytes, nbytes, lost, tuple(files)
     )
-
-
-def _sha256_of(path: str) -> str:
-    with contextlib.closing(source_of(path, mapped=False)) as source:
-        return ALGORITHMS["sha256"].of(Range(source, 0, source.size).pieces(8 << 20))
 
 
 def _require_unlike(groups: Iterable[Iterable[str]], index: str) -> None:

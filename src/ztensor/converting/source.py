@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Reader
 from ztensor import open as open_file
 from ztensor.errors import UsageError
-from ztensor.ext import ObjectReader, Objects, is_remote
+from ztensor.ext import ALGORITHMS, ObjectReader, Objects, Range, is_remote, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,6 +39,12 @@ def is_same(one: str, other: str) -> bool:
         return os.path.samefile(one, other)
     except (OSError, ValueError):
         return False
+
+
+def file_digest(algorithm: str, path: str) -> str:
+    """Return the digest text of all bytes of a file."""
+    with contextlib.closing(source_of(path, mapped=False)) as source:
+        return ALGORITHMS[algorithm].of(Range(source, 0, source.size).pieces(8 << 20))
 
 
 def part_of(reader: Reader, names: Sequence[str]) -> Reader:

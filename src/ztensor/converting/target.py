@@ -164,13 +164,6 @@ class How:
     alignment: int | None = None
     canonical: bool = False
 
-    def shifted(self, done: int, total: int) -> Progress | None:
-        """Return a progress call of one part of the work that reports on the whole."""
-        progress = self.progress
-        if progress is None:
-            return None
-        return lambda part, _: progress(min(done + part, total), total)
-
     @property
     def is_checked(self) -> bool:
         """Return whether the new file is read back and compared."""

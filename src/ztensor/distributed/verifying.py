@@ -24,6 +24,7 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.ext import ALGORITHMS, FileObjects, Range, open_file
+from ztensor.options import shifted
 from ztensor.typing import Progress, VerifyReport
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def verify_divided(
             own = [_own_name(table, table.chunk(row)) for row in rows.tolist()]
             problems = list(_differences(opened, table, rows, own, file.digest))
             wanted = None if chosen is None else [name for name in own if name in opened.names]
-            report = opened.check(wanted, threads=threads, progress=_shifted(progress, done, total))
+            report = opened.check(wanted, threads=threads, progress=shifted(progress, done, total))
             report = dataclasses.replace(report, problems=(*problems, *report.problems))
             offsets = {
                 name: table.chunk(row).offsets for name, row in zip(own, rows.tolist(), strict=True)
@@ -102,13 +103,6 @@ def verify_divided(
         progress(total, total)
     count = len(objects.names) if asked is None else len(asked)
     return dataclasses.replace(_sum(reports), objects=count)
-
-
-def _shifted(progress: Progress | None, done: int, total: int) -> Progress | None:
-    """Return a progress call of one file that reports on the whole."""
-    if progress is None:
-        return None
-    return lambda part, _: progress(min(done + part, total), total)
 
 
 def _rows_of_files(

@@ -14,7 +14,6 @@ from ztensor.io.source.urls import Remote
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ztensor.accepted import Progress
 
 # Of the file that tells where the objects of a sharded model are, behind the model's own name.
 INDEX_SUFFIX = ".index.json"
@@ -102,10 +101,3 @@ def plan_shards(
         if sharing is not None:
             placed[sharing] = len(names) - 1
     return list(zip(names, filled, strict=True))
-
-
-def shifted(progress: Progress | None, done: int, total: int) -> Progress | None:
-    """Return a progress call of one part that reports on the whole."""
-    if progress is None:
-        return None
-    return lambda part, _: progress(min(done + part, total), total)

@@ -14,7 +14,7 @@ import numpy as np
 from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
 from ztensor.io.formats import FORMATS
 from ztensor.io.shards.earlier import Earlier, data_of
-from ztensor.io.shards.naming import SHARD, is_index, is_set, plan_shards, shard_paths, shifted
+from ztensor.io.shards.naming import SHARD, is_index, is_set, plan_shards, shard_paths
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights
@@ -22,7 +22,7 @@ from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.tensor import no_mapping
 from ztensor.io.writing.saving import save_all, save_as
-from ztensor.options import parse_size
+from ztensor.options import parse_size, shifted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -16,9 +16,9 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.io.reading.verify import VerifyReport
-from ztensor.io.shards.naming import shifted
 from ztensor.io.source.base import Range
 from ztensor.io.source.table import source_of
+from ztensor.options import shifted
 from ztensor.spec.digest import parse_digest
 
 if TYPE_CHECKING:
