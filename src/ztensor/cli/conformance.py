@@ -12,12 +12,13 @@ from ztensor.cli.exits import ExitCode
 from ztensor.cli.options import Option, number
 from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Column, Terminal
+from ztensor.conformance import ConformanceReport, run_corpus
 from ztensor.errors import UsageError
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ztensor.conformance import ConformanceReport, Verdict
+    from ztensor.conformance import Verdict
 
 OPTIONS = (
     Option(
@@ -78,8 +79,6 @@ def conformance(terminal: Terminal, options: Namespace) -> None:
       $ ztensor conformance corpus --reader true
         a reader that takes every file; exits with 1
     """
-    from ztensor.conformance import ConformanceReport, run_corpus
-
     for folder in options.folders:
         if ext.is_remote(folder):
             raise UsageError("a corpus is a folder on disk, and no URL: download it", file=folder)

@@ -15,6 +15,7 @@ from ztensor.cli.options import CHOICE, Option, number
 from ztensor.cli.spelling import as_json, count_text, shape_text, value_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import open_file
+from ztensor.insight.analysis.comparing import MISSING
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -229,8 +230,6 @@ def _change(pair: tuple[Any, Any], terminal: Terminal) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    from ztensor.insight.analysis.comparing import MISSING
-
     return value is MISSING
 
 

@@ -16,6 +16,7 @@ from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import error_as_json, in_order, open_file
 from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError, describe
+from ztensor.insight.analysis.identity import combined
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -167,8 +168,6 @@ def _ids(
         options: those of the verb.
         algorithm: of the content digest, where that is asked for.
     """
-    from ztensor.insight.analysis.identity import combined
-
     try:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             if algorithm is not None:

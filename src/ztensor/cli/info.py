@@ -15,6 +15,7 @@ from ztensor.cli.spelling import as_json, count_text, json_text, parameters_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import ZTensorError
+from ztensor.insight.analysis.parameters import parameter_count
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -100,8 +101,6 @@ def info(terminal: Terminal, options: Namespace) -> None:
 
 def summarize(reader: ztensor.Reader) -> dict[str, Any]:
     """Return what `info --json` says of a file or of a set; None where it has no meaning."""
-    from ztensor.insight.analysis.parameters import parameter_count
-
     parts = reader.objects.parts()
     files = [part.name for part in parts] if reader.objects.is_set else None
     objects = reader.metadata(list(reader))

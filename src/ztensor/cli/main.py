@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+import ztensor
 from ztensor.cli.exits import ExitCode
 from ztensor.errors import UnsupportedError, near_names
 from ztensor.ext import Registry
@@ -177,8 +178,6 @@ def _run(words: Sequence[str]) -> int:
             return ExitCode.OK
         first, rest = rest[0], ["--help"]
     if first == "--version":
-        import ztensor
-
         print(f"ztensor {ztensor.__version__}")
         return ExitCode.OK
     from ztensor.cli.parsing import load

@@ -13,6 +13,7 @@ from ztensor.cli.options import CHOICE, DRY_RUN, FORCE, MODEL, OTHER_MODEL, THRE
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import open_file
+from ztensor.insight.page.report import reported
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -125,8 +126,6 @@ def report(terminal: Terminal, options: Namespace) -> None:
       $ ztensor report model.zt --fail-on 'damaged,layer,crest>1e4'
         as a check; no condition is met here
     """
-    from ztensor.insight.page.report import reported
-
     output = options.output
     if output is not None:
         require_suffix(output, ".html", ".htm")

@@ -10,6 +10,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor import ext
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.terminal import Terminal, let_go, message_of
@@ -106,8 +107,6 @@ def open_file(file: str) -> Reader:
     Raises:
         ZTensorError: it cannot be opened.
     """
-    import ztensor
-
     if file != STDIN:
         return ztensor.open(file, mmap=False)  # no view outlives a verb, and no map can be cut
     stream = sys.stdin.buffer

@@ -101,7 +101,6 @@ def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, An
 
 
 def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str, Any]:
-    from ztensor.typing import VerifyReport  # noqa: F401  # loaded before the clock starts
 
     begin = time.monotonic()
     try:

@@ -12,6 +12,7 @@ from ztensor.cli.options import OTHER_MODEL, Option
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import STDIN, open_file
 from ztensor.errors import ArgumentValueError
+from ztensor.insight.serving.server import ViewServer
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -71,8 +72,6 @@ def view(terminal: Terminal, options: Namespace) -> None:
     file, other = options.file, options.other
     if STDIN in (file, other):
         raise ArgumentValueError("a model to look at is a file, not standard input")
-    from ztensor.insight.serving.server import ViewServer
-
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(open_file(file))
         second = None if other is None else stack.enter_context(open_file(other))

@@ -12,6 +12,7 @@ import numpy as np
 from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
 from ztensor.distributed.chunks.table import Chunk
+from ztensor.distributed.cleaning import has_parts
 from ztensor.distributed.lazy_files import OpenFiles
 from ztensor.distributed.nested import RootAttributes, attributes_of, named_apart
 from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
@@ -349,8 +350,6 @@ def _in_folder(path: str, **how: Unpack[FileOptions]) -> DividedObjects | None:
     folder = place.folder or path
     if os.path.isfile(os.path.join(folder, ROOT)):
         return divided_of(place, **how)
-    from ztensor.distributed.cleaning import has_parts  # not loaded for every checkpoint
-
     if is_folder and has_parts(folder):
         error = SourceNotFoundError(
             "the root of the divided checkpoint is missing", file=os.path.join(folder, ROOT)

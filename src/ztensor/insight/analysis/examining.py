@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.ext import ObjectReader
+from ztensor.insight.analysis.beside import compared_models
 from ztensor.insight.analysis.document import LATER, Insight, Pair
 from ztensor.insight.analysis.findings import RULES, not_looked_at, ranked
 from ztensor.insight.analysis.insight import chosen_names, name_key, nbytes_of, outlined, seen
@@ -63,8 +64,6 @@ def examine(
                 sample=sample if is_sampled else None,
             )
         with opened(other) as second:
-            from ztensor.insight.analysis.beside import compared_models  # loaded only for two
-
             return compared_models(first, second, names, threads, progress)
 
 

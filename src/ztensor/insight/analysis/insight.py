@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor import TensorMetadata
 from ztensor.errors import FormatError, without_secrets
 from ztensor.ext import ObjectReader
+from ztensor.insight.analysis.comparing import diff_pairs, has_same_values
 from ztensor.insight.analysis.document import ModelInsight
 from ztensor.insight.analysis.findings import Finding, Looked, findings_of
 from ztensor.insight.analysis.parameters import parameter_count
@@ -213,8 +214,6 @@ def _same_content(reader: ObjectReader, looked: Sequence[Looked], number: int) -
                 pairs.append((one.stats.name, first))
     if not pairs:
         return []
-    from ztensor.insight.analysis.comparing import diff_pairs, has_same_values  # seldom needed
-
     return [
         Finding(
             "same-content",

@@ -10,14 +10,11 @@ import importlib.util
 import secrets
 import socket
 import threading
-from typing import TYPE_CHECKING
 
 from ztensor.errors import MissingDependencyError
 from ztensor.ext import Lock, ObjectReader
+from ztensor.insight.serving.model import Viewed
 from ztensor.insight.serving.watching import OpenedFiles
-
-if TYPE_CHECKING:
-    from ztensor.insight.serving.model import Viewed
 
 IDLE = 30.0  # seconds after the last page was left
 
