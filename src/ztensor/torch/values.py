@@ -335,9 +335,24 @@ def from_torch(tensor: Any) -> Array | Tensor:
         raise
     except TORCH_ERRORS as error:
         raise _no_array(tensor, error) from error
-    if array.size and tensor.is_cpu and not (tensor.data_ptr() or tensor._is_zerotensor()):
-        raise NotRepresentableError("the tensor's storage was freed; it has no elements to save")
+    if array.size and tensor.is_cpu and _ends(tensor) > tensor.untyped_storage().nbytes():
+        raise NotRepresentableError(
+            "the tensor's storage was freed; it has not all its elements to save",
+            expected=f"{_ends(tensor)} bytes",
+            found=f"{tensor.untyped_storage().nbytes()}",
+        )
     return array
+
+
+def _ends(tensor: Any) -> int:
+    """Return the byte of its storage behind the last element; no stride of torch is negative."""
+    count = tensor.numel()
+    if not tensor.is_contiguous():
+        count = 1 + sum(
+            (n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+        )
+    end: int = (tensor.storage_offset() + count) * tensor.itemsize
+    return end
 
 
 def _carried(tensor: Any, name: str) -> Array:

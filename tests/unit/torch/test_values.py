@@ -133,9 +133,9 @@ class Wrapped(torch.Tensor):  # type: ignore[misc]
         return torch.zeros(2)
 
 
-def freed() -> Any:
-    tensor = torch.ones(4)
-    tensor.untyped_storage().resize_(0)
+def freed(tensor: Any = None, but: int = 0) -> Any:
+    tensor = torch.ones(4) if tensor is None else tensor
+    tensor.untyped_storage().resize_(but)
     return tensor
 
 
@@ -146,6 +146,9 @@ REFUSED = {
     "lazy": (torch.nn.UninitializedParameter, "lazy module"),
     "wrapping": (Wrapped, r"full_tensor\(\)"),
     "freed": (freed, "storage was freed"),
+    "freed in part": (lambda: freed(but=8), "storage was freed"),
+    "freed in part, a view": (lambda: freed(torch.ones(4)[2:], but=8), "storage was freed"),
+    "freed in part, stepped": (lambda: freed(torch.ones(9)[::4], but=24), "storage was freed"),
     "nested": (
         lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]),
         "to_padded_tensor",
