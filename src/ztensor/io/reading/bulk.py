@@ -185,7 +185,7 @@ def right_names(
     wanted = frozenset(names)
     named = [
         (name, place)
-        for name, place in file.places.every().items()
+        for name, place in file.places().items()
         if name in wanted
         and place is not None
         and place.digest is not None

@@ -7,7 +7,6 @@ bytes, can they decode to the size they must, do they decode to exactly that.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +29,6 @@ from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from ztensor.io.reading.runs import Kept, Parts
-    from ztensor.io.source.ahead import AheadSource
     from ztensor.io.source.base import AtOnce
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
@@ -44,33 +42,23 @@ _JOB_BYTES = 1 << 20  # decoded by a thread at a time
 class Fetching:
     """What the components of one source share: its bytes, the encodings, what was checked before.
 
-    Args:
-        source: the file's bytes, which brings what it is asked for; closed with this.
+    Attributes:
+        source: the file's bytes.
+        bringing: what whole components are read from: it brings those behind them, too, where
+            requests are dear.
         encodings: how components are stored, by the word for it.
         limits: the caps in force.
         verify: None checks digests where bytes are copied, True also before a view is first handed
             out, False never.
-        ahead: brings whole components, and those behind them, where requests are dear.
-
-    Attributes:
-        source: as given, like encodings, limits and verify.
-        bringing: what whole components are read from.
+        checked: places with digests that matched.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        encodings: Mapping[str, Encoding],
-        limits: Limits,
-        *,
-        verify: bool | None,
-        ahead: AheadSource | None = None,
-    ) -> None:
-        self.source, self.encodings = source, encodings
-        self.limits, self.verify = limits, verify
-        self.bringing: Source = ahead or source
-        self.checked: set[tuple[int, int, Digest]] = set()  # places with digests that matched
-        self._ahead = ahead
+    source: Source
+    bringing: Source
+    encodings: Mapping[str, Encoding]
+    limits: Limits
+    verify: bool | None
+    checked: set[tuple[int, int, Digest]]
 
     def stored(self, component: Component) -> StoredComponent:
         """Return the way to a component's bytes: all that reads them goes through it."""
@@ -90,15 +78,6 @@ class Fetching:
         from ztensor.io.reading.runs import Kept
 
         return Kept()
-
-    def walked(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which all components are read, in their order."""
-        return contextlib.nullcontext() if self._ahead is None else self._ahead.walked()
-
-    def close(self) -> None:
-        """Forget what was kept, and close the source."""
-        vars(self).pop("runs", None)
-        self.bringing.close()
 
 
 class Check:

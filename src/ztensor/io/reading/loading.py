@@ -63,7 +63,7 @@ def load_all(
             # What each is stands beside its bytes: to look at each first would be a request each.
             result = dict.fromkeys(objects) | file.arrays_at_once(objects)
         else:
-            places, whole = file.places.every(), None if copy else source.view()
+            places, whole = file.places(), None if copy else source.view()
             copy = whole is None
             if whole is None:
                 result = _owned(file, places, workers, separate=separate)
@@ -72,8 +72,8 @@ def load_all(
             else:
                 source.require_unchanged()
                 result = {
-                    name: place.array(whole, place.offset) if place and place.is_viewable else None
-                    for name, place in places.items()
+                    name: one.array(whole, one.offset) if one and one.encoding == "raw" else None
+                    for name, one in places.items()
                 }
         _read_left(file, places, workers, result, copy=copy)
     except UnsupportedError as error:

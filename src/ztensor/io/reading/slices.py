@@ -191,7 +191,7 @@ class DenseSlice(TensorSlice):
 
     def __getitem__(self, key: Index) -> Any:
         if not self._copy and gives_view(key, len(self.shape)):
-            whole = self._file.places.view(self.name)
+            whole = self._file.view(self.name)
             if whole is not None:
                 index: Any = key
                 try:
@@ -275,7 +275,7 @@ def slice_of(file: FileObjects, name: str, *, copy: bool = False) -> TensorSlice
         LimitError: a dense object has more dimensions than `Limits.rank`.
         UnsupportedError: the storage type is unknown.
     """
-    place = file.places.of(name)
+    place = file.plain(name)
     if place is not None:  # dense, and nothing of it has to be looked at
         return DenseSlice(file, name, place.shape, place.dtype, copy=copy)
     found = file.object(name)
