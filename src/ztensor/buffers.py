@@ -24,7 +24,7 @@ _BYTES = np.dtype(np.uint8)
 LEAST_BYTES = 32 << 10
 
 
-def empty_array(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def empty_array(shape: tuple[int, ...], dtype: np.dtype[Any] = _BYTES) -> Array:
     """Return a new uninitialised array; a large one begins at a multiple of 64.
 
     Raises:

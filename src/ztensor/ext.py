@@ -1,7 +1,7 @@
 """The extension interface: what a format, an encoding, a store or a verb of your own is made of.
 
 Our own packages for formats, stores, distributed checkpoints, statistics and the command import
-nothing of the core but public names and the names here, nine that a test lists left aside; so can
+nothing of the core but public names and the names here, a few that a test lists left aside; so can
 yours. Each name is documented where it is defined; `docs/extending.md` has one complete example of
 each kind.
 
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 from ztensor.registry import Registry
 
 if TYPE_CHECKING:
-    from ztensor.buffers import empty_array, new_bytes
+    from ztensor.buffers import empty_array
     from ztensor.guard import foreign_bytes
     from ztensor.interactive import Shown
     from ztensor.io.attributes import AttributeKind
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from ztensor.threads.sharing import thread_count
 
 _HOMES = {
-    "ztensor.buffers": "empty_array new_bytes",
+    "ztensor.buffers": "empty_array",
     "ztensor.guard": "foreign_bytes",
     "ztensor.interactive": "Shown",
     "ztensor.io.attributes": "AttributeKind",
@@ -127,7 +127,7 @@ __all__ = [
     "Place", "Pool", "Portable", "Projection", "Quantized", "Range", "Registry", "Rows", "Runs",
     "ShardSet", "Shown", "Sink", "Source", "Store", "Stored", "Tally", "TensorObject",
     "Unrepresented", "View", "cached_property", "cbor", "element_count", "empty_array",
-    "foreign_bytes", "is_remote", "load_files", "locking", "new_bytes", "no_collection",
+    "foreign_bytes", "is_remote", "load_files", "locking", "no_collection",
     "numpy_dtype", "open_file", "path_text", "remove", "require_equal_length", "result_dtype",
     "run_jobs", "slice_of", "source_of", "spell", "thread_count", "typed_array",
 ]  # fmt: skip

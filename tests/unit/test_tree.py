@@ -158,7 +158,6 @@ PAST_THE_DOOR = {
     "ztensor.io.edit.find",
     "ztensor.io.source.base.AtOnce",
     "ztensor.io.tensor.arrays.shape_of",
-    "ztensor.io.tensor.no_tensor",
     "ztensor.spec.container.v2.words.check_layout",
     "ztensor.spec.container.v2.words.ours",
     "ztensor.spec.container.v2.words.theirs",

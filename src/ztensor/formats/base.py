@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor.errors import Reason, UnsupportedError
-from ztensor.ext import ENCODINGS, Blocks, Encoding, Runs, Stored, new_bytes
+from ztensor.ext import ENCODINGS, Blocks, Encoding, Runs, Stored, empty_array
 from ztensor.limits import Limits
 from ztensor.typing import Array
 
@@ -94,7 +94,7 @@ class InBlocks(Encoding):
             return
         self.require_length(stored, expected_length, limits)
         for start, stop in itertools.pairwise(self._blocks.ends()):
-            piece = new_bytes(stop - start)
+            piece = empty_array((stop - start,)).data
             self._fill(stored, self._blocks.place(start, stop), piece, limits)
             yield piece
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from ztensor import Remote
 from ztensor.errors import ArgumentValueError, describe
-from ztensor.ext import Lock, OpenFolder, Pool, locking, new_bytes, remove
+from ztensor.ext import Lock, OpenFolder, Pool, empty_array, locking, remove
 from ztensor.remote.identity import object_id, text_digest
 from ztensor.remote.urls import Place
 
@@ -130,7 +130,7 @@ class VersionCache:
             if len(pieces) == 1 and pieces[0][1].nbytes == length:
                 yield _Wanted(start, pieces[0][1], [])
             else:
-                yield _Wanted(start, new_bytes(length), pieces)
+                yield _Wanted(start, empty_array((length,)).data, pieces)
 
     def _fill_batch(self, batch: list[_Wanted], fetch: Callable[..., None]) -> None:
         if len(batch) > 1:
@@ -166,7 +166,7 @@ class VersionCache:
         if not 0 < length <= min(self._size, _MOST_END_BYTES):
             return None
         start = 0 if name == "head" else self._size - length
-        memory = new_bytes(length)
+        memory = empty_array((length,)).data
         return (start, memory) if self._read(name, start, memory) else None
 
     def keep_end(self, name: str, start: int, memory: memoryview) -> None:

@@ -17,9 +17,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from ztensor import Reader, Tensor
+from ztensor import Reader
 from ztensor import open as open_files
 from ztensor.errors import (
     ArgumentTypeError,
@@ -29,7 +27,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import OpenFolder, load_files, path_text
-from ztensor.io.tensor import no_tensor
 from ztensor.numpy import save as save_arrays
 from ztensor.numpy import save_file as save_array_file
 from ztensor.options import (
@@ -113,7 +110,7 @@ def save_file(
     `sparse_csr` and `sparse_coo`. Tensors of other devices are copied to the CPU one at a time.
 
     Args:
-        tensors: names to torch tensors, parameters, or `ztensor.Tensor` for quantized objects.
+        tensors: names to torch tensors or parameters; else what `ztensor.numpy.save_file` takes.
         filename: the file; also a file object open for writing bytes. Its suffix says what is
             written, as for `ztensor.numpy.save_file`.
         metadata: key-value pairs of the file, its attributes.
@@ -465,12 +462,8 @@ def _as_stored(tensors: Any, deduplicate: object) -> Any:
     for name, value in tensors.items():
         if type(value) in PLAIN and not value.is_cpu and _can_wait(value, deduplicate):
             result[name] = elsewhere[name] = value
-        elif isinstance(value, torch.Tensor):
-            result[name] = _stored(name, value)
-        elif isinstance(value, (np.ndarray, Tensor)):
-            result[name] = value
-        else:
-            raise no_tensor(value, "a torch.Tensor").locate(object_name=str(name))
+        else:  # the writer takes other values, or says why not
+            result[name] = _stored(name, value) if isinstance(value, torch.Tensor) else value
     for names in tied(elsewhere):
         result.update(dict.fromkeys(names, _stored(names[0], result[names[0]])))
     return result

@@ -175,7 +175,7 @@ BAD_DICTS = {
     "no mapping": ([1], "mapping"),
     "the path": ("m.zt", "the tensors come first"),
     "a model": (torch.nn.Linear(1, 1), "state_dict.*save_model"),
-    "a number": ({"w": 1.0}, "no tensor: builtins.float"),
+    "a text": ({"w": "1.0"}, "no tensor: builtins.str"),
     "a state of another kind": ({"extra": {"step": 1}}, "dict of its own.*flatten.*save_tree"),
     "a name that is no text": ({1: torch.ones(1)}, "text"),
 }
@@ -186,6 +186,15 @@ def test_only_tensors_are_saved(tmp_path: Path, value: Any, says: str) -> None:
     with pytest.raises(ArgumentTypeError, match=says):
         ztorch.save_file(value, tmp_path / "m.zt")
     assert not list(tmp_path.iterdir())
+
+
+def test_values_that_numpy_saves_are_saved_as_numpy_saves_them(tmp_path: Path) -> None:
+    scipy_sparse = pytest.importorskip("scipy.sparse", reason="SciPy is not installed")
+    eye = scipy_sparse.eye(3, format="csr")
+    values = {"array": np.ones(2), "number": 1.0, "list": [1, 2], "sparse": eye}
+    ztorch.save_file({**values, "torch": torch.ones(3)}, tmp_path / "torch.zt")
+    ztensor.numpy.save_file({**values, "torch": np.ones(3, np.float32)}, tmp_path / "numpy.zt")
+    assert (tmp_path / "torch.zt").read_bytes() == (tmp_path / "numpy.zt").read_bytes()
 
 
 def test_a_refused_tensor_leaves_the_old_file(tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ from ztensor.ext import (
     element_count,
     empty_array,
     foreign_bytes,
-    new_bytes,
     require_equal_length,
     result_dtype,
     typed_array,
@@ -475,14 +474,14 @@ class DividedEncoding(Encoding):
             length = expected_length
         self._assembler.require_length(number, length, limits)
         if not self.is_streamed(stored):
-            whole = new_bytes(length)
+            whole = empty_array((length,)).data
             self.decode_into(stored, whole, limits)
             yield from (whole[at : at + BLOCK_BYTES] for at in range(0, length, BLOCK_BYTES))
             return
         blocks, assembler = self._blocks(number), self._assembler
         sums = Sums(assembler.located, assembler.stored) if assembler.checks else None
         for start, stop in itertools.pairwise(blocks.ends()):
-            piece = new_bytes(stop - start)
+            piece = empty_array((stop - start,)).data
             self._fill_block(number, blocks.place(start, stop), piece, sums)
             yield piece
 

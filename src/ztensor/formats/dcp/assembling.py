@@ -25,7 +25,6 @@ from ztensor.ext import (
     Source,
     Stored,
     empty_array,
-    new_bytes,
     require_equal_length,
 )
 from ztensor.formats.base import InBlocks, gather_stored
@@ -207,7 +206,7 @@ class InBoxes(InBlocks):
         self.require_length(stored, length, limits)
         sums = _Sums(self._source, self._boxes) if length else None
         for start, stop in itertools.pairwise(self._pieces.ends()):
-            piece = new_bytes(stop - start)
+            piece = empty_array((stop - start,)).data
             self._fill_box(self._pieces.place(start, stop), piece, sums)
             yield piece
         if sums is not None:

@@ -6,7 +6,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import EncodingError, Reason
-from ztensor.ext import Encoding, Source, Stored, new_bytes, require_equal_length
+from ztensor.ext import Encoding, Source, Stored, empty_array, require_equal_length
 from ztensor.formats import deflate, npy
 from ztensor.formats.deflate import PIECE_BYTES, Stream
 from ztensor.formats.npy import Header, parse_header, transpose
@@ -87,7 +87,7 @@ class Whole(Encoding):
         self.require_length(stored, len(destination), limits)
         whole = destination
         if self._header.is_transposed:
-            whole = new_bytes(len(destination))
+            whole = empty_array((len(destination),)).data
         at = 0
         for piece in self._unpacked(stored):
             whole[at : at + len(piece)] = piece

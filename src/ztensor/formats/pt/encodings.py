@@ -12,7 +12,7 @@ from ztensor.errors import (
     Reason,
     describe,
 )
-from ztensor.ext import Blocks, Encoding, Stored, new_bytes, numpy_dtype, require_equal_length
+from ztensor.ext import Blocks, Encoding, Stored, empty_array, numpy_dtype, require_equal_length
 from ztensor.formats.base import (
     GATHERED_BYTES,
     InBlocks,
@@ -154,7 +154,7 @@ class Gathered(InBlocks):
         if geometry.stream is None:
             gather_stored(stored, dtype, geometry.stride, place, target)
         elif geometry.span <= max(_SPAN_BYTES, _SPAN_PART * destination.nbytes):
-            data = new_bytes(geometry.span)
+            data = empty_array((geometry.span,)).data
             geometry.stream.fill(stored, geometry.skip, data)
             gather(np.ndarray(geometry.size, dtype, data, 0, geometry.stride)[place], target)
         else:
