@@ -7,6 +7,7 @@ only, offset and digest: everything around those is emitted once for each kind, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.spec.container.framing import FORM_1, Form
@@ -51,11 +52,19 @@ class Emitter:
         """Raise `NotRepresentableError` where the version cannot hold a file's attributes."""
         cbor.encode(named(attributes), ENCODE_DEPTH - 1)
 
-    def entry(self, tensor_object: TensorObject) -> Mapping[str, object]:
+    def entry(self, tensor_object: TensorObject) -> Mapping[str, Any]:
         """Return the fields of an object, as the version has them.
 
         Raises:
             NotRepresentableError: the version has none that say what the object is.
+        """
+        raise NotImplementedError
+
+    def object_of(self, entry: Mapping[str, Any]) -> TensorObject:
+        """Return the object that fields are read as: the reverse of `entry`, which 2.x has.
+
+        Raises:
+            NotRepresentableError: readers of the version would refuse it.
         """
         raise NotImplementedError
 

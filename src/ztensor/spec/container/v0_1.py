@@ -16,6 +16,7 @@ Every other field is the user's own and becomes an attribute.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason, describe
 from ztensor.limits import Budget
@@ -157,7 +158,7 @@ class Emitter01(Emitter):
         data = cbor.encode(entries)
         return data + len(data).to_bytes(8, "little")
 
-    def entry(self, tensor_object: TensorObject, name: str = "") -> Mapping[str, object]:
+    def entry(self, tensor_object: TensorObject, name: str = "") -> Mapping[str, Any]:
         """Return the fields of a tensor, its name among them."""
         component = tensor_object.components.get("data")
         if tensor_object.format != "dense" or len(tensor_object.components) != 1 or not component:

@@ -23,6 +23,7 @@ import operator
 import re
 from collections.abc import Mapping
 from itertools import islice
+from typing import Any
 
 from ztensor.errors import (
     MOST_PROBLEMS,
@@ -317,7 +318,7 @@ class Emitter12(Emitter):
         }
         return with_commit(with_unknown(root, manifest.extra), manifest_offset, prev)
 
-    def entry(self, tensor_object: TensorObject) -> Mapping[str, object]:
+    def entry(self, tensor_object: TensorObject) -> Mapping[str, Any]:
         """Return the fields of an object."""
         parts = sorted(tensor_object.components.items())
         known = {

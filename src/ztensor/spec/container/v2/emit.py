@@ -6,6 +6,7 @@ What 2.x can say of an object is what is read back of it: `schema.py` has the ru
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ztensor.errors import (
     LimitError,
@@ -25,7 +26,7 @@ from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import read_fields
 
 # What objects are written and read back in, to see whether they are the same: any place will do.
-_ANYWHERE: Mapping[str | None, Shard] = {None: Shard("", PAGE_2 + FOOTER_2.size, "", 0)}
+_ANYWHERE: Mapping[str | None, Shard] = {None: Shard("", 1 << 62, "", 0)}
 
 
 class Emitter21(Emitter):
@@ -61,7 +62,7 @@ class Emitter21(Emitter):
     def require_object(self, tensor_object: TensorObject) -> None:
         """Raise where 2.x cannot say what the object is, or readers would take it for another."""
         components = {
-            role: component._replace(offset=PAGE_2, length=0, shard=None)
+            role: component._replace(offset=PAGE_2, shard=None)
             for role, component in tensor_object.components.items()
         }
         found = self.object_of(self.entry(tensor_object._replace(components=components)))
@@ -83,7 +84,7 @@ class Emitter21(Emitter):
         for problem in problems or check_names(attributes, ("attributes",)):
             raise _refusal(problem)
 
-    def object_of(self, entry: Mapping[str, object]) -> TensorObject:
+    def object_of(self, entry: Mapping[str, Any]) -> TensorObject:
         """Return the object that fields are read as; what sizes its blocks have need not be said.
 
         Raises:
@@ -91,14 +92,14 @@ class Emitter21(Emitter):
         """
         sizes = block_sizes(entry.get("layout"))
         if sizes:
-            entry = {**entry, "attributes": {**sizes, **(entry.get("attributes") or {})}}
+            entry = {**entry, "attributes": sizes | (entry.get("attributes") or {})}
         problems: list[Problem] = []
         found = parse_object(_ANYWHERE, "any", _read_back(entry, levels=2), problems)
         if problems or found is None:
             raise _refusal(problems[0])
         return found
 
-    def entry(self, tensor_object: TensorObject) -> Mapping[str, object]:
+    def entry(self, tensor_object: TensorObject) -> Mapping[str, Any]:
         """Return the fields of an object."""
         layout, attributes = theirs(tensor_object.format, tensor_object.attributes)
         known = {
@@ -181,8 +182,9 @@ def _words(tensor_object: TensorObject) -> dict[str, object]:
 
 
 def _refusal(problem: Problem) -> NotRepresentableError:
+    inside = problem._replace(path=problem.path[2:], section=None)
     return NotRepresentableError(
-        f"2.x cannot say it: {problem.message}",
+        f"2.x cannot say it: {inside}",
         component=problem.component,
         section=problem.section,
     )

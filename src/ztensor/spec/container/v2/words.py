@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ztensor.errors import Problem, Reason, describe
 from ztensor.spec.model.dtype import STORAGE_TYPES
@@ -45,7 +46,7 @@ _THEIRS: Mapping[str, str] = {
     **{own: layout for layout, (own, _) in SPARSE.items()},
     **{f"gguf.{name}": f"gguf.{name}/1" for name in GGUF_BLOCKS},
 }
-_GGUF: Mapping[object, tuple[int, int]] = {
+_GGUF: Mapping[Any, tuple[int, int]] = {
     f"gguf.{name}/1": sizes for name, sizes in GGUF_BLOCKS.items()
 }
 # Layouts whose parts are exactly these.
