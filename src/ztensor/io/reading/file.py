@@ -207,8 +207,13 @@ class FileObjects(Fetching):
         """Give back the file; arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
         self._places = {}
-        vars(self).pop("runs", None)
+        self._forget()
         self.bringing.close()
+
+    def _forget(self) -> None:
+        """Drop what slices kept."""
+        for kept in ("found_runs", "decoded_runs"):
+            vars(self).pop(kept, None)
 
     def require_open(self) -> None:
         """Raise where the file was given back; see `Objects`."""
@@ -307,7 +312,7 @@ class FileObjects(Fetching):
         part = self._with(objects=objects)
         if encodings is not None:
             part.encodings, part.checked = encodings, set()
-            vars(part).pop("runs", None)
+            part._forget()
         return part
 
     def with_attributes(self, attributes: Mapping[str, object]) -> Self:
