@@ -152,7 +152,7 @@ def samples(tmp_path: Path) -> Samples:
 
 # A place where bytes enter: what is broken there, and the call of a user that comes by.
 PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
-    "the framing": ("ztensor.io.reading.opened:locate", lambda s: ztensor.open(s.plain)),
+    "the framing": ("ztensor.io.reading.manifests:locate", lambda s: ztensor.open(s.plain)),
     "the manifest": (
         "ztensor.spec.container.v1:Root", lambda s: ztensor.open(s.plain)
     ),

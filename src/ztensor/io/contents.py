@@ -23,7 +23,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import component_extents
+from ztensor.io.reading.manifests import component_extents
 from ztensor.io.source.base import Source
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text

@@ -63,7 +63,7 @@ def read_torch(
 ) -> Any:
     """Return one object as a tensor, or several as a dict; see `ztensor.Reader.read_torch`."""
     if isinstance(name, str) and not copy and isinstance(device, _PLACES) and device in _CPU:
-        array = objects.part(name).places.view(name)
+        array = objects.part(name).view(name)
         view = None if array is None else view_in_torch(array)
         if view is not None:
             return view

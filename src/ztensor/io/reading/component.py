@@ -7,7 +7,6 @@ bytes, can they decode to the size they must, do they decode to exactly that.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -29,8 +28,7 @@ from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.runs import Kept, Parts
-    from ztensor.io.source.ahead import AheadSource
+    from ztensor.io.reading.parts import Read, Recent
     from ztensor.io.source.base import AtOnce
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
@@ -44,33 +42,23 @@ _JOB_BYTES = 1 << 20  # decoded by a thread at a time
 class Fetching:
     """What the components of one source share: its bytes, the encodings, what was checked before.
 
-    Args:
-        source: the file's bytes, which brings what it is asked for; closed with this.
+    Attributes:
+        source: the file's bytes.
+        bringing: what whole components are read from: it brings those behind them, too, where
+            requests are dear.
         encodings: how components are stored, by the word for it.
         limits: the caps in force.
         verify: None checks digests where bytes are copied, True also before a view is first handed
             out, False never.
-        ahead: brings whole components, and those behind them, where requests are dear.
-
-    Attributes:
-        source: as given, like encodings, limits and verify.
-        bringing: what whole components are read from.
+        checked: places with digests that matched.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        encodings: Mapping[str, Encoding],
-        limits: Limits,
-        *,
-        verify: bool | None,
-        ahead: AheadSource | None = None,
-    ) -> None:
-        self.source, self.encodings = source, encodings
-        self.limits, self.verify = limits, verify
-        self.bringing: Source = ahead or source
-        self.checked: set[tuple[int, int, Digest]] = set()  # places with digests that matched
-        self._ahead = ahead
+    source: Source
+    bringing: Source
+    encodings: Mapping[str, Encoding]
+    limits: Limits
+    verify: bool | None
+    checked: set[tuple[int, int, Digest]]
 
     def stored(self, component: Component) -> StoredComponent:
         """Return the way to a component's bytes: all that reads them goes through it."""
@@ -85,20 +73,18 @@ class Fetching:
         return found is not None and found is ENCODINGS.own(encoding)
 
     @cached_property
-    def runs(self) -> Kept:
-        """What slices found out about compressed components."""
-        from ztensor.io.reading.runs import Kept
+    def found_runs(self) -> Recent:
+        """Where compressed components may be entered, as slices found out."""
+        from ztensor.io.reading.parts import KEPT_TABLE_BYTES, Recent  # not for whole components
 
-        return Kept()
+        return Recent(KEPT_TABLE_BYTES)
 
-    def walked(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which all components are read, in their order."""
-        return contextlib.nullcontext() if self._ahead is None else self._ahead.walked()
+    @cached_property
+    def decoded_runs(self) -> Recent:
+        """Runs of compressed components that slices decoded last."""
+        from ztensor.io.reading.parts import KEPT_BYTES, Recent
 
-    def close(self) -> None:
-        """Forget what was kept, and close the source."""
-        vars(self).pop("runs", None)
-        self.bringing.close()
+        return Recent(KEPT_BYTES)
 
 
 class Check:
@@ -516,13 +502,13 @@ class StoredComponent:
             DigestMismatchError: the stored bytes do not match their digest.
             SourceError: they could not be read.
         """
-        from ztensor.io.reading.filling import fill  # as `reading` does with runs
+        from ztensor.io.reading.parts import fill  # not for whole components
 
         needed = element_count(shape) * result_dtype(self.component).itemsize
-        reading = self.reading(needed, key)
-        return None if reading is None else functools.partial(fill, reading, self.component, shape)
+        read = self.reader(needed, key)
+        return None if read is None else functools.partial(fill, read, self.component, shape)
 
-    def reading(self, needed: int, key: Hashable) -> Parts | None:
+    def reader(self, needed: int, key: Hashable) -> Read | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read.
 
         With `verify=True` the digest is checked first, once.
@@ -535,35 +521,51 @@ class StoredComponent:
             DigestMismatchError: the stored bytes do not match their digest.
             SourceError: they could not be read.
         """
-        from ztensor.io.reading.runs import RawParts, RunReader
+        from ztensor.io.reading.parts import RunReader, raw_reader
 
-        component, shared, stored = self.component, self._shared, self.stored()
+        component, shared = self.component, self._shared
         if shared.verify is True and not self.check(once=True):
             return None  # it may be that of the decoded bytes
         if component.encoding == "raw":
-            return RawParts(component.offset)
-        encoding, kept, limits = self.encoding(), shared.runs, shared.limits
+            return raw_reader(component.offset)
+        stored, runs, place = self._runs(needed, key)
+        if runs is None or len(runs.decoded) < 3:
+            return None  # one run is the whole
+        is_gathered = stored.source is shared.source and stored.source.prefers_long_reads
+        cache, limits = shared.decoded_runs, shared.limits
+        return RunReader(
+            self.encoding(), stored, runs, limits, cache, place, is_gathered=is_gathered
+        )
+
+    def runs(self, needed: int, key: Hashable) -> Runs | None:
+        """Return where an encoded component may be entered; see `reader`.
+
+        Raises:
+            FormatError: the stored bytes are damaged, or cannot give that length.
+        """
+        return None if self.component.encoding == "raw" else self._runs(needed, key)[1]
+
+    def _runs(self, needed: int, key: Hashable) -> tuple[Range, Runs | None, Hashable]:
+        """Return what runs are read from, the runs, and the key by which they are kept."""
+        component, shared, stored = self.component, self._shared, self.stored()
+        encoding, limits = self.encoding(), shared.limits
         place: Hashable = component.encoding, component.offset, component.length, needed
         if not self.has_common_encoding:  # another format's may have no place
             place = component.encoding, key, needed
-        runs = None
+        runs: Runs | None = None
         if shared.bringing.prefers_long_reads:
             listed, length = (component.extra or {}).get(FRAME_FIELD), component.length
             if listed is not None and component.encoding == "zstd":
                 require_decodable(needed, limits)
-                runs = kept.table(place, lambda: runs_of_field(listed, length, needed))
+                runs = shared.found_runs.get(place) or runs_of_field(listed, length, needed)
             # Without a table runs are looked for from the first to the last: all is read.
             if runs is not None or encoding.has_table:
                 stored = Range(shared.source, component.offset, length)
-        if runs is None:
-            find = encoding.find_runs
-            runs = kept.table(place, lambda: find(stored, needed, limits))
-        if runs is None or len(runs.decoded) < 3:
-            return None  # one run is the whole
-        is_gathered = stored.source is shared.source and stored.source.prefers_long_reads
-        return RunReader(
-            encoding, stored, runs, limits, kept.decoded, place, is_gathered=is_gathered
-        )
+        runs = runs or shared.found_runs.get(place) or encoding.find_runs(stored, needed, limits)
+        if runs is not None:
+            nbytes = 2 * len(runs.decoded) * runs.decoded.itemsize
+            shared.found_runs.keep(place, runs, nbytes)
+        return stored, runs, place
 
 
 def digest_of(component: Component) -> Digest | None:

@@ -8,25 +8,35 @@ checked when the file was opened.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import operator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from ztensor.buffers import new_bytes
 from ztensor.errors import (
     ArgumentTypeError,
+    ClosedError,
     LayoutError,
     LimitError,
     ObjectNotFoundError,
     Reason,
     UnsupportedError,
+    UsageError,
+    ZTensorError,
     describe,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.io.reading.opened import OpenedFile
-from ztensor.io.reading.places import Places
+from ztensor.io.reading.component import Fetching
+from ztensor.io.reading.manifests import frame_in, manifest_in, may_be_ours
+from ztensor.io.reading.places import Place, place_of, places_of
+from ztensor.io.source.base import Range, Source
+from ztensor.io.source.local import FileSource
+from ztensor.io.source.table import opened_by
+from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.locks import cached_property
-from ztensor.spec.digest import Sum
-from ztensor.spec.encoding import Encoding
+from ztensor.spec.container.framing import Frame
+from ztensor.spec.digest import ALGORITHMS, Sum
+from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import (
@@ -38,17 +48,22 @@ from ztensor.spec.layout.elements import (
     whole_elements,
 )
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.manifest import Component, TensorObject
-from ztensor.spec.model.objects import LaterObjects
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
+from ztensor.spec.model.objects import LaterObjects, TableObjects
 from ztensor.spec.wire.cbor import with_dicts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from ztensor.io.losses import Unrepresented
     from ztensor.io.reading.verify import VerifyReport
+    from ztensor.io.source.ahead import AheadSource
+    from ztensor.io.source.rights import Rights
     from ztensor.io.tensor import Tensor
 
-
+_MOST_PLACES = 1 << 16  # that are remembered: more are looked up anew
+# All places are found together once so many were asked for, and this part of all.
+_FEW_PLACES, _SHARE = 16, 64
 _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
@@ -70,13 +85,168 @@ class Location(NamedTuple):
     length: int
 
 
-class FileObjects(OpenedFile):
-    """The objects of one file; see `Objects` for what it has in common with several files'."""
+class FileObjects(Fetching):
+    """The objects of one file; see `Objects` for what it has in common with several files'.
+
+    Args:
+        source: the file's bytes; closed with this.
+        manifest: what they mean.
+        frame: where the manifest lies; None where the file is of another format.
+        format: the name of the container format.
+        ahead: what brings whole components, where requests are dear; closed with this as well.
+        encodings: how components are stored, by the word for it.
+        account: gives what the file says that neither objects nor attributes do.
+        sums: the format's own checksums over more than one component.
+        faults: gives what is wrong with attributes, by their names.
+        rights: gives the rights of other files that components lie in.
+        verify: see `Fetching`.
+        limits: the caps in force.
+        reopen: takes a path or bytes and opens the same again, in another process.
+
+    Attributes:
+        version: the version text of the file, such as `1.2.0`.
+        is_closed: whether the file was given back.
+    """
+
+    is_set = False
+
+    def __init__(
+        self,
+        source: Source,
+        manifest: Manifest,
+        *,
+        ahead: AheadSource | None = None,
+        frame: Frame | None = None,
+        format: str = "zt",  # the 1.2 API's word
+        encodings: Mapping[str, Encoding] = ENCODINGS,
+        account: Callable[[], Sequence[Unrepresented]] = tuple,
+        sums: Sequence[tuple[int, int, Callable[[], None]]] = (),
+        faults: Callable[[], Mapping[str, ZTensorError]] = dict,
+        rights: Callable[[], Iterable[Rights | None]] = tuple,
+        verify: bool | None = None,
+        limits: Limits = DEFAULT_LIMITS,
+        reopen: Callable[[Any], FileObjects] | None = None,
+    ) -> None:
+        self.source, self.bringing, self._ahead = source, ahead or source, ahead
+        self.manifest, self.frame, self.format, self.encodings = manifest, frame, format, encodings
+        self.version = manifest.version
+        self.verify, self.limits = verify, limits
+        self.checked = set()
+        self.sums = [Sum(*one) for one in sums]
+        self.faults = faults
+        self._account, self._rights, self._reopen = account, rights, reopen
+        self._places: dict[str, Place | None] = {}
+        self.is_closed = False
+
+    # --- The file ---------------------------------------------------------------------------
+
+    manifest_in = staticmethod(manifest_in)
+    frame_in = staticmethod(frame_in)
+    may_be_ours = staticmethod(may_be_ours)
+
+    @property
+    def name(self) -> str:
+        """Return the path, or a description where there is none."""
+        return self.source.name
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Return the path, where there is one, and those of its shards; a folder has no bytes."""
+        return tuple(one.path for _, one in self.source.parts if one.path is not None and one.size)
+
+    @property
+    def names(self) -> Collection[str]:
+        """Return the names of all objects, in the order of the file."""
+        return self.manifest.objects.keys()
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """Return the file's own key-value pairs; empty where there are none."""
+        return dict(with_dicts(self.manifest.attributes or {}))
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of the whole file."""
+        return self.source.size
+
+    @property
+    def unrepresented(self) -> tuple[Unrepresented, ...]:
+        """Return what the file says that neither its objects nor its attributes do."""
+        self.require_open()
+        with foreign_bytes("the file", self.name):
+            return tuple(self._account())
+
+    def located(self, name: str | None, role: str | None = None) -> foreign_bytes:
+        """Return a context in which an error of ours is told file, object and component."""
+        is_ours = self.format == "zt"
+        return foreign_bytes("the object", self.name, name, role, is_ours=is_ours)
+
+    def walked(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which all components are read, in their order."""
+        return contextlib.nullcontext() if self._ahead is None else self._ahead.walked()
+
+    def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
+        """Ask the system to read bytes into its page cache, or say that they need not stay there.
+
+        It may return long before they are read. Pages that a view has touched stay, and so do
+        those not yet written to disk. A map is never touched for this: another process may cut
+        the file.
+
+        Returns:
+            How many bytes the system was told of: none where it keeps no pages of the source.
+
+        Raises:
+            ClosedError: it is closed.
+        """
+        told = 0
+        for start, part in self.source.parts:
+            first, end = max(offset, start), min(offset + length, start + part.size)
+            if first < end and isinstance(part, FileSource):
+                told += part.advise(first - start, end - first, is_needed=is_needed)
+        return told
 
     def close(self) -> None:
         """Give back the file; arrays that are views of it stay valid. May be called again."""
-        vars(self).pop("places", None)
-        super().close()
+        self.is_closed = True
+        self._places = {}
+        self._forget()
+        self.bringing.close()
+
+    def _forget(self) -> None:
+        """Drop what slices kept."""
+        for kept in ("found_runs", "decoded_runs"):
+            vars(self).pop(kept, None)
+
+    def require_open(self) -> None:
+        """Raise where the file was given back; see `Objects`."""
+        if self.is_closed:
+            raise ClosedError("the reader is closed; open the file again", file=self.name)
+
+    def rights(self) -> set[Rights]:
+        """Return the rights of the file, and of those its bytes lie in beside it."""
+        found = {*(one.rights() for _, one in self.source.parts), *self._rights()}
+        return {rights for rights in found if rights is not None}
+
+    def identity(self) -> object:
+        """Return what tells these bytes from others: of a file its place and times, or its ETag."""
+        if (identity := self.source.identity()) is not None:
+            return identity
+        whole = Range(self.source, 0, self.source.size)
+        return ALGORITHMS["sha256"].of(whole.pieces())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by path, or by value for bytes, so that workers open the file themselves.
+
+        Raises:
+            UsageError: the source is an open file object, which another process cannot have.
+        """
+        self.require_open()
+        source = opened_by(self.source)
+        if source is None or self._reopen is None:
+            raise UsageError(
+                "a reader over a file object cannot be pickled; open it by path", file=self.name
+            )
+        return self._reopen, (source,)
 
     def check(self, names: Iterable[str] | None = None, **how: Any) -> VerifyReport:
         """Check every stored byte; see `Objects`."""
@@ -144,7 +314,7 @@ class FileObjects(OpenedFile):
         part = self._with(objects=objects)
         if encodings is not None:
             part.encodings, part.checked = encodings, set()
-            vars(part).pop("runs", None)
+            part._forget()
         return part
 
     def with_attributes(self, attributes: Mapping[str, object]) -> Self:
@@ -153,9 +323,7 @@ class FileObjects(OpenedFile):
 
     def _with(self, **changes: Any) -> Self:
         part = object.__new__(type(self))
-        vars(part).update(vars(self))
-        vars(part).pop("places", None)
-        part.manifest = self.manifest._replace(**changes)
+        vars(part).update(vars(self), _places={}, manifest=self.manifest._replace(**changes))
         return part
 
     # --- Objects ----------------------------------------------------------------------------
@@ -285,15 +453,61 @@ class FileObjects(OpenedFile):
 
     # --- Their elements ---------------------------------------------------------------------
 
-    @cached_property
-    def places(self) -> Places:
-        """Where the plain tensors are; a `ClosedError` once the file was given back."""
-        self.require_open()
-        return Places(self)
+    def plain(self, name: str) -> Place | None:
+        """Return the place of a plain tensor; None for other objects, and for other names."""
+        try:
+            return self._places[name]
+        except KeyError:
+            pass
+        except TypeError:  # not even a name
+            return None
+        if self.is_closed:
+            self.require_open()
+        known, objects = self._places, self.manifest.objects
+        is_table = isinstance(objects, TableObjects) and len(objects) <= _MOST_PLACES
+        if is_table and len(known) == max(_FEW_PLACES, len(objects) // _SHARE):
+            known |= self.places()  # a fifth of the time that each by itself takes
+            if name in known:
+                return known[name]
+        if len(known) >= _MOST_PLACES:
+            known.clear()
+        found = known[name] = place_of(objects.get(name), self.limits.rank)
+        return found
+
+    def places(self) -> dict[str, Place | None]:
+        """Return the places of all objects by name, in the order of the file, encoded ones too."""
+        return places_of(self.manifest.objects, self.limits.rank)
+
+    def view(self, name: str) -> Array | None:
+        """Return a plain tensor as a view of the map; None where that takes more.
+
+        With `verify=True` its digest is checked, once.
+
+        Raises:
+            DigestMismatchError: it does not match.
+            SourceError: the file is not what it was.
+        """
+        place = self.plain(name)
+        if place is None or place.encoding != "raw":
+            return None
+        whole = self.source.view()
+        if whole is None:
+            return None
+        try:
+            self.source.require_unchanged()
+            if self.verify is True:
+                with self.located(name, "data"):
+                    self.stored(self.object(name).components["data"]).check(once=True)
+        except ClosedError:  # which is so whatever is asked for
+            raise
+        except ZTensorError as error:
+            error.locate(file=self.name, object_name=name)
+            raise
+        return place.array(whole, place.offset)
 
     def value(self, name: str, *, copy: bool) -> Any:
         """Return a dense object as an array, one of another layout as a `Tensor`."""
-        array = None if copy else self.places.view(name)
+        array = None if copy else self.view(name)
         if array is not None:
             return array
         if self.object(name).format == "dense":
@@ -302,15 +516,26 @@ class FileObjects(OpenedFile):
 
     def array(self, name: str, *, copy: bool) -> Array:
         """Return a dense object as an array of its shape; see `Reader.read_numpy`."""
-        plain = self.places.copied(name) if copy else self.places.view(name)
-        if plain is not None:
-            return plain
+        array = self._copied(name) if copy else self.view(name)
+        if array is not None:
+            return array
         tensor_object = self.require_dense(name)
         with self.located(name):
             array = self.component(name, tensor_object, "data", copy=copy)
             if array.shape == tensor_object.shape:
                 return array
             return self.as_tensor(tensor_object, {"data": array}).numpy()
+
+    def _copied(self, name: str) -> Array | None:
+        """Return a raw plain tensor as new memory, its digest checked; None for others."""
+        place = self.plain(name)
+        if place is None or place.encoding != "raw":
+            return None
+        component = self.object(name).components["data"]
+        with self.located(name, "data"):
+            memory = new_bytes(place.length)
+            self.stored(component).fill(memory)
+        return place.array(memory, 0)
 
     def require_copied(self, name: str) -> None:
         """Check the digests of an object of which views were read, and whose bytes are copied then.
@@ -344,7 +569,8 @@ class FileObjects(OpenedFile):
                     last = int(array[-1]) if array.size and array.dtype.kind in "iu" else 0
                     entries = layout.entries_told(role, array.size, last)
             if layout is not None and tensor_object.format == "dense":
-                with suppress(LayoutError, LimitError):  # flat where NumPy has no such shape
+                # Flat where NumPy has no such shape.
+                with contextlib.suppress(LayoutError, LimitError):
                     arrays["data"] = layout.to_dense(View(tensor_object.shape, arrays, {}))
             tensor = self.as_tensor(
                 tensor_object, {role: arrays[role] for role in tensor_object.components}

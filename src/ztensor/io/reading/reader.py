@@ -384,7 +384,7 @@ def _advise(objects: Objects, names: str | Iterable[str] | None, *, is_needed: b
     Args:
         objects: what they are among.
         names: of which objects; None for all bytes of the files.
-        is_needed: as `OpenedFile.advise` takes it, which says what is returned.
+        is_needed: as `FileObjects.advise` takes it, which says what is returned.
     """
     objects.require_open()
     if names is None:

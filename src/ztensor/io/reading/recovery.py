@@ -26,7 +26,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.guard import foreign_bytes
-from ztensor.io.reading.opened import parse_frame
+from ztensor.io.reading.manifests import parse_frame
 from ztensor.io.source.base import Source
 from ztensor.limits import Budget, Limits, caps_of
 from ztensor.showing import counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.opened import component_extents
+from ztensor.io.reading.manifests import component_extents
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.ahead import AheadSource
 from ztensor.io.source.memory import MemorySource

@@ -15,7 +15,7 @@ from ztensor.errors import DigestMismatchError
 from ztensor.io.contents import open_file
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.loading import load_all
-from ztensor.io.reading.opened import component_extents
+from ztensor.io.reading.manifests import component_extents
 from ztensor.io.source.ahead import AheadSource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ztensor.errors import ZTensorError
-from ztensor.io.reading.opened import check_layouts
+from ztensor.io.reading.manifests import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import v1
 from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
