@@ -220,10 +220,10 @@ def _rows_together(file: FileObjects, name: str, row: int) -> int:
     needed = component.known_decoded_length
     if needed is None:
         needed = found.shape[0] * row
-    reading = file.stored(component).reading(needed, (name, "data"))
-    if reading is None or reading.decoded is None:
+    runs = file.stored(component).runs(needed, (name, "data"))
+    if runs is None or len(runs.decoded) < 3:  # one run is the whole
         return 1
-    ends = np.frombuffer(reading.decoded, np.uint64)
+    ends = np.frombuffer(runs.decoded, np.uint64)
     first = int(ends[1])
     if first % row or (ends[:-1] % np.uint64(first)).any():
         return 1

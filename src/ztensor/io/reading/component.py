@@ -28,7 +28,7 @@ from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.runs import Kept, Parts
+    from ztensor.io.reading.parts import Read, Recent
     from ztensor.io.source.base import AtOnce
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
@@ -73,11 +73,18 @@ class Fetching:
         return found is not None and found is ENCODINGS.own(encoding)
 
     @cached_property
-    def runs(self) -> Kept:
-        """What slices found out about compressed components."""
-        from ztensor.io.reading.runs import Kept
+    def found_runs(self) -> Recent:
+        """Where compressed components may be entered, as slices found out."""
+        from ztensor.io.reading.parts import KEPT_TABLE_BYTES, Recent  # not for whole components
 
-        return Kept()
+        return Recent(KEPT_TABLE_BYTES)
+
+    @cached_property
+    def decoded_runs(self) -> Recent:
+        """Runs of compressed components that slices decoded last."""
+        from ztensor.io.reading.parts import KEPT_BYTES, Recent
+
+        return Recent(KEPT_BYTES)
 
 
 class Check:
@@ -495,13 +502,13 @@ class StoredComponent:
             DigestMismatchError: the stored bytes do not match their digest.
             SourceError: they could not be read.
         """
-        from ztensor.io.reading.filling import fill  # as `reading` does with runs
+        from ztensor.io.reading.parts import fill  # not for whole components
 
         needed = element_count(shape) * result_dtype(self.component).itemsize
-        reading = self.reading(needed, key)
-        return None if reading is None else functools.partial(fill, reading, self.component, shape)
+        read = self.reader(needed, key)
+        return None if read is None else functools.partial(fill, read, self.component, shape)
 
-    def reading(self, needed: int, key: Hashable) -> Parts | None:
+    def reader(self, needed: int, key: Hashable) -> Read | None:
         """Return what reads any of the decoded bytes; None where only the whole can be read.
 
         With `verify=True` the digest is checked first, once.
@@ -514,35 +521,51 @@ class StoredComponent:
             DigestMismatchError: the stored bytes do not match their digest.
             SourceError: they could not be read.
         """
-        from ztensor.io.reading.runs import RawParts, RunReader
+        from ztensor.io.reading.parts import RunReader, raw_reader
 
-        component, shared, stored = self.component, self._shared, self.stored()
+        component, shared = self.component, self._shared
         if shared.verify is True and not self.check(once=True):
             return None  # it may be that of the decoded bytes
         if component.encoding == "raw":
-            return RawParts(component.offset)
-        encoding, kept, limits = self.encoding(), shared.runs, shared.limits
+            return raw_reader(component.offset)
+        stored, runs, place = self._runs(needed, key)
+        if runs is None or len(runs.decoded) < 3:
+            return None  # one run is the whole
+        is_gathered = stored.source is shared.source and stored.source.prefers_long_reads
+        cache, limits = shared.decoded_runs, shared.limits
+        return RunReader(
+            self.encoding(), stored, runs, limits, cache, place, is_gathered=is_gathered
+        )
+
+    def runs(self, needed: int, key: Hashable) -> Runs | None:
+        """Return where an encoded component may be entered; see `reader`.
+
+        Raises:
+            FormatError: the stored bytes are damaged, or cannot give that length.
+        """
+        return None if self.component.encoding == "raw" else self._runs(needed, key)[1]
+
+    def _runs(self, needed: int, key: Hashable) -> tuple[Range, Runs | None, Hashable]:
+        """Return what runs are read from, the runs, and the key by which they are kept."""
+        component, shared, stored = self.component, self._shared, self.stored()
+        encoding, limits = self.encoding(), shared.limits
         place: Hashable = component.encoding, component.offset, component.length, needed
         if not self.has_common_encoding:  # another format's may have no place
             place = component.encoding, key, needed
-        runs = None
+        runs: Runs | None = None
         if shared.bringing.prefers_long_reads:
             listed, length = (component.extra or {}).get(FRAME_FIELD), component.length
             if listed is not None and component.encoding == "zstd":
                 require_decodable(needed, limits)
-                runs = kept.table(place, lambda: runs_of_field(listed, length, needed))
+                runs = shared.found_runs.get(place) or runs_of_field(listed, length, needed)
             # Without a table runs are looked for from the first to the last: all is read.
             if runs is not None or encoding.has_table:
                 stored = Range(shared.source, component.offset, length)
-        if runs is None:
-            find = encoding.find_runs
-            runs = kept.table(place, lambda: find(stored, needed, limits))
-        if runs is None or len(runs.decoded) < 3:
-            return None  # one run is the whole
-        is_gathered = stored.source is shared.source and stored.source.prefers_long_reads
-        return RunReader(
-            encoding, stored, runs, limits, kept.decoded, place, is_gathered=is_gathered
-        )
+        runs = runs or shared.found_runs.get(place) or encoding.find_runs(stored, needed, limits)
+        if runs is not None:
+            nbytes = 2 * len(runs.decoded) * runs.decoded.itemsize
+            shared.found_runs.keep(place, runs, nbytes)
+        return stored, runs, place
 
 
 def digest_of(component: Component) -> Digest | None:

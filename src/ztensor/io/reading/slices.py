@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
@@ -42,8 +42,6 @@ from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
     from ztensor.io.tensor import Tensor
-
-Put = Callable[[Any], None]
 
 _MOST_FILES = 8  # that are read from side by side
 
@@ -295,33 +293,19 @@ def slices(objects: Objects, wanted: Any) -> dict[str, Any] | list[Any]:
     pairs = list(wanted.items()) if isinstance(wanted, Mapping) else _pairs(wanted, objects.name)
     found: list[Any] = [None] * len(pairs)
     waiting: dict[FileObjects, AtOnce] = {}
-    parts: dict[str, Callable[[Any, Put], None]] = {}
+    parts: dict[str, TensorSlice] = {}
     for number, (name, key) in enumerate(pairs):
-        if name not in parts:
-            parts[name] = _asking(objects.part(name), name, waiting)
-        parts[name](key, functools.partial(found.__setitem__, number))
+        file = objects.part(name)
+        part = parts.get(name) or parts.setdefault(name, slice_of(file, name))
+        if file.source.prefers_long_reads and isinstance(part, DenseSlice):
+            at_once = waiting.setdefault(file, AtOnce(file.source))
+            part._data.ask(key, at_once, functools.partial(found.__setitem__, number))
+        else:
+            found[number] = part[key]
     run_jobs((at_once.end for at_once in waiting.values()), min(_MOST_FILES, len(waiting)))
     if isinstance(wanted, Mapping):
         return {name: part for (name, _), part in zip(pairs, found, strict=True)}
     return found
-
-
-def _asking(
-    file: FileObjects, name: str, waiting: dict[FileObjects, AtOnce]
-) -> Callable[[Any, Put], None]:
-    """Return what asks for a part of an object, and calls with it now, or when reads have ended.
-
-    Args:
-        file: where it is.
-        name: its name.
-        waiting: takes what gathers the reads of a file that is far away.
-    """
-    if not file.source.prefers_long_reads or file.object(name).format != "dense":
-        part = slice_of(file, name)
-        return lambda key, put: put(part[key])
-    array = _stored_array(file, name)
-    at_once = waiting.setdefault(file, AtOnce(file.source))
-    return lambda key, put: array.ask(key, at_once, put)
 
 
 def _pairs(wanted: Iterable[Any], file: str) -> list[tuple[str, Any]]:

@@ -5,8 +5,9 @@ Every layout's lazy slices are made of these: a dense object is one, a sparse on
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -21,35 +22,15 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.filling import Elements, fill
-from ztensor.io.reading.runs import Parts, StreamReader
+from ztensor.io.reading.parts import Read, elements_in, fill, stream_reader
 from ztensor.io.reading.selection import select
 from ztensor.io.source.base import AtOnce
 from ztensor.spec.layout.base import Array
+from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import TensorObject
 
 _WHOLE_BYTES = 64 << 20  # decoded, of a component that is kept whole for any part of it
-
-
-class _Located(AtOnce):
-    """Reads that others gather: what waits for them raises errors that say what it is about.
-
-    Args:
-        at_once: gathers them.
-        attempt: does some work, and completes its errors.
-    """
-
-    def __init__(self, at_once: AtOnce, attempt: Callable[[Callable[[], Any]], Any]) -> None:
-        self._at_once, self._attempt = at_once, attempt
-
-    def add(self, offset: int, target: memoryview) -> None:
-        """Ask for bytes."""
-        self._at_once.add(offset, target)
-
-    def later(self, work: Callable[[], None]) -> None:
-        """Do something once what was asked for so far is there."""
-        self._at_once.later(lambda: self._attempt(work))
 
 
 class StoredArray:
@@ -92,9 +73,7 @@ class StoredArray:
         self._role, self._entries, self._copy = role, entries, copy
         self._component = tensor_object.components[role]
         self._stored = file.stored(self._component)
-        self._elements = Elements.of(self._component)
-        self.dtype = self._elements.dtype
-        self.shape = shape
+        self.dtype, self.shape = result_dtype(self._component), shape
         # What had to be decoded as a whole, for the next index. Threads may do it twice.
         self._decoded: Array | None = None
 
@@ -113,9 +92,9 @@ class StoredArray:
             SourceError: the bytes could not be read.
         """
         if not self._copy and gives_view(key, len(self.shape)):
-            whole = self._attempt(self._mapped, key)
-            if whole is not None:
-                return whole[key]
+            with self._about(key):
+                if self._stored.is_in_place(self._nbytes) and self._stored.view() is not None:
+                    return self._whole(copy=False)[key]
         return self.owned(key)
 
     def owned(self, key: Any) -> Any:
@@ -124,14 +103,12 @@ class StoredArray:
         Raises:
             ZTensorError: what indexing raises.
         """
-
-        def work() -> Any:
+        found: list[Any] = []
+        with self._about(key):
             at_once = AtOnce(self._file.source)
-            take = self._asked(key, at_once)
+            self._ask(key, at_once, found.append)
             at_once.end()
-            return take()
-
-        return self._attempt(work, key)
+        return found[0]
 
     def ask(self, key: Any, at_once: AtOnce, put: Callable[[Any], None]) -> None:
         """Ask for what indexing gives, as memory of its own, which `put` gets later.
@@ -146,16 +123,17 @@ class StoredArray:
         Raises:
             ZTensorError: what indexing raises; here, or when `at_once` reads.
         """
-        located = _Located(at_once, functools.partial(self._attempt, key=key))
-        take = self._attempt(functools.partial(self._asked, key, located), key)
-        located.later(lambda: put(take()))
+        at_once.about = functools.partial(self._about, key)
+        with self._about(key):
+            self._ask(key, at_once, put)
 
-    def _attempt(self, work: Callable[[], Any], key: Any) -> Any:
-        """Return what `work` does for an index; what it raises is an error of ours."""
+    @contextlib.contextmanager
+    def _about(self, key: Any) -> Iterator[None]:
+        """Return a context in which what is raised for an index becomes an error of ours."""
         with self._file.located(self._name, self._role):
             self._file.require_open()
             try:
-                return work()
+                yield
             except ZTensorError:
                 raise
             except (MemoryError, OverflowError) as error:
@@ -172,59 +150,47 @@ class StoredArray:
                     found=describe(key, 60),
                 ) from error
 
-    def _mapped(self) -> Array | None:
-        """Return the whole as a view of the file, or None where it cannot be one."""
-        component = self._component
-        whole = self._stored.view() if self._elements.is_native else None
-        if whole is None:
-            return None
-        try:
-            array: Array = np.ndarray(self.shape, self.dtype, whole, component.offset)
-        except (ValueError, TypeError):  # NumPy cannot hold the shape, or the sizes differ
-            return None
-        return array if array.nbytes == component.length else None
+    def _ask(self, key: Any, at_once: AtOnce, put: Callable[[Any], None]) -> None:
+        """Ask for the bytes that an index needs, or read the whole where only that can be."""
+        wanted, place, is_whole = select(key, self.shape)
+        is_far = self._file.source.prefers_long_reads
+        if is_whole and not (is_far and self._stored.is_in_place(self._nbytes)):
+            put(self._part_of_whole(key, is_kept=False))  # it alone can be held to its digest
+            return
+        block = empty_array(tuple(map(len, wanted)), self.dtype)
+        is_empty = self._decoded is not None or not block.size
+        if is_empty or not self._stored.read_box(wanted, block):
+            read, rest = self._reader()
+            if read is None:
+                put(self._part_of_whole(key, is_kept=True))
+                return
+            if block.size:
+                fill(read, self._component, self.shape, wanted, block, at_once)
+                for _ in rest:  # so that all of it is checked
+                    pass
+                if is_whole:
+                    memory = block.reshape(-1).view(np.uint8).data
+                    at_once.later(functools.partial(self._stored.require_filled, memory))
+        at_once.later(lambda: put(block[place]))
 
-    def _asked(self, key: Any, at_once: AtOnce) -> Callable[[], Any]:
-        """Ask for the bytes that an index needs, and return what makes the part of them."""
-        selection = select(key, self.shape)
-        if selection.is_whole and not self._is_asked_whole():  # it alone can be held to its digest
-            return self._part_of_whole(key, is_kept=False)
-        block = empty_array(tuple(map(len, selection.wanted)), self.dtype)
-        part = functools.partial(block.__getitem__, selection.key)
-        if block.size and self._decoded is None and self._stored.read_box(selection.wanted, block):
-            return part
-        reading = self._reading()
-        if reading is None:
-            return self._part_of_whole(key, is_kept=True)
-        if block.size:
-            fill(reading, self._component, self.shape, selection.wanted, block, at_once)
-            if isinstance(reading, StreamReader):
-                reading.finish()
-            if selection.is_whole:
-                memory = block.reshape(-1).view(np.uint8).data
-                at_once.later(functools.partial(self._stored.require_filled, memory))
-        return part
+    @property
+    def _nbytes(self) -> int:
+        return element_count(self.shape) * self.dtype.itemsize
 
-    def _is_asked_whole(self) -> bool:
-        """Return whether the whole may be asked for with others, and checked when it is there."""
-        nbytes = element_count(self.shape) * self.dtype.itemsize
-        return self._file.source.prefers_long_reads and self._stored.is_in_place(nbytes)
-
-    def _part_of_whole(self, key: Any, *, is_kept: bool) -> Callable[[], Any]:
-        """Return what gives a part of the whole, which is read and checked now."""
+    def _part_of_whole(self, key: Any, *, is_kept: bool) -> Any:
+        """Return a part of the whole, which is read and checked now."""
         whole = self._decoded
         if whole is None:
-            whole = self._whole()
+            whole = self._whole(copy=True)
             if is_kept and self._component.encoding != "raw":
                 self._decoded = whole
-        found = whole[key]
         # What is kept for the next index must not change with what the caller writes.
-        return found.copy if whole is self._decoded else lambda: found
+        return whole[key].copy() if whole is self._decoded else whole[key]
 
-    def _whole(self) -> Array:
+    def _whole(self, *, copy: bool) -> Array:
         if self._object.format == "dense" and self._role == "data":
-            return self._file.array(self._name, copy=True)
-        array = self._file.component(self._name, self._object, self._role, self._entries, copy=True)
+            return self._file.array(self._name, copy=copy)
+        array = self._file.component(self._name, self._object, self._role, self._entries, copy=copy)
         if array.size != element_count(self.shape):
             raise LayoutError(
                 "the component has another number of elements than the object needs",
@@ -234,20 +200,25 @@ class StoredArray:
             )
         return array.reshape(self.shape)
 
-    def _reading(self) -> Parts | None:
-        """Return what reads any of the decoded bytes; None where only the whole can be read."""
+    def _reader(self) -> tuple[Read | None, Iterable[memoryview]]:
+        """Return what reads any of the decoded bytes, and those it passes; None where nothing does.
+
+        Then only the whole can be read.
+        """
         component, stored = self._component, self._stored
         count = 0 if self._decoded is not None else element_count(self.shape)
-        needed, known = self._elements.nbytes(count), component.known_decoded_length
+        per_unit, width = elements_in(component)
+        needed, known = -(-count // per_unit) * width, component.known_decoded_length
         is_guess = known is None and component.type is not None and component.logical is None
         if not count or not self.shape or is_guess or known not in (None, needed):
-            return None  # nothing to gain; or the sizes differ, and the reader says so
-        found = stored.reading(needed, (self._name, self._role))
+            return None, ()  # nothing to gain; or the sizes differ, and the reader says so
+        read = stored.reader(needed, (self._name, self._role))
         # Of another format's long component a part is taken from the stream, and nothing is kept.
-        is_long = found is None and needed > _WHOLE_BYTES and not stored.has_common_encoding
+        is_long = read is None and needed > _WHOLE_BYTES and not stored.has_common_encoding
         if is_long and stored.encoding().is_streamed(stored.stored()):
-            return StreamReader(stored.checked_pieces(needed))
-        return found
+            pieces = stored.checked_pieces(needed)
+            return stream_reader(pieces), pieces
+        return read, ()
 
 
 def gives_view(key: Any, rank: int) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import os
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import Reason, SourceError
@@ -219,13 +220,18 @@ class Range:
     __slots__ = ("_kept", "length", "offset", "source")
 
     def __init__(
-        self, source: Source, offset: int, length: int, first: memoryview = _NOTHING
+        self,
+        source: Source,
+        offset: int,
+        length: int,
+        kept: memoryview = _NOTHING,
+        start: int = 0,
     ) -> None:
-        """Take what was read of it before as `first`, its first bytes."""
+        """Take what was read of it before as `kept`, its bytes from `start` on."""
         self.source = source
         self.offset = offset
         self.length = length
-        self._kept = 0, first
+        self._kept = start, kept
 
     def read(self, offset: int, length: int) -> memoryview:
         """Return `length` bytes from `offset` within the range, read-only; they stay as they are.
@@ -300,12 +306,16 @@ class AtOnce:
 
     Args:
         source: what is read.
+
+    Attributes:
+        about: gives the context in which what is asked to be done later is done.
     """
 
     def __init__(self, source: Source) -> None:
+        self.about: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         self._source = source
         self._parts: list[tuple[int, memoryview]] = []
-        self._later: list[Callable[[], None]] = []
+        self._later: list[tuple[Callable[[], Any], Callable[[], None]]] = []
         self._nbytes = 0
 
     def add(self, offset: int, target: memoryview) -> None:
@@ -325,7 +335,7 @@ class AtOnce:
     def later(self, work: Callable[[], None]) -> None:
         """Do something once what was asked for so far is there."""
         if self._parts:
-            self._later.append(work)
+            self._later.append((self.about, work))
         else:
             work()
 
@@ -341,5 +351,6 @@ class AtOnce:
             self._source.read_into(*parts[0])  # neighbours are kept for the next read
         elif parts:
             self._source.read_many(parts)
-        for work in later:
-            work()
+        for about, work in later:
+            with about():
+                work()

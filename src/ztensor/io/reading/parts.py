@@ -1,0 +1,263 @@
+"""Parts of a component, read into an array: which runs of it are decoded for them, what is kept.
+
+An encoding says where its stored bytes may be entered: `Runs`, for zstd its frames. A file keeps
+the runs it looked for and those it decoded last: so one row after another costs no more than its
+own run. What reads parts is a function: it asks for pieces of memory to be filled, and they are
+full once the `AtOnce` has ended.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import functools
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ztensor.buffers import new_bytes
+from ztensor.io.reading.selection import PIECE_BYTES, Piece, gathered, plan
+from ztensor.io.source.base import AtOnce, Range
+from ztensor.limits import Limits
+from ztensor.locks import Lock
+from ztensor.spec.encoding.base import Encoding, Runs
+from ztensor.spec.layout.base import Array, Indices
+from ztensor.spec.layout.elements import result_dtype, storage_dtype, typed_array
+from ztensor.spec.model.manifest import Component
+from ztensor.threads import run_jobs
+from ztensor.threads.sharing import thread_count
+
+Pieces = list[tuple[int, memoryview]]  # where each begins in the decoded bytes, and what is filled
+Read = Callable[[Pieces, AtOnce], None]
+
+KEPT_BYTES = 4 << 20  # decoded bytes that a file keeps: frames of some rows
+KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
+_WORTH_BYTES = 2 << 20  # decoded: a millisecond or two of work; starting threads takes 0.2
+_BATCH_BYTES = 512 << 10  # decoded by a thread at a time
+_MOST_PIECES = 1 << 12  # that are read together
+
+
+class Recent:
+    """Values that were used last, safe to share.
+
+    Args:
+        most: so many bytes of them are kept, and one value at least.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = Lock()
+        self._kept: collections.OrderedDict[Hashable, tuple[Any, int]] = collections.OrderedDict()
+        self._nbytes = 0
+
+    def get(self, key: Hashable) -> Any:
+        """Return a value that was kept, or None."""
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def keep(self, key: Hashable, value: Any, nbytes: int) -> None:
+        """Keep a value, and drop those that were not asked for longest."""
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = value, nbytes
+                self._nbytes += nbytes
+            while self._nbytes > self._most and len(self._kept) > 1:
+                self._nbytes -= self._kept.popitem(last=False)[1][1]
+
+
+# --- What reads parts of the decoded bytes --------------------------------------------------
+
+
+def raw_reader(offset: int) -> Read:
+    """Return what reads parts of a component that is stored as it is, from an offset on."""
+
+    def read(parts: Pieces, at_once: AtOnce) -> None:
+        for start, target in parts:
+            at_once.add(offset + start, target)
+
+    return read
+
+
+def stream_reader(pieces: Iterator[memoryview]) -> Read:
+    """Return what reads parts, in rising order, of bytes that are only decoded from the start.
+
+    Args:
+        pieces: all of them.
+    """
+    piece, begin = memoryview(b""), 0
+
+    def read(parts: Pieces, _: AtOnce) -> None:
+        nonlocal piece, begin
+        for offset, target in parts:
+            done = 0
+            while done < len(target):
+                start = offset + done - begin
+                if start >= len(piece):
+                    begin += len(piece)
+                    piece = next(pieces)
+                    continue
+                found = piece[start : start + len(target) - done]
+                target[done : done + len(found)] = found
+                done += len(found)
+
+    return read
+
+
+class RunReader:
+    """Reads parts of a component of which only the runs are decoded that they are in.
+
+    Args:
+        encoding: the component's.
+        stored: its stored bytes.
+        runs: its runs.
+        limits: the caps in force.
+        cache: the file's.
+        key: identifies the component in the cache.
+        is_gathered: whether the bytes of runs are asked for, instead of read when they are decoded.
+    """
+
+    def __init__(
+        self,
+        encoding: Encoding,
+        stored: Range,
+        runs: Runs,
+        limits: Limits,
+        cache: Recent,
+        key: Hashable,
+        *,
+        is_gathered: bool,
+    ) -> None:
+        self._encoding, self._stored, self._runs, self._limits = encoding, stored, runs, limits
+        self._cache, self._key, self._is_gathered = cache, key, is_gathered
+
+    def __call__(self, parts: Pieces, at_once: AtOnce) -> None:
+        """Ask for decoded bytes, each run decoded once."""
+        wanted: dict[int, Pieces] = {}
+        ends = self._runs.decoded
+        for offset, target in parts:
+            run, done = bisect.bisect_right(ends, offset) - 1, 0
+            while done < len(target):
+                start = offset + done - ends[run]
+                piece = target[done : done + ends[run + 1] - ends[run] - start]
+                wanted.setdefault(run, []).append((start, piece))
+                done += len(piece)
+                run += 1
+        if not self._is_gathered:
+            self._decode_all(wanted)
+            return
+        for run, pieces in wanted.items():
+            stored = self._stored
+            if self._cache.get((self._key, run)) is None:
+                start, stop = self._runs.stored[run : run + 2]
+                asked = new_bytes(stop - start)
+                at_once.add(stored.offset + start, asked)
+                stored = Range(stored.source, stored.offset, stored.length, asked, start)
+            at_once.later(functools.partial(self._decode, run, pieces, stored))
+
+    def _decode_all(self, wanted: dict[int, Pieces]) -> None:
+        """Decode runs, by several threads if that pays."""
+        runs, ends = list(wanted), self._runs.decoded
+        nbytes = sum(ends[run + 1] - ends[run] for run in runs)
+        workers = thread_count() if len(runs) > 1 and nbytes >= _WORTH_BYTES else 1
+        count = len(runs) if workers == 1 else max(1, _BATCH_BYTES * len(runs) // nbytes)
+
+        def work(some: list[int]) -> None:
+            for run in some:
+                self._decode(run, wanted[run], self._stored)
+
+        starts = range(0, len(runs), max(1, count))
+        run_jobs((functools.partial(work, runs[at : at + count]) for at in starts), workers)
+
+    def _decode(self, number: int, pieces: Pieces, stored: Range) -> None:
+        """Fill pieces of one run."""
+        start, stop = self._runs.stored[number : number + 2]
+        begin, end = self._runs.decoded[number : number + 2]
+        key = self._key, number
+        run: memoryview | None = self._cache.get(key)
+        is_whole = len(pieces) == 1 and len(pieces[0][1]) == end - begin
+        if run is None:  # a whole run is decoded where it belongs, and not kept
+            run = pieces[0][1] if is_whole else new_bytes(end - begin)
+            self._encoding.decode_run(stored, start, stop, run, self._limits)
+            if is_whole:
+                return
+            self._cache.keep(key, run, len(run))
+        for first, target in pieces:
+            target[:] = run[first : first + len(target)]
+
+
+# --- Arrays of them -------------------------------------------------------------------------
+
+
+def elements_in(component: Component) -> tuple[int, int]:
+    """Return how many elements share a unit of the decoded bytes, 1 of most types, and its width.
+
+    Raises:
+        UnsupportedError: the storage type is unknown.
+        LayoutError: the logical type is defined on another storage type.
+    """
+    width, logical = result_dtype(component).itemsize, component.logical
+    if logical is None or logical.elements_per_storage == 1:
+        return 1, width
+    return logical.elements_per_storage, storage_dtype(component).itemsize
+
+
+def fill(
+    read: Read,
+    component: Component,
+    shape: tuple[int, ...],
+    wanted: Sequence[Indices],
+    target: Array,
+    at_once: AtOnce,
+) -> None:
+    """Fill an array with what is wanted of a component; it is full when `at_once` has ended.
+
+    Args:
+        read: reads any of the component's decoded bytes.
+        component: what these are.
+        shape: the shape they are seen in.
+        wanted: the indices along each axis, rising; none of them empty.
+        target: contiguous, of the component's element type.
+        at_once: what reads the file.
+
+    Raises:
+        FormatError: the stored bytes are damaged.
+        LimitError: a safety cap is exceeded, or memory is.
+        SourceError: the bytes could not be read.
+    """
+    flat, is_native = target.reshape(-1), component.is_native()
+    per_unit, width = elements_in(component)
+    parts: Pieces = []
+    puts: list[Callable[[], None]] = []
+    nbytes = 0
+
+    def read_some() -> None:
+        read(parts, at_once)
+        for put in puts:
+            at_once.later(put)
+
+    for piece in plan(shape, wanted, target.itemsize):
+        start, stop = piece.start // per_unit * width, -(-piece.stop // per_unit) * width
+        if is_native and piece.runs is None:
+            data = flat[piece.target].view(np.uint8).data
+        else:
+            data = new_bytes(stop - start)
+            lead = piece.start % per_unit
+            puts.append(functools.partial(_put, component, data, lead, piece, flat))
+        parts.append((start, data))
+        nbytes += data.nbytes
+        if nbytes >= PIECE_BYTES or len(parts) == _MOST_PIECES:
+            read_some()
+            parts, puts, nbytes = [], [], 0
+    if parts:
+        read_some()
+
+
+def _put(component: Component, data: memoryview, lead: int, piece: Piece, flat: Array) -> None:
+    """Fill the part of a flat result that a piece holds, behind `lead` elements of others."""
+    part = flat[piece.target]
+    elements = typed_array(component, data)[lead : lead + piece.stop - piece.start]
+    part[...] = elements if piece.runs is None else gathered(elements, piece.runs, part.size)
