@@ -6,6 +6,7 @@ objects that is half of the memory.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -144,13 +145,12 @@ class Root:
         return end
 
     def _read_object(self, name: Any, start: int) -> tuple[TensorObject | None, int]:
-        def parse(entry: object, problems: list[Problem]) -> TensorObject | None:
-            return self._parse(name, entry, problems) if isinstance(name, str) else None
-
         problems = self.problems
         known = len(problems)
+        parse = functools.partial(self._parse, name) if isinstance(name, str) else lambda *_: None
         made, end = read_object(self._decoder, start, self._level + 2, parse, problems)
-        problems[known:] = [problem.about(name) for problem in problems[known:]]
+        if len(problems) > known:
+            problems[known:] = [problem.about(name) for problem in problems[known:]]
         return made, end
 
 
@@ -183,12 +183,10 @@ def read_object(
         budget.charge_bytes(OBJECT_COST)
         return None, end
     parts = made.components.values()
-    kept = made.attributes, made.extra, *(part.extra for part in parts)
-    if kept.count(None) == len(kept):  # of what was decoded nothing else is kept
-        budget.release_to(left)
-        budget.charge_bytes(OBJECT_COST + COMPONENT_COST * len(parts))
-        budget.charge_bytes(_DIMENSION_COST * len(made.shape))
-        budget.charge_bytes(_LONG_FACTOR * (end - start) if end - start > _LONG else 0)
+    if made.attributes is made.extra is None and all(part.extra is None for part in parts):
+        budget.release_to(left)  # of what was decoded nothing is kept
+        cost = OBJECT_COST + COMPONENT_COST * len(parts) + _DIMENSION_COST * len(made.shape)
+        budget.charge_bytes(cost + (_LONG_FACTOR * (end - start) if end - start > _LONG else 0))
     return made, end
 
 

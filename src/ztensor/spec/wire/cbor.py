@@ -147,16 +147,21 @@ class Decoder:
             ManifestError: its head is malformed, or it is cut.
             LimitError: it nests too deep, or costs too much.
         """
-        kind = self.kind(pos)
-        if kind is None:
-            raise self._truncated()
-        count, end = self._head(pos)
-        is_long = end - pos > 1 and kind != TAG
-        if is_long and count * (kind - TEXT) > len(self.data) - end:
-            raise self._truncated()
+        try:
+            first = self.data[pos]
+        except IndexError:
+            raise self._truncated() from None
+        count, end = first & 0x1F, pos + 1
+        if count > 23:
+            count, end = self._head(pos)
+            if count * ((first >> 5) - TEXT) > len(self.data) - end and first >> 5 != TAG:
+                raise self._truncated()
         if level >= self.depth:
             raise self._too_deep(pos)
-        self.budget.charge_bytes(_CONTAINER + cost * count)
+        budget = self.budget
+        budget.bytes_left -= _CONTAINER + cost * count
+        if budget.bytes_left < 0:
+            raise budget.exceeded()
         return count, end
 
     def require_end(self, pos: int) -> None:
@@ -257,10 +262,15 @@ class Decoder:
         return whole, pos + 1
 
     def _array(self, pos: int, level: int) -> tuple[list[object], int]:
+        data = self.data
         count, pos = self.enter(pos, level, _ITEM)
         items: list[object] = []
         for _ in range(count) if count >= 0 else self._endless(_ITEM):
-            first = self.data[pos]
+            first = data[pos]
+            if first < 0x18:
+                items.append(first)
+                pos += 1
+                continue
             if first == _BREAK and count < 0:
                 return items, pos + 1
             item, pos = _READERS[first >> 5](self, pos, level + 1)
@@ -295,7 +305,10 @@ class Decoder:
                 if form < before:
                     raise unsorted(start)
                 before = form
-            fields[key], pos = _READERS[first >> 5](self, pos, level + 1)
+            if first < 0x18:
+                fields[key], pos = first, pos + 1
+            else:
+                fields[key], pos = _READERS[first >> 5](self, pos, level + 1)
         return fields, pos
 
     def _pairs(
