@@ -484,9 +484,7 @@ class StoredComponent:
         component, shared, stored = self.component, self._shared, self.stored()
         encoding, limits = self.encoding(), shared.limits
         place: Hashable = component.encoding, component.offset, component.length, needed
-        if not self._shared.is_common(
-            self.component.encoding
-        ):  # another format's may have no place
+        if not shared.is_common(component.encoding):  # another format's may have no place
             place = component.encoding, key, needed
         runs: Runs | None = None
         if shared.bringing.prefers_long_reads:
