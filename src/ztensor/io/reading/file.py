@@ -12,7 +12,6 @@ import contextlib
 import operator
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from ztensor.buffers import new_bytes
 from ztensor.errors import (
     ArgumentTypeError,
     ClosedError,
@@ -497,7 +496,7 @@ class FileObjects(Fetching):
             self.source.require_unchanged()
             if self.verify is True:
                 with self.located(name, "data"):
-                    self.stored(self.object(name).components["data"]).check(once=True)
+                    self.stored(self.object(name).components["data"]).check()
         except ClosedError:  # which is so whatever is asked for
             raise
         except ZTensorError as error:
@@ -516,7 +515,11 @@ class FileObjects(Fetching):
 
     def array(self, name: str, *, copy: bool) -> Array:
         """Return a dense object as an array of its shape; see `Reader.read_numpy`."""
-        array = self._copied(name) if copy else self.view(name)
+        place, array = self.plain(name), None if copy else self.view(name)
+        if array is None and place is not None:
+            with self.located(name, "data"):
+                stored = self.stored(self.object(name).components["data"])
+                array = place.array(stored.decoded(place.nbytes).data, 0)
         if array is not None:
             return array
         tensor_object = self.require_dense(name)
@@ -525,17 +528,6 @@ class FileObjects(Fetching):
             if array.shape == tensor_object.shape:
                 return array
             return self.as_tensor(tensor_object, {"data": array}).numpy()
-
-    def _copied(self, name: str) -> Array | None:
-        """Return a raw plain tensor as new memory, its digest checked; None for others."""
-        place = self.plain(name)
-        if place is None or place.encoding != "raw":
-            return None
-        component = self.object(name).components["data"]
-        with self.located(name, "data"):
-            memory = new_bytes(place.length)
-            self.stored(component).fill(memory)
-        return place.array(memory, 0)
 
     def require_copied(self, name: str) -> None:
         """Check the digests of an object of which views were read, and whose bytes are copied then.
@@ -552,7 +544,7 @@ class FileObjects(Fetching):
         for role, component in self.object(name).components.items():
             if component.encoding == "raw":
                 with self.located(name, role):
-                    self.stored(component).check(once=True)
+                    self.stored(component).check()
 
     def tensor(self, name: str, *, copy: bool) -> Tensor:
         """Return an object of any layout with all its components; see `Reader.read`."""
@@ -619,17 +611,13 @@ class FileObjects(Fetching):
             require_known(component)
             stored = self.stored(component)
             stored.encoding()  # known?
-            data: memoryview | Array
-            if component.encoding == "raw":
-                data = stored.raw(copy=copy)
-            else:
-                expected = component.known_decoded_length
-                if layout is not None:
-                    expected = layout.expected_length(tensor_object, role, entries)
-                data = stored.decoded(expected)
-            array = typed_array(component, data)
-            if isinstance(data, memoryview) and self.verify is None and is_copy(array, data):
-                stored.check(once=True)
+            expected = component.known_decoded_length
+            if layout is not None and component.encoding != "raw":
+                expected = layout.expected_length(tensor_object, role, entries)
+            view = None if copy else stored.view()
+            array = typed_array(component, stored.decoded(expected) if view is None else view)
+            if view is not None and self.verify is None and is_copy(array, view):
+                stored.check()
             packed = component.logical
             is_main = layout is not None and role == layout.main_role
             if not is_main or packed is None or packed.elements_per_storage == 1:

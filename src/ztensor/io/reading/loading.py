@@ -247,6 +247,6 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
         stored = file.stored(component)
         is_plain = target.flags.c_contiguous and target.dtype.isnative and target.size > 0
         if is_plain and stored.is_in_place(target.nbytes):
-            stored.fill(target.reshape(-1).view(np.uint8).data)
+            stored.decoded(target.nbytes, target.reshape(-1).view(np.uint8))
         else:
             target[...] = file.array(name, copy=True)

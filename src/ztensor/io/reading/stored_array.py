@@ -214,7 +214,9 @@ class StoredArray:
             return None, ()  # nothing to gain; or the sizes differ, and the reader says so
         read = stored.reader(needed, (self._name, self._role))
         # Of another format's long component a part is taken from the stream, and nothing is kept.
-        is_long = read is None and needed > _WHOLE_BYTES and not stored.has_common_encoding
+        is_long = (
+            read is None and needed > _WHOLE_BYTES and not self._file.is_common(component.encoding)
+        )
         if is_long and stored.encoding().is_streamed(stored.stored()):
             pieces = stored.checked_pieces(needed)
             return stream_reader(pieces), pieces
