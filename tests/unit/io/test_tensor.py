@@ -328,6 +328,18 @@ def test_from_scipy_and_back(sparse: Any, kind: str, what: str) -> None:
 
 
 @pytest.mark.wing
+@pytest.mark.parametrize("rows", [4, 1 << 34])
+@pytest.mark.parametrize("layout", ["csr", "coo"])
+def test_indices_are_as_wide_as_scipy_makes_them(sparse: Any, layout: str, rows: int) -> None:
+    width = np.int32 if rows == 4 else np.int64
+    at = np.array([0], width), np.array([rows - 1], width)
+    made = sparse.coo_array((np.ones(1), at), (1, rows)).asformat(layout)
+    back = Tensor.from_scipy(made).to_scipy()
+    for role in ("indices", "indptr") if layout == "csr" else ("row", "col"):
+        assert getattr(back, role).dtype == getattr(made, role).dtype
+
+
+@pytest.mark.wing
 def test_values_are_shared_with_scipy(sparse: Any) -> None:
     made = sparse.csr_array(np.eye(3))
     tensor = Tensor.from_scipy(made)
