@@ -3,7 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -305,6 +305,24 @@ def test_tensors_can_be_sent_and_copied(tensor: Tensor, again: Any) -> None:
 
 
 # --- SciPy --------------------------------------------------------------------------------------
+
+
+class Columns:
+    """What columns of pandas have: items, and a conversion of all of them to an array."""
+
+    columns: ClassVar = {"a": [1, 2], "b": [3, 4]}
+
+    def items(self) -> Any:
+        return self.columns.items()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(list(self.columns.values()), dtype).T
+
+
+def test_columns_with_names_are_the_array_they_become() -> None:
+    columns: Any = Columns()
+    found = load(save({"w": columns}))["w"]
+    assert found.tolist() == [[1, 3], [2, 4]]
 
 
 @pytest.fixture
