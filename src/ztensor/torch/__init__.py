@@ -7,7 +7,8 @@ are no errors here: tied weights are stored once, under all their names.
 of many processes; they are in `ztensor.distributed.torch`, which is imported when one of them is
 used.
 
-`values.py` turns one tensor into what is stored and back, `loading.py` loads those of files,
+`values.py` turns one tensor into what is stored and back, `tying.py` says which tensors of a dict
+share their memory, `loading.py` loads those of files,
 `devices.py` brings them onto other devices than the CPU, `quantized.py` makes floats of quantized
 ones. `adapter.py` is what the table of frameworks asks, and `trees.py` has nested states.
 """
@@ -50,7 +51,8 @@ from ztensor.ext import Registry
 from ztensor.torch.devices import device_of
 from ztensor.torch.loading import load_onto
 from ztensor.torch.quantized import dequantize
-from ztensor.torch.values import PLAIN, from_torch, separate, tied
+from ztensor.torch.tying import separate, tied
+from ztensor.torch.values import PLAIN, from_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

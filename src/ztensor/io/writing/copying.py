@@ -129,7 +129,7 @@ class Copier:
     def _kept(self, file: FileObjects, there: Component) -> BlobOptions:
         """Return how a component is stored that is decoded to be copied: as it was, if it can."""
         called = self._portable.form.encodings.get(there.encoding, there.encoding)
-        is_common = file.format == "zt" and file.stored(there).has_common_encoding
+        is_common = file.format == "zt" and file.is_common(there.encoding)
         if self._is_decoded or not is_common or called not in ENCODINGS:
             return self._options
         compression = None if called == "raw" else Compression(called)
@@ -165,7 +165,7 @@ class Copier:
             checked = set()
             has_place = getattr(stored.encoding(), "has_place", False)
             # Another format's may have none.
-            if has_place or stored.has_common_encoding:
+            if has_place or file.is_common(there.encoding):
                 self._recoded[key] = placed, checked
         if digest is not None:
             checked.add(digest)

@@ -16,13 +16,14 @@ Every other field is the user's own and becomes an attribute.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason, describe
 from ztensor.limits import Budget
-from ztensor.spec.container.entries import attribute_fields, refused
-from ztensor.spec.container.framing import FORM_1, MAGIC_0_1, Frame
+from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
+from ztensor.spec.container.framing import MAGIC_0_1, Frame
 from ztensor.spec.container.walk import check_blob, require_none
-from ztensor.spec.model.dtype import BY_LONG_NAME, STORAGE_TYPES
+from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.model.manifest import (
     COMPONENT_COST,
     OBJECT_COST,
@@ -136,23 +137,29 @@ def _parse_entry(
     return name, TensorObject(shape, word, {"data": component}, custom, is_opaque=is_opaque)
 
 
-class Emitter:
-    """Writes 0.1.0."""
+class Emitter01(Emitter):
+    """Writes 0.1.0: entries in the order of the objects, fields as released writers order them."""
 
     version = VERSION
     magic = MAGIC_0_1
-    form = FORM_1
+    levels = 1
 
-    def require_name(self, name: str) -> None:
-        """Raise where no tensor can be called so: where it is no text in UTF-8."""
-        cbor.encode_text(name)
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise where the file has attributes of its own, which 0.1.0 has no place for."""
+        if attributes:
+            message = "has no attributes of the whole file; write version 1.2.0"
+            found = ", ".join(map(describe, list(attributes)[:5]))
+            raise refused(VERSION, message, found, "0.1 section 3.3")
 
-    def require_object(self, tensor_object: TensorObject) -> None:
-        """Raise where the version cannot say what the object is, before a byte of it is written.
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return index and size field; 0.1 tells neither where they lie nor what was before."""
+        del manifest_offset, prev
+        entries = [self.entry(one, name) for name, one in manifest.objects.items()]
+        data = cbor.encode(entries)
+        return data + len(data).to_bytes(8, "little")
 
-        Raises:
-            NotRepresentableError: names what cannot be said and the version that can.
-        """
+    def entry(self, tensor_object: TensorObject, name: str = "") -> Mapping[str, Any]:
+        """Return the fields of a tensor, its name among them."""
         component = tensor_object.components.get("data")
         if tensor_object.format != "dense" or len(tensor_object.components) != 1 or not component:
             roles = ", ".join(map(describe, tensor_object.components))
@@ -167,53 +174,16 @@ class Emitter:
             elements = f"{storage.long_name} elements"
             message = f"has no logical types; write version 1.2.0, or pass the {elements}"
             raise refused(VERSION, message, describe(component.type), "0.1 section 5.1")
-        taken = ENTRY.fields.keys() & (tensor_object.attributes or ())
-        if taken:
-            message = "keeps attributes beside its own fields; these names are taken"
-            raise refused(
-                VERSION, message, ", ".join(sorted(taken)), "0.1 section 4, Custom Fields"
-            )
-        self._emit_entry("", tensor_object)
-
-    def require_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Raise where the file's own attributes cannot be said, which 0.1.0 has no place for."""
-        if attributes:
-            message = "has no attributes of the whole file; write version 1.2.0"
-            found = ", ".join(map(describe, list(attributes)[:5]))
-            raise refused(VERSION, message, found, "0.1 section 3.3")
-
-    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
-        """Return index and size field, ready to follow the last blob.
-
-        Entries come in the order of the objects; fields in the order released writers use.
-
-        Args:
-            manifest: what to write.
-            manifest_offset: where the result will lie; 0.1 needs it not.
-            prev: length of the file before; 0.1 has no place for it.
-        """
-        del manifest_offset, prev
-        data = cbor.array_of(
-            self._emit_entry(name, tensor_object)
-            for name, tensor_object in manifest.objects.items()
-        )
-        return data + len(data).to_bytes(8, "little")
-
-    def _emit_entry(self, name: str, tensor_object: TensorObject) -> bytes:
-        component = tensor_object.components["data"]
-        storage = STORAGE_TYPES[component.dtype]
-        fields = [
-            ("name", cbor.encode_text(name)),
-            ("offset", cbor.encode_uint(component.offset)),
-            ("size", cbor.encode_uint(component.length)),
-            ("dtype", cbor.encode_text(storage.long_name)),
-            ("layout", cbor.encode_text("dense")),  # the released 0.1 library asks for it
-            ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
-            ("encoding", cbor.encode_text(component.encoding)),
-        ]
-        if component.encoding == "raw" and storage.width > 1:
-            fields.append(("data_endianness", cbor.encode_text(component.byte_order)))
-        if component.digest is not None:
-            fields.append(("checksum", cbor.encode_text(component.digest)))
-        custom = attribute_fields(tensor_object.attributes, levels=2)
-        return cbor.map_of([*fields, *sorted(custom)])
+        has_order = component.encoding == "raw" and storage.width > 1
+        known = {
+            "name": name,
+            "offset": component.offset,
+            "size": component.length,
+            "dtype": storage.long_name,
+            "layout": "dense",  # the released 0.1 library asks for it
+            "shape": tensor_object.shape,
+            "encoding": component.encoding,
+            "data_endianness": component.byte_order if has_order else None,
+            "checksum": component.digest,
+        }
+        return cbor.Fields(with_unknown(known, named(tensor_object.attributes)))

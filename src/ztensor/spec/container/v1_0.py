@@ -78,7 +78,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     try:
         value = cbor.decode(data, depth=budget.limits.depth, budget=budget)
     except (ManifestError, LimitError) as error:
-        if error.reason is Reason.LIMIT_COST and cbor.encode_text("tensors") in data:
+        if error.reason is Reason.LIMIT_COST and cbor.encode("tensors") in data:
             raise
         raise missing from error
     if type(value) is not dict or type(value.get("tensors")) is not dict:

@@ -28,16 +28,14 @@ from ztensor.spec.wire.deterministic import MAP as MAP
 from ztensor.spec.wire.deterministic import TAG as TAG
 from ztensor.spec.wire.deterministic import UINT64_MAX as UINT64_MAX
 from ztensor.spec.wire.deterministic import UNDEFINED as UNDEFINED
+from ztensor.spec.wire.deterministic import Encoded as Encoded
+from ztensor.spec.wire.deterministic import Fields as Fields
 from ztensor.spec.wire.deterministic import Pairs as Pairs
 from ztensor.spec.wire.deterministic import Simple as Simple
 from ztensor.spec.wire.deterministic import Tag as Tag
-from ztensor.spec.wire.deterministic import array_of as array_of
 from ztensor.spec.wire.deterministic import encode as encode
-from ztensor.spec.wire.deterministic import encode_text as encode_text
-from ztensor.spec.wire.deterministic import encode_uint as encode_uint
 from ztensor.spec.wire.deterministic import head as head
 from ztensor.spec.wire.deterministic import key_order as key_order
-from ztensor.spec.wire.deterministic import map_of as map_of
 from ztensor.spec.wire.deterministic import with_dicts as with_dicts
 
 _KINDS = (

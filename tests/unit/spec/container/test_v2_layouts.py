@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ztensor.errors import NotRepresentableError, Reason
-from ztensor.spec.container.v2.emit import Emitter
+from ztensor.spec.container.v2.emit import Emitter21 as Emitter
 from ztensor.spec.container.v2.words import GGUF_BLOCKS, check_layout, ours, theirs
 from ztensor.spec.model.manifest import Component, TensorObject
 

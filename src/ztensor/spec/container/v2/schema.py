@@ -101,8 +101,8 @@ def _are_names(texts: list[str]) -> bool:
 
 FORM = Form(
     root=ROOT,
-    start=b"\xa3" + cbor.encode_text("parts"),
-    place=cbor.encode_text("blob") + b"\x82",
+    start=b"\xa3" + cbor.encode("parts"),
+    place=cbor.encode("blob") + b"\x82",
     between=b"",
     has_tail=True,
     alignment=PAGE_2,

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ztensor.errors import Problem, Reason, describe
 from ztensor.spec.model.dtype import STORAGE_TYPES
@@ -45,7 +46,9 @@ _THEIRS: Mapping[str, str] = {
     **{own: layout for layout, (own, _) in SPARSE.items()},
     **{f"gguf.{name}": f"gguf.{name}/1" for name in GGUF_BLOCKS},
 }
-_GGUF = {f"gguf.{name}/1": sizes for name, sizes in GGUF_BLOCKS.items()}
+_GGUF: Mapping[Any, tuple[int, int]] = {
+    f"gguf.{name}/1": sizes for name, sizes in GGUF_BLOCKS.items()
+}
 # Layouts whose parts are exactly these.
 _PARTS: Mapping[str, set[str]] = {
     "dense": {"data"},
@@ -117,8 +120,13 @@ def _check_indices(
         yield Problem(Reason.INDEX_DTYPE, message, ("parts",))
 
 
+def block_sizes(layout: object) -> dict[str, int]:
+    """Return the attributes that say how large the blocks of a layout are; none of most."""
+    return dict(zip(_BLOCK_SIZES, _GGUF.get(layout, ()), strict=False))
+
+
 def _check_blocks(layout: str, attributes: Mapping[str, object]) -> Iterator[Problem]:
-    for field, size in zip(_BLOCK_SIZES, _GGUF.get(layout, ()), strict=False):
+    for field, size in block_sizes(layout).items():
         found = attributes.get(field)
         if type(found) is not int or found != size:
             name = layout.removeprefix("gguf.").removesuffix("/1")
@@ -153,7 +161,7 @@ def theirs(
     if layout.startswith(_WORD_OF_2):
         return layout.removeprefix(_WORD_OF_2), attributes
     if word in _GGUF:
-        return word, {**(attributes or {}), **dict(zip(_BLOCK_SIZES, _GGUF[word], strict=True))}
+        return word, {**(attributes or {}), **block_sizes(word)}
     if "/" not in word and word != "dense":
         return f"{_OURS}{word}{_OURS_VERSION}", attributes
     return word, attributes
