@@ -8,7 +8,8 @@ from ztensor.io.reading.component import digest_of as digest_in
 from ztensor.io.reading.overlaps import SharedRuns
 from ztensor.io.reading.portable import Portable
 from ztensor.io.source.sink import FileSink
-from ztensor.io.writing.blob import Blob, BlobOptions, Compression, Pieces, as_of
+from ztensor.io.writing.blob import Blob, Pieces, as_of
+from ztensor.io.writing.options import BlobOptions, Compression
 from ztensor.spec.digest import Algorithm, Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import known_length
