@@ -360,9 +360,10 @@ class Tensor:
         return self._file.stored(component).view() is not None
 
     def _bytes(self, component: Component) -> memoryview:
-        """Return stored bytes, a view of the file where it is mapped."""
-        found = self._file.stored(component).raw(copy=False)
-        return (found if isinstance(found, memoryview) else found.data).cast("B")
+        """Return raw bytes, a view of the file where it is mapped."""
+        stored = self._file.stored(component)
+        view = stored.view()
+        return (stored.decoded(None).data if view is None else view).cast("B")
 
     def _elements(self, component: Component) -> Array:
         is_located = self._is_located(component)

@@ -171,10 +171,15 @@ def test_what_was_tied_on_another_device_is_tied_where_it_is_loaded(
     leaf, words = Leaf(weight, None, "torch"), f"cuda {order}".strip()
     one, other = Made(kind, (leaf, words)), Made(kind, (leaf, f"{words} requires_grad"))
     save_tree([one, other, one], tmp_path / "a.zt")
-    found = load_tree(tmp_path / "a.zt", device=device)
-    assert found[0] is found[2]
-    assert {tensor.device.type for tensor in found} == {device or "cpu"}
-    assert found[0].untyped_storage()._cdata == found[1].untyped_storage()._cdata
+    with ztensor.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(1, [one, other, one])
+        manager.wait()
+        restored = manager.restore(device=device)
+    assert restored is not None
+    for found in load_tree(tmp_path / "a.zt", device=device), restored.tree:
+        assert found[0] is found[2]
+        assert {tensor.device.type for tensor in found} == {device or "cpu"}
+        assert found[0].untyped_storage()._cdata == found[1].untyped_storage()._cdata
 
 
 def test_equal_tensors_that_are_not_shared_stay_apart(tmp_path: Path) -> None:
