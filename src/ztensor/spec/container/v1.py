@@ -45,7 +45,6 @@ from ztensor.spec.container.walk import (
     require_none,
 )
 from ztensor.spec.digest import ALGORITHMS
-from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.spec.model.manifest import Commit, Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import (
@@ -332,8 +331,7 @@ class Emitter11(Emitter12):
         dtype, logical = component.dtype, component.type
         word = dtype if logical is None else _SPELLED_IN_1_1.get((dtype, logical))
         if word is None:
-            storage = STORAGE_TYPES[dtype].long_name
-            message = f"has no such logical type; write version 1.2.0, or pass the {storage} bytes"
+            message = "has no such logical type; write version 1.2.0, or pass what it is stored as"
             raise refused(self.version, message, describe(logical), "1.1 part II, section 4")
         return super()._component(component._replace(dtype=word, type=None, decoded_length=None))
 
