@@ -26,7 +26,7 @@ from ztensor.spec.container.walk import check_blob, read_object, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import SHAPE, TEXT, UINT, Record, kind_of, read_fields
+from ztensor.spec.wire.record import Record, kind_of, read_fields
 
 SECTION = "0.1 section 4"
 VERSION = "0.1.0"
@@ -35,15 +35,15 @@ ENTRY = Record(
     "a map describing one tensor",
     SECTION,
     {
-        "name": TEXT,
-        "dtype": TEXT,
-        "offset": UINT,
-        "size": UINT,
-        "shape": SHAPE,
-        "encoding": TEXT,
-        "layout": TEXT,
-        "data_endianness": TEXT,
-        "checksum": TEXT,
+        "name": str,
+        "dtype": str,
+        "offset": int,
+        "size": int,
+        "shape": list,
+        "encoding": str,
+        "layout": str,
+        "data_endianness": str,
+        "checksum": str,
     },
     optional=("layout", "data_endianness", "checksum"),
 )

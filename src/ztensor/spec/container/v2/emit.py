@@ -16,7 +16,7 @@ from ztensor.errors import (
 )
 from ztensor.spec.container.entries import Emitter, named, with_unknown
 from ztensor.spec.container.framing import FOOTER_2, MAGIC_2, MANIFEST_2_MOST, PAGE_2, Form
-from ztensor.spec.container.v2.schema import DEPTH, ROOT, check_names, parse_object
+from ztensor.spec.container.v2.schema import DEPTH, OBJECT, ROOT, check_names, parse_object
 from ztensor.spec.container.v2.words import block_sizes, theirs, word_of, words_of
 from ztensor.spec.digest import xxh3
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, align
@@ -92,7 +92,9 @@ class Emitter21(Emitter):
         if sizes:
             entry = {**entry, "attributes": sizes | (entry.get("attributes") or {})}
         problems: list[Problem] = []
-        found = parse_object(_ANYWHERE, "any", _read_back(entry, levels=2), problems)
+        path = ("objects", "any")
+        fields = read_fields(_read_back(entry, levels=2), OBJECT, path, problems)
+        found = parse_object(_ANYWHERE, fields, path, problems) if fields else None
         if problems or found is None:
             raise _refusal(problems[0])
         return found
