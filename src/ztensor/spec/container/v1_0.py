@@ -74,7 +74,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         if error.reason is Reason.LIMIT_COST and cbor.encode("tensors") in data:
             raise
         raise missing from error
-    if type(root.fields.get("tensors")) is not dict:
+    if any(problem.path == ("tensors",) for problem in root.problems):
         raise missing
     require_none(root.problems)
     version, _, attributes, extra = root.values

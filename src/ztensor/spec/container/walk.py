@@ -49,7 +49,7 @@ class Root:
         least: as many objects are tried side by side.
 
     Attributes:
-        fields: by name; an empty map in place of the objects.
+        fields: those beside the objects, by name.
         values: the fields as the schema has them; nothing where something is wrong with them.
         objects: by name; None for those that were refused.
         problems: what is wrong; objects behind `MOST_PROBLEMS` are not parsed.
@@ -76,29 +76,22 @@ class Root:
         pos = self._level = 0
         if decoder.data.startswith(_SELF_DESCRIBED) and not decoder.strict:
             pos, self._level = decoder.enter(0, 0)[1], 1
-        root: object = self.fields
-        if decoder.kind(pos) == cbor.MAP:
-            odd, end = read_map(decoder, pos, self._level, self.fields, self._read_value)
-            if odd and not form.root.is_exact:
-                root = cbor.Pairs()
-        else:
-            root, end = decoder.read(pos, self._level)
+        root, end = decoder.read(pos, self._level, self._read_value)
         decoder.require_end(end)
         problems: list[Problem] = []
         self.values = read_fields(root, form.root, (), problems)
-        if root is not self.fields:
+        if type(root) is not dict and not form.root.is_exact:
             require_none(problems)
         self.problems[:0] = problems
 
     def _read_value(self, key: object, start: int) -> tuple[object, int]:
-        if key == self._form.objects and self._decoder.kind(start) == cbor.MAP:
-            self._parse = self._begin(self.fields, self.problems)
-            return {}, self._read_objects(start)
-        return self._decoder.read(start, self._level + 1)
-
-    def _read_objects(self, start: int) -> int:
-        """Read the map of objects; return where it ends."""
         decoder, form, level = self._decoder, self._form, self._level + 1
+        if key != form.objects or decoder.kind(start) != cbor.MAP:
+            value, end = decoder.read(start, level)
+            if isinstance(key, str):
+                self.fields[key] = value
+            return value, end
+        self._parse = self._begin(self.fields, self.problems)
         count, first = decoder.enter(start, level)
         known = len(self.problems)
         if count >= self._least and form.start:
@@ -109,16 +102,15 @@ class Root:
             )
             if found is not None:
                 self.objects, end = found
-                return end
+                return {}, end
             del self.problems[known:]
-        objects: dict[str, Any] = {}
-        odd, end = read_map(decoder, start, level, objects, self._read_object)
-        if odd:
+        objects, end = decoder.read(start, level, self._read_object)
+        if type(objects) is cbor.Pairs:
             message = "expected a map with text keys, found a map with keys that are not text"
             path, section = (form.objects,), form.root.section
             self.problems.append(Problem(Reason.FIELD_TYPE, message, path, section))
         self.objects = objects
-        return end
+        return {}, end
 
     def _read_object(self, name: object, start: int) -> tuple[TensorObject | None, int]:
         form, known = self._form, len(self.problems)
@@ -170,49 +162,6 @@ def read_object(
         cost = OBJECT_COST + COMPONENT_COST * len(parts) + _DIMENSION_COST * len(made.shape)
         budget.charge_bytes(cost + (_LONG_FACTOR * (end - start) if end - start > _LONG else 0))
     return made, end
-
-
-def read_map(
-    decoder: cbor.Decoder,
-    pos: int,
-    level: int,
-    fields: dict[str, Any],
-    read_value: Callable[[object, int], tuple[object, int]],
-) -> tuple[bool, int]:
-    """Read a map pair by pair; return whether a key is no text, and where the map ends.
-
-    Args:
-        decoder: of the manifest.
-        pos: where the map begins.
-        level: in how many items it is.
-        fields: takes the pairs whose key is text.
-        read_value: `(key, start) -> (value, end)` reads each value.
-
-    Raises:
-        ManifestError: it is not well-formed, or has a key twice.
-        LimitError: it nests too deep, or costs too much.
-    """
-    data = decoder.data
-    count, pos = decoder.enter(pos, level)
-    before = b""
-    done = 0
-    while done != count:
-        if count < 0 and data[pos : pos + 1] == b"\xff":
-            pos += 1
-            break
-        key, end = decoder.read(pos, level + 1)
-        form = data[pos:end]
-        if form == before or (isinstance(key, str) and key in fields):
-            raise cbor.duplicate_key(pos, key)
-        if decoder.strict:
-            if form < before:
-                raise cbor.unsorted(pos)
-            before = form
-        value, pos = read_value(key, end)
-        if isinstance(key, str):
-            fields[key] = value
-        done += 1
-    return len(fields) < done, pos
 
 
 def parse_components(
