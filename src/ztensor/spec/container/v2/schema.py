@@ -23,10 +23,9 @@ from ztensor.spec.container.v2.words import (
     DTYPES,
     SPARSE,
     TYPES,
+    WORD_OF_2,
     check_layout,
-    encoding_of,
     ours,
-    types_of,
 )
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
@@ -274,20 +273,15 @@ def _parse_part(
         problems += check_place(blob, end, PAGE_2, (*path, "blob"), _PLACES)
     if len(problems) > start:
         return None
-    dtype, logical = types_of(dtype, logical)
-    return Component(
-        dtype,
-        blob[0] + (files[shard].start or 0),
-        blob[1],
-        logical,
-        encoding_of(encoding),
-        digest,
-        decoded_length,
-        digest_covers_decoded=True,
-        is_exact=True,
-        shard=None if shard is None else files[shard],
-        extra=extra,
-    )
+    if logical == "bool":
+        dtype, logical = "bool", None
+    if encoding in ("raw", "zstd"):  # words of 1.x mean nothing in 2.x
+        encoding = WORD_OF_2 + encoding
+    offset, length = blob
+    offset += files[shard].start or 0
+    said = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
+    where = None if shard is None else files[shard]
+    return Component(*said, digest_covers_decoded=True, is_exact=True, shard=where, extra=extra)
 
 
 # --- Places ------------------------------------------------------------------------------------
