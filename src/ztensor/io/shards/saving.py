@@ -15,7 +15,7 @@ from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describ
 from ztensor.io.formats import FORMATS
 from ztensor.io.shards.earlier import Earlier, data_of
 from ztensor.io.shards.naming import SHARD, is_index, is_set, plan_shards, shard_paths
-from ztensor.io.source.paths import is_path, path_text
+from ztensor.io.source.paths import is_path
 from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights
 from ztensor.io.source.sink import FileSink, Place
@@ -228,8 +228,8 @@ def save_files(
         ZTensorError: what `save_all` raises.
         SourceError: the index could not be written.
     """
-    path = path_text(target) if is_path(target) else ""
-    kind = FORMATS.written_as(path, format)
+    place = Place.of(target) if is_path(target) else None
+    kind = FORMATS.written_as("" if place is None else place.path, format)
     write: Callable[..., dict[str, str]] = save_all
     if kind != "zt":
         write = functools.partial(save_as, kind)
@@ -237,19 +237,17 @@ def save_files(
     if not hasattr(tensors, "items"):
         raise no_mapping(tensors, "arrays")
     if max_shard_size is not None:
-        if not path:
+        if place is None:
             raise ArgumentTypeError(
                 "shards need a path to be named after; drop max_shard_size to write one file",
                 found=describe(target, 40),
             )
         limit = parse_size(max_shard_size)
         return _save_within(save, tensors, target, limit, progress, durable)
-    if path:
-        target = Place.of(target)
-        if target.remote is not None:
-            length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
-            target = target._replace(expected=length + length // 16)
-    return save(tensors, target, progress=progress, durable=durable)
+    if place is not None and place.remote is not None:
+        length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
+        place = place._replace(expected=length + length // 16)
+    return save(tensors, place or target, progress=progress, durable=durable)
 
 
 def _save_within(
