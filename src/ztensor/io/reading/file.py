@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 _MOST_PLACES = 1 << 16  # that are remembered: more are looked up anew
 # All places are found together once so many were asked for, and this part of all.
 _FEW_PLACES, _SHARE = 16, 64
+_MOST_FOUND = _MOST_PLACES // _SHARE
 _FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
 
 
@@ -131,7 +132,7 @@ class FileObjects(Fetching):
         self.version = manifest.version
         self.verify, self.limits = verify, limits
         self.checked = set()
-        self.sums = [Sum(*one) for one in sums]
+        self.sums = [Sum(*one) for one in sums] if sums else []
         self.faults = faults
         self._account, self._rights, self._reopen = account, rights, reopen
         self._places: dict[str, Place | None] = {}
@@ -420,23 +421,12 @@ class FileObjects(Fetching):
             )
         return tensor_object
 
-    def require_meaning(self, name: str) -> TensorObject:
-        """Return an object; raise where only the format it is from can tell what its bytes are.
+    def require_transparent(self, name: str, tensor_object: TensorObject) -> None:
+        """Raise where the layout is unknown, and only it tells what the stored bytes are.
 
         Raises:
-            ObjectNotFoundError: no object of that name.
-            UnsupportedError: layout, type or encoding is unknown.
+            UnsupportedError: so it is.
         """
-        tensor_object = self.object(name)
-        self._require_transparent(name, tensor_object)
-        if self.format != "zt":  # our own words are kept, also those of later releases
-            for role, component in tensor_object.components.items():
-                with self.located(name, role):
-                    require_known(component)
-                    self.stored(component).encoding()
-        return tensor_object
-
-    def _require_transparent(self, name: str, tensor_object: TensorObject) -> None:
         if not tensor_object.is_opaque:
             return
         with self.located(name):
@@ -463,8 +453,8 @@ class FileObjects(Fetching):
         if self.is_closed:
             self.require_open()
         known, objects = self._places, self.manifest.objects
-        is_table = isinstance(objects, TableObjects) and len(objects) <= _MOST_PLACES
-        if is_table and len(known) == max(_FEW_PLACES, len(objects) // _SHARE):
+        is_table = len(known) >= _FEW_PLACES and isinstance(objects, TableObjects)
+        if is_table and len(known) == max(_FEW_PLACES, len(objects) // _SHARE) <= _MOST_FOUND:
             known |= self.places()  # a fifth of the time that each by itself takes
             if name in known:
                 return known[name]
@@ -549,7 +539,7 @@ class FileObjects(Fetching):
     def tensor(self, name: str, *, copy: bool) -> Tensor:
         """Return an object of any layout with all its components; see `Reader.read`."""
         tensor_object = self.object(name)
-        self._require_transparent(name, tensor_object)
+        self.require_transparent(name, tensor_object)
         layout = LAYOUTS.get(tensor_object.format)
         arrays: dict[str, Array] = {}
         entries = known_entries(tensor_object)
@@ -644,7 +634,7 @@ class FileObjects(Fetching):
         """Yield a component's decoded bytes in order; see `Reader.decoded_chunks`."""
         self.location(name, role)
         tensor_object = self.object(name)
-        self._require_transparent(name, tensor_object)
+        self.require_transparent(name, tensor_object)
         component = tensor_object.components[role]
         expected = self.decoded_length(name, role)
         is_looked_at = component.has_free_bools or component.has_checked_bools

@@ -36,17 +36,14 @@ _GAP_BYTES = 1 << 10  # between neighbours: memory mirrors the file, and heads o
 Piece = tuple[int, memoryview, str | None, Callable[[], None]]
 
 
-def load_all(
-    file: FileObjects, *, copy: bool, threads: int | None = None, separate: bool = False
-) -> dict[str, Any]:
+def load_all(file: FileObjects, *, copy: bool, threads: int | None = None) -> dict[str, Any]:
     """Return all objects by name, in the order of the file.
 
     Args:
         file: an open file.
-        copy: False gives views of the file where that is possible; True owned memory.
+        copy: False gives views of the file where that is possible; True owned memory, which small
+            ones share with their neighbours in the file: it is freed when the last of them is.
         threads: how many fill owned memory; see `thread_count`.
-        separate: True gives every owned array memory of its own. By default small ones share
-            memory with their neighbours in the file, which is freed when the last of them is.
 
     Raises:
         FormatError: stored bytes are damaged.
@@ -66,7 +63,7 @@ def load_all(
             places, whole = file.places(), None if copy else source.view()
             copy = whole is None
             if whole is None:
-                result = _owned(file, places, workers, separate=separate)
+                result = _owned(file, places, workers)
             elif file.verify is True:  # every view is checked before it is handed out
                 result = dict.fromkeys(places)
             else:
@@ -151,9 +148,7 @@ def _read_left(
 # --- Owned memory ---------------------------------------------------------------------------
 
 
-def _owned(
-    file: FileObjects, places: Mapping[str, Place | None], workers: int, *, separate: bool
-) -> dict[str, Any]:
+def _owned(file: FileObjects, places: Mapping[str, Place | None], workers: int) -> dict[str, Any]:
     """Return raw plain tensors in memory of their own, and None for all others."""
     named = [(name, one) for name, one in places.items() if one and one.encoding == "raw"]
     is_far = file.source.prefers_long_reads
@@ -162,7 +157,7 @@ def _owned(
         return result  # most is encoded: all in one pass, in its order
     pieces: list[Piece] = []
     unaligned: list[str] = []
-    for run in Run.of(named).cut(_SLAB_BYTES, 0 if separate else _OWN_BYTES, _GAP_BYTES):
+    for run in Run.of(named).cut(_SLAB_BYTES, _OWN_BYTES, _GAP_BYTES):
         start, stop = run.span
         slab = aligned(stop - start).data
         for name, place in run.named:
