@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.arguments import require_kind
 from ztensor.errors import NotRepresentableError, ObjectNotFoundError, Reason, UsageError, describe
@@ -344,8 +344,11 @@ class Editor(Writer):
             self._locked.require_in_place()
         return super().finish()
 
-    def _release(self) -> None:
-        self._locked.close()
+    def _end(self, state: Literal["finished", "aborted"]) -> None:
+        try:
+            super()._end(state)
+        finally:
+            self._locked.close()
 
     def _require_object(self, name: str) -> TensorObject:
         self._require_open()

@@ -20,7 +20,6 @@ from ztensor.errors import (
     UnsupportedError,
     ZTensorError,
     describe,
-    without_our_section,
 )
 from ztensor.guard import foreign_bytes
 from ztensor.interactive import Shown
@@ -198,8 +197,8 @@ def verify_file(
     report = _joined(reports)
     problems, unsupported = report.problems, report.unsupported
     if file.format != "zt":
-        problems = tuple(map(without_our_section, problems))
-        unsupported = tuple(map(without_our_section, unsupported))
+        problems = tuple(map(Problem.without_our_section, problems))
+        unsupported = tuple(map(Problem.without_our_section, unsupported))
     nbytes = total + report.nbytes
     return dataclasses.replace(report, problems=problems, unsupported=unsupported, nbytes=nbytes)
 

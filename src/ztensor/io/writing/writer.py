@@ -29,18 +29,13 @@ from ztensor.io.formats import FORMATS
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import sink_of
-from ztensor.io.writing.blob import BlobOptions, Pieces, start_blob, write_component
+from ztensor.io.writing.blob import Pieces, start_blob, write_component
 from ztensor.io.writing.canonical import CanonicalBlobs
 from ztensor.io.writing.copying import Copier
-from ztensor.io.writing.planning import (
-    Draft,
-    aligned,
-    plan_of,
-    plan_of_stream,
-    require_written_bools,
-    stored_value,
-)
+from ztensor.io.writing.options import BlobOptions
+from ztensor.io.writing.planning import Draft, plan_of, plan_of_stream
 from ztensor.io.writing.stream import ObjectSink, blob_of_stream
+from ztensor.locks import cached_property
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
 from ztensor.spec.container import EMITTERS, Emitter
@@ -124,19 +119,17 @@ class Writer(Hinted, WriterAliases):
     ) -> None:
         """Look at the options of a file; `_begin` or `_extend` follows before the first object."""
         emitter = emitter or EMITTERS.named(version)
-        if alignment is not None:
-            emitter.form = aligned(emitter.form, alignment, emitter.version)
+        how = BlobOptions(emitter.form).asked(compression, checksum, chunk_rows, alignment)
+        emitter.form, self._options = how.form, how
         self.draft = Draft(emitter)
         self.state: Literal["open", "finished", "aborted"] = "open"
-        self._options = BlobOptions(emitter.form).asked(compression, checksum, chunk_rows)
-        self._canonical = CanonicalBlobs(emitter.version, self._options) if canonical else None
-        self._crew = Pool(thread_count(threads))
+        self._canonical = CanonicalBlobs(emitter.version, how) if canonical else None
+        self._threads = None if threads is None else thread_count(threads)
         self._streamed: str | None = None  # the object whose stream is open
         self._shared: dict[str, str] = {}
         # By shape and element type: the number of the kind that small arrays are of.
         self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
-        algorithm = self._options.algorithm
-        self._digest: Callable[[bytes], str] | None = algorithm and algorithm.whole()
+        self._digest: Callable[[bytes], str] | None = how.algorithm and how.algorithm.whole()
 
     def _begin(self, sink: Sink) -> None:
         """Start a new file."""
@@ -146,8 +139,17 @@ class Writer(Hinted, WriterAliases):
     def _extend(self, sink: Sink, length: int) -> None:
         """Go on with a file that was `length` bytes long, 0 for a new one."""
         self._sink, self._previous_length = sink, length
-        is_canonical = self._canonical is not None
-        self.copier = Copier(sink, self._options, self._component, is_decoded=is_canonical)
+
+    @cached_property
+    def copier(self) -> Copier:
+        """Return what copies components of other files."""
+        is_decoded = self._canonical is not None
+        return Copier(self._sink, self._options, self._component, is_decoded=is_decoded)
+
+    @cached_property
+    def _crew(self) -> Pool:
+        """Return the threads that compress and hash beside the writing."""
+        return Pool(thread_count(self._threads))
 
     # --- Objects ----------------------------------------------------------------------------
 
@@ -182,35 +184,25 @@ class Writer(Hinted, WriterAliases):
         require_options("write", options, ObjectOptions)
         self._require_ready(name)
         with self._located(name):
-            value = data if type(data) is np.ndarray else stored_value(data)
-            plan, arrays = plan_of(value, options.get("attributes"), self._options.form)
+            plan, arrays = plan_of(data, options.get("attributes"), self._options.form)
             self.draft.emitter.require_object(plan)
-            if self._options.form.is_exact:
-                require_written_bools(arrays)
             how = self._own_options(options)
+        components = {}
         with self._whole_or_aborted():
-            components = {
-                role: self._component(
-                    plan,
-                    role,
-                    functools.partial(Blocks.of, arrays[role]),
-                    one.known_decoded_length,
-                    how,
-                )
-                for role, one in plan.components.items()
-            }
+            for role, one in plan.components.items():
+                pieces = functools.partial(Blocks.of, arrays[role])
+                length = one.known_decoded_length
+                components[role] = self._component(plan, role, pieces, length, how)
         # Attributes are written at the end; the caller may change its dict before.
         own = plan.attributes and copy.deepcopy(plan.attributes)
         self.draft.objects[name] = plan._replace(components=components, attributes=own)
 
     def _kind_of(self, array: Array) -> int | None:
         """Return the number of a small array's kind, or None where it has none."""
-        options = self._options
-        if (
-            options.compression is not None
-            or self._canonical is not None
-            or (options.form.is_exact and array.dtype.kind == "b")  # those are looked at
-        ):
+        form = self._options.form
+        if self._options.compression is not None or self._canonical is not None:
+            return None
+        if form.is_exact and array.dtype.kind == "b":  # those are looked at
             return None
         try:
             plan, _ = plan_of(array, None)
@@ -219,7 +211,7 @@ class Writer(Hinted, WriterAliases):
             return None  # `write` finds the same, and says of which object
         if not is_stored_as_is(array.dtype):
             return None
-        digest = None if self._digest is None else self._digest(b"")
+        digest = self._digest and self._digest(b"")
         component = plan.components["data"]._replace(digest=digest)
         kinds = self.draft.objects.kinds
         kinds.append(plan._replace(components={"data": component}))
@@ -236,7 +228,7 @@ class Writer(Hinted, WriterAliases):
                 offset = start_blob(sink, alignment)
             data = array.tobytes()
             sink.write(data)
-            digest = None if self._digest is None else self._digest(data)
+            digest = self._digest and self._digest(data)
         except BaseException:
             self.abort()
             raise
@@ -369,7 +361,7 @@ class Writer(Hinted, WriterAliases):
         plan = plan._replace(attributes=copy.deepcopy(plan.attributes))
         blob = blob_of_stream(self._sink, plan, how, self._crew)
         self._streamed = name
-        return ObjectSink(self, name, plan, element, blob, self._end_stream)
+        return ObjectSink(self, name, plan, element, blob)
 
     def _end_stream(self, name: str, tensor_object: TensorObject) -> None:
         self.draft.objects[name] = tensor_object
@@ -388,24 +380,21 @@ class Writer(Hinted, WriterAliases):
         self._require_idle()
         with self._whole_or_aborted():
             self._sink.commit(self.draft.emit(self._sink.end_blobs(), self._previous_length))
-        self._crew.close()
-        self.state = "finished"
-        self._release()
+        self._end("finished")
         return self._sink.position
 
     def abort(self) -> None:
         """Forget everything; no file appears, and an old one stays. May be called again."""
         if self.state == "open":
-            self.state = "aborted"
-            self._streamed = None
-            self._crew.close()
-            try:
-                self._sink.abort()
-            finally:
-                self._release()
+            self._end("aborted")
 
-    def _release(self) -> None:
-        """Let go of what a subclass holds until the end."""
+    def _end(self, state: Literal["finished", "aborted"]) -> None:
+        """Let go of all that is held until the end."""
+        self.state, self._streamed = state, None
+        if "_crew" in self.__dict__:
+            self._crew.close()
+        if state == "aborted":
+            self._sink.abort()
 
     def __enter__(self) -> Self:
         """Return the writer itself."""
@@ -434,7 +423,8 @@ class Writer(Hinted, WriterAliases):
     def _require_ready(self, name: str) -> None:
         if self.state != "open" or self._streamed is not None:
             self._require_idle()
-        self._require_name(name)
+        if type(name) is not str or not name.isascii() or self._options.form.is_exact:
+            self._require_name(name)
         entries = self.draft.objects.data
         if name in entries:
             raise UsageError(
@@ -457,15 +447,10 @@ class Writer(Hinted, WriterAliases):
             )
 
     def _require_name(self, name: object) -> None:
-        if not isinstance(name, str):
-            raise ArgumentTypeError(
-                "an object's name is text", file=self._sink.name, found=describe(name)
-            )
-        try:
+        with self._located(None):
+            if not isinstance(name, str):
+                raise ArgumentTypeError("an object's name is text", found=describe(name))
             self.draft.emitter.require_name(name)
-        except NotRepresentableError as error:
-            error.locate(file=self._sink.name)
-            raise
 
     @contextlib.contextmanager
     def _located(self, name: str | None) -> Iterator[None]:

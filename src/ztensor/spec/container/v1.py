@@ -38,7 +38,6 @@ from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
 from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
-    ParseObject,
     Path,
     Root,
     check_blob,
@@ -47,7 +46,7 @@ from ztensor.spec.container.walk import (
 )
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.model.dtype import STORAGE_TYPES
-from ztensor.spec.model.manifest import ALIGNMENT, Commit, Component, Manifest, TensorObject
+from ztensor.spec.model.manifest import Commit, Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import (
     ANYTHING,
@@ -66,11 +65,13 @@ ROOT = Record(
     "a map as the manifest's root",
     "1.2 section 1, Root",
     {"version": TEXT, "objects": MAP, "attributes": ATTRIBUTES, "commit": ANYTHING},
+    optional=("attributes", "commit"),
 )
 OBJECT = Record(
     "a map describing one object",
     "1.2 section 1, Object",
     {"shape": SHAPE, "format": TEXT, "components": MAP, "attributes": ATTRIBUTES},
+    optional=("attributes",),
 )
 # The text gives null as the default of most optional fields; of `encoding` it can mean nothing
 # else than `raw`.
@@ -81,11 +82,12 @@ COMPONENT = Record(
         "dtype": TEXT,
         "offset": UINT,
         "length": UINT,
-        "type": TEXT.optional(),
-        "encoding": TEXT.optional(),
-        "digest": TEXT.optional(),
-        "uncompressed_length": UINT.optional(),
+        "type": TEXT,
+        "encoding": TEXT,
+        "digest": TEXT,
+        "uncompressed_length": UINT,
     },
+    optional=("type", "encoding", "digest", "uncompressed_length"),
 )
 # 1.1 part II, section 4 names these among the dtypes; 1.2 spells them storage plus logical type.
 WORDS_OF_1_1 = {
@@ -95,6 +97,7 @@ WORDS_OF_1_1 = {
     "complex128": ("f64", "complex128"),
 }
 _SPELLED_IN_1_1 = {pair: word for word, pair in WORDS_OF_1_1.items()}
+_TEXT_OF_1_1 = cbor.encode("version") + b"\x651.1"
 _MAJOR = re.compile(r"(\d+)(?:\.|\Z)")
 
 
@@ -110,9 +113,6 @@ FORM = Form(
     start=b"\xa3" + cbor.encode("shape"),
     place=cbor.encode("offset"),
     between=cbor.encode("length"),
-    has_tail=False,
-    alignment=ALIGNMENT,
-    packed="zstd",
     are_names=_are_unique,
 )
 
@@ -133,23 +133,24 @@ def parse_manifest(
         UnsupportedVersionError: its major version is not 1.
         LimitError: it nests too deep.
     """
-    blobs_end, left = frame.manifest_offset, budget.bytes_left
+    left = budget.bytes_left
     decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
-    is_1_1 = False
 
-    def begin(fields: dict[str, object]) -> ParseObject:
-        nonlocal is_1_1
-        is_1_1 = is_1_1 or _is_1_1(fields)
-        return functools.partial(_parse_object, blobs_end, is_1_1)
-
-    root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
-    if _is_1_1(root.fields) and not is_1_1:  # the version follows the objects
-        is_1_1 = True
+    def read(*, is_1_1: bool) -> Root:
         budget.release_to(left)
-        root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
-    commit = parse_commit(root.fields.get("commit"), data)
+        parse = functools.partial(_parse_object, frame.manifest_offset, is_1_1)
+        blobs_end = frame.manifest_offset
+        return Root(decoder, FORM, lambda _: parse, blobs_end=blobs_end, least=least)
+
+    guess = _TEXT_OF_1_1 in data[:64]
+    root = read(is_1_1=guess)
     version = root.fields.get("version")
-    if isinstance(version, str) and not _is_major(version):  # it may be damaged
+    is_1_1 = isinstance(version, str) and version.startswith("1.1")
+    if is_1_1 is not guess:
+        root = read(is_1_1=is_1_1)
+    commit = parse_commit(root.fields.get("commit"), data)
+    major = _MAJOR.match(version) if isinstance(version, str) else None  # it may be damaged
+    if major is not None and major[1].lstrip("0") != "1":
         raise UnsupportedVersionError(
             "the manifest is of another major version; a newer reader is needed",
             expected="1.x",
@@ -162,18 +163,6 @@ def parse_manifest(
     require_none(problems[:MOST_PROBLEMS])
     version, _, attributes, _, extra = fields
     return Manifest(version, root.objects, attributes, commit, extra)
-
-
-def _is_1_1(fields: Mapping[str, object]) -> bool:
-    """Return whether the version is 1.1, where digests may cover decoded bytes."""
-    version = fields.get("version")
-    return isinstance(version, str) and version.startswith("1.1")
-
-
-def _is_major(version: str) -> bool:
-    """Return whether a version may be read: of this major version, or of a form of its own."""
-    match = _MAJOR.match(version)
-    return match is None or match[1].lstrip("0") == "1"
 
 
 def _parse_object(
@@ -198,17 +187,8 @@ def _parse_object(
             dtype, logical = WORDS_OF_1_1.get(dtype, (dtype, None))
         elif logical == dtype:  # "When absent, the logical type equals dtype."
             logical = None
-        component = Component(
-            dtype,
-            offset,
-            length,
-            logical,
-            encoding or "raw",
-            digest,
-            decoded_length,
-            digest_may_cover_decoded=is_1_1,
-            extra=extra,
-        )
+        said = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
+        component = Component(*said, digest_may_cover_decoded=is_1_1, extra=extra)
         problems += check_blob(component, blobs_end, path)
         return component
 

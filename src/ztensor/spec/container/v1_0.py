@@ -16,52 +16,40 @@ A tensor has `dtype` (the words of 0.1), `shape`, `format`, `components`; a comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, Problem, Reason
+from ztensor.errors import LimitError, ManifestError, Problem, Reason
 from ztensor.limits import Budget
 from ztensor.spec.container.framing import Frame, footer_missing
-from ztensor.spec.container.walk import Path, check_blob, parse_components, require_none
+from ztensor.spec.container.walk import Path, Root, check_blob, parse_components, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME
-from ztensor.spec.model.manifest import (
-    COMPONENT_COST,
-    OBJECT_COST,
-    Component,
-    Manifest,
-    TensorObject,
-)
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Record, read_fields
+from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Form, Record, read_fields
 
 _SECTION = "files of releases 1.0.0 and 1.0.1"
+_OPTIONAL = ("attributes", "encoding", "digest")
 
-ROOT = Record("a map", _SECTION, {"version": TEXT, "tensors": MAP, "attributes": ATTRIBUTES})
+ROOT = Record(
+    "a map", _SECTION, {"version": TEXT, "tensors": MAP, "attributes": ATTRIBUTES}, _OPTIONAL
+)
 TENSOR = Record(
     "a map describing one tensor",
     _SECTION,
-    {
-        "dtype": TEXT,
-        "shape": SHAPE,
-        "format": TEXT,
-        "components": MAP,
-        "attributes": ATTRIBUTES,
-    },
+    {"dtype": TEXT, "shape": SHAPE, "format": TEXT, "components": MAP, "attributes": ATTRIBUTES},
+    _OPTIONAL,
 )
 COMPONENT = Record(
     "a map describing one blob",
     _SECTION,
-    {
-        "offset": UINT,
-        "length": UINT,
-        "encoding": TEXT.optional(),
-        "digest": TEXT.optional(),
-    },
+    {"offset": UINT, "length": UINT, "encoding": TEXT, "digest": TEXT},
+    _OPTIONAL,
 )
 _INDEX_ROLES = frozenset({"indices", "indptr", "coords"})
 
 # Unknown fields are kept when a file is rewritten as 1.2. These would get a meaning there.
-_ROOT_LATER = frozenset({"objects", "commit"})
-_COMPONENT_LATER = frozenset({"dtype", "type", "uncompressed_length"})
+_ROOT_LATER = ("objects", "commit")
+_COMPONENT_LATER = ("dtype", "type", "uncompressed_length")
 
 
 def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
@@ -75,39 +63,36 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         ManifestError: there is one, and it breaks rules.
     """
     missing = footer_missing(frame.manifest_length.to_bytes(8, "little"))
+    blobs_end = frame.manifest_offset
+
+    def parse(name: str, entry: object, problems: list[Problem]) -> TensorObject | None:
+        return _parse_tensor(entry, ("tensors", name), blobs_end, problems)
+
+    decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
     try:
-        value = cbor.decode(data, depth=budget.limits.depth, budget=budget)
+        root = Root(decoder, Form(ROOT, "tensors"), lambda _: parse, blobs_end=blobs_end)
     except (ManifestError, LimitError) as error:
         if error.reason is Reason.LIMIT_COST and cbor.encode("tensors") in data:
             raise
         raise missing from error
-    if type(value) is not dict or type(value.get("tensors")) is not dict:
+    if type(root.fields.get("tensors")) is not dict:
         raise missing
     problems: list[Problem] = []
-    objects: dict[str, TensorObject] = {}
-    fields = read_fields(value, ROOT, (), problems)
-    for name, entry in value["tensors"].items():
-        known = len(problems)
-        if not fields or known >= MOST_PROBLEMS:
-            break
-        budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
-        tensor_object = _parse_tensor(entry, ("tensors", name), frame, problems)
-        problems[known:] = [problem.about(name) for problem in problems[known:]]
-        if tensor_object is not None:
-            objects[name] = tensor_object
-    require_none(problems)
+    fields = read_fields(root.fields, ROOT, (), problems)
+    require_none(problems or root.problems)
     version, _, attributes, extra = fields
-    return Manifest(version, objects, attributes or None, None, _without(extra, _ROOT_LATER))
+    extra = _without(extra, _ROOT_LATER)
+    return Manifest(version, root.objects, attributes or None, None, extra)
 
 
 def _without(
-    extra: Mapping[str, object] | None, later: frozenset[str]
+    extra: Mapping[str, object] | None, later: Collection[str]
 ) -> Mapping[str, object] | None:
     return {key: value for key, value in (extra or {}).items() if key not in later} or None
 
 
 def _parse_tensor(
-    entry: object, path: Path, frame: Frame, problems: list[Problem]
+    entry: object, path: Path, blobs_end: int, problems: list[Problem]
 ) -> TensorObject | None:
     fields = read_fields(entry, TENSOR, path, problems)
     if not fields:
@@ -121,15 +106,10 @@ def _parse_tensor(
         if not fields:
             return None
         offset, length, encoding, digest, extra = fields
-        component = Component(
-            "u64" if role in _INDEX_ROLES else dtype,
-            offset,
-            length,
-            encoding=encoding or "raw",
-            digest=digest,
-            extra=_without(extra, _COMPONENT_LATER),
-        )
-        problems += check_blob(component, frame.manifest_offset, path)
+        own = "u64" if role in _INDEX_ROLES else dtype
+        component = Component(own, offset, length, None, encoding or "raw", digest)
+        component = component._replace(extra=_without(extra, _COMPONENT_LATER))
+        problems += check_blob(component, blobs_end, path)
         return component
 
     components = parse_components(entries, (*path, "components"), problems, parse)

@@ -6,6 +6,7 @@ objects that is half of the memory.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -31,7 +32,7 @@ ParseComponent: TypeAlias = Callable[[str, object, Path, list[Problem]], Compone
 # From so many objects on, reading them side by side takes less time than reading each.
 LEAST_OBJECTS = 25
 
-_SELF_DESCRIBED = 55799  # RFC 7049 2.4.5: says "this is CBOR" and means nothing else
+_SELF_DESCRIBED = b"\xd9\xd9\xf7"  # RFC 7049 2.4.5: says "this is CBOR" and means nothing else
 # Bytes of memory that a dimension takes, and each byte of texts that are not ASCII. An object of so
 # many bytes has long ones.
 _DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024
@@ -64,22 +65,20 @@ class Root:
         begin: Callable[[dict[str, object]], ParseObject],
         *,
         blobs_end: int,
-        least: int,
+        least: int = LEAST_OBJECTS,
     ) -> None:
         self.fields: dict[str, object] = {}
         self.objects: Mapping[str, TensorObject] = {}
         self.problems: list[Problem] = []
         self._decoder, self._form, self._begin = decoder, form, begin
         self._blobs_end, self._least = blobs_end, least
-        self._has_other_keys = False
         pos = self._level = 0
-        if decoder.kind(0) == cbor.TAG and not decoder.strict:
-            number, end = decoder.enter(0, 0)
-            pos, self._level = (end, 1) if number == _SELF_DESCRIBED else (0, 0)
+        if decoder.data.startswith(_SELF_DESCRIBED) and not decoder.strict:
+            pos, self._level = decoder.enter(0, 0)[1], 1
         root: object = self.fields
         if decoder.kind(pos) == cbor.MAP:
-            end = read_map(decoder, pos, self._level, self.fields, self._read_value)
-            if self._has_other_keys and not form.root.drops_keys:
+            odd, end = read_map(decoder, pos, self._level, self.fields, self._read_value)
+            if odd and not form.root.is_exact:
                 root = cbor.Pairs()
         else:
             root, end = decoder.read(pos, self._level)
@@ -90,52 +89,78 @@ class Root:
             require_none(problems)
 
     def _read_value(self, key: object, start: int) -> tuple[object, int]:
-        if key == "objects" and self._decoder.kind(start) == cbor.MAP:
+        if key == self._form.objects and self._decoder.kind(start) == cbor.MAP:
             self._parse = self._begin(self.fields)
             return {}, self._read_objects(start)
-        self._has_other_keys |= not isinstance(key, str)
         return self._decoder.read(start, self._level + 1)
 
     def _read_objects(self, start: int) -> int:
         """Read the map of objects; return where it ends."""
-        decoder, level = self._decoder, self._level + 1
+        decoder, form, level = self._decoder, self._form, self._level + 1
         count, first = decoder.enter(start, level)
-        if count >= self._least:
+        if count >= self._least and form.start:
             from ztensor.spec.container.kinds import read_kinds  # small files need none of it
 
-            form, blobs_end = self._form, self._blobs_end
             found = read_kinds(
-                decoder, first, count, level, form, self._read_object, blobs_end=blobs_end
+                decoder, first, count, level, form, self._read_object, blobs_end=self._blobs_end
             )
             if found is not None:
                 self.objects, end = found
                 return end
             self.problems.clear()
         objects: dict[str, Any] = {}
-        end = read_map(decoder, start, level, objects, self._read_object)
+        odd, end = read_map(decoder, start, level, objects, self._read_object)
+        if odd:
+            message = "expected a map with text keys, found a map with keys that are not text"
+            path, section = (form.objects,), form.root.section
+            self.problems.append(Problem(Reason.FIELD_TYPE, message, path, section))
         self.objects = objects
         return end
 
-    def _read_object(self, name: object, start: int) -> tuple[TensorObject | None, int]:
-        budget, problems = self._decoder.budget, self.problems
-        left, known = budget.bytes_left, len(problems)
-        entry, end = self._decoder.read(start, self._level + 2)
-        made = None
-        if known >= MOST_PROBLEMS:
-            pass  # enough are told
-        elif isinstance(name, str):
-            made = self._parse(name, entry, problems)
-            if len(problems) > known:
-                made = None
-                problems[known:] = [problem.about(name) for problem in problems[known:]]
-        else:
-            found = "expected a map with text keys, found a map with keys that are not text"
-            section = self._form.root.section
-            problems.append(Problem(Reason.FIELD_TYPE, found, ("objects",), section))
-        if made is None or not _keeps_more(made):
-            budget.release_to(left)
-            budget.charge_bytes(OBJECT_COST if made is None else _cost(made, end - start))
+    def _read_object(self, name: Any, start: int) -> tuple[TensorObject | None, int]:
+        problems = self.problems
+        known = len(problems)
+        parse = functools.partial(self._parse, name) if isinstance(name, str) else lambda *_: None
+        made, end = read_object(self._decoder, start, self._level + 2, parse, problems)
+        if len(problems) > known:
+            problems[known:] = [problem.about(name) for problem in problems[known:]]
         return made, end
+
+
+def read_object(
+    decoder: cbor.Decoder,
+    start: int,
+    level: int,
+    parse: Callable[[object, list[Problem]], TensorObject | None],
+    problems: list[Problem],
+) -> tuple[TensorObject | None, int]:
+    """Return an object, None where it breaks rules, and where it ends.
+
+    Args:
+        decoder: of the manifest.
+        start: where the object begins.
+        level: in how many items it is.
+        parse: `(entry, problems) -> object` takes what was decoded.
+        problems: takes what is wrong; nothing is parsed behind `MOST_PROBLEMS`.
+
+    Raises:
+        ManifestError: it is not well-formed.
+        LimitError: it nests too deep, or costs too much.
+    """
+    budget, known = decoder.budget, len(problems)
+    left = budget.bytes_left
+    entry, end = decoder.read(start, level)
+    made = parse(entry, problems) if known < MOST_PROBLEMS else None
+    if made is None or len(problems) > known:
+        budget.release_to(left)
+        budget.charge_bytes(OBJECT_COST)
+        return None, end
+    parts = made.components.values()
+    if made.attributes is made.extra is None and all(part.extra is None for part in parts):
+        budget.release_to(left)  # of what was decoded nothing is kept
+        cost = OBJECT_COST + COMPONENT_COST * len(parts) + _DIMENSION_COST * len(made.shape)
+        budget.charge_bytes(cost + (_LONG_FACTOR * (end - start) if end - start > _LONG else 0))
+    return made, end
 
 
 def read_map(
@@ -144,8 +169,8 @@ def read_map(
     level: int,
     fields: dict[str, Any],
     read_value: Callable[[object, int], tuple[object, int]],
-) -> int:
-    """Read a map pair by pair; return where it ends.
+) -> tuple[bool, int]:
+    """Read a map pair by pair; return whether a key is no text, and where the map ends.
 
     Args:
         decoder: of the manifest.
@@ -164,7 +189,8 @@ def read_map(
     done = 0
     while done != count:
         if count < 0 and data[pos : pos + 1] == b"\xff":
-            return pos + 1
+            pos += 1
+            break
         key, end = decoder.read(pos, level + 1)
         form = data[pos:end]
         if form == before or (isinstance(key, str) and key in fields):
@@ -177,7 +203,7 @@ def read_map(
         if isinstance(key, str):
             fields[key] = value
         done += 1
-    return pos
+    return len(fields) < done, pos
 
 
 def parse_components(
@@ -239,17 +265,14 @@ def check_place(
         section: of the specification.
     """
     offset, length = place
-    if offset % alignment == 0 < offset and offset + length <= end:
-        return []  # as most are
-    wrong = []
+    problems = []
     if offset % alignment:
-        wrong.append((Reason.OFFSET_ALIGNMENT, f"a multiple of {alignment}, found {offset}"))
-    elif not offset:
-        wrong.append((Reason.OUT_OF_BOUNDS, f"an offset of at least {alignment}, found 0"))
-    if offset + length > end:
-        found = f"a blob that ends at {end} or before, found [{offset}, {offset + length})"
-        wrong.append((Reason.OUT_OF_BOUNDS, found))
-    return [Problem(reason, f"expected {found}", path, section) for reason, found in wrong]
+        message = f"expected a multiple of {alignment}, found {offset}"
+        problems.append(Problem(Reason.OFFSET_ALIGNMENT, message, path, section))
+    if not offset or offset + length > end:
+        message = f"expected a blob in [{alignment}, {end}), found [{offset}, {offset + length})"
+        problems.append(Problem(Reason.OUT_OF_BOUNDS, message, path, section))
+    return problems
 
 
 def require_none(problems: Sequence[Problem]) -> None:
@@ -270,20 +293,4 @@ def require_none(problems: Sequence[Problem]) -> None:
         object_name=first.object_name,
         component=first.component,
         problems=problems,
-    )
-
-
-def _keeps_more(tensor_object: TensorObject) -> bool:
-    """Return whether an object keeps decoded values of any kind."""
-    if tensor_object.attributes is not None or tensor_object.extra is not None:
-        return True
-    return any(one.extra is not None for one in tensor_object.components.values())
-
-
-def _cost(tensor_object: TensorObject, nbytes: int) -> int:
-    return (
-        OBJECT_COST
-        + COMPONENT_COST * len(tensor_object.components)
-        + _DIMENSION_COST * len(tensor_object.shape)
-        + (_LONG_FACTOR * nbytes if nbytes > _LONG else 0)
     )
