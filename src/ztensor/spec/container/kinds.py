@@ -22,11 +22,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from ztensor.errors import LimitError, ManifestError
-from ztensor.spec.container.walk import Form
 from ztensor.spec.model.dtype import decoded_size
 from ztensor.spec.model.manifest import Component, TensorObject
 from ztensor.spec.model.objects import Bools, Ints, Table, TableObjects, Uints
 from ztensor.spec.wire import cbor
+from ztensor.spec.wire.record import Form
 
 ReadObject: TypeAlias = Callable[[object, int], tuple[TensorObject | None, int]]
 

@@ -38,7 +38,6 @@ from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
 from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
-    Form,
     Path,
     Root,
     check_blob,
@@ -56,6 +55,7 @@ from ztensor.spec.wire.record import (
     SHAPE,
     TEXT,
     UINT,
+    Form,
     Record,
     kind_of,
     read_fields,

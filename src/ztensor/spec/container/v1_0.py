@@ -21,11 +21,11 @@ from collections.abc import Collection, Mapping
 from ztensor.errors import LimitError, ManifestError, Problem, Reason
 from ztensor.limits import Budget
 from ztensor.spec.container.framing import Frame, footer_missing
-from ztensor.spec.container.walk import Form, Path, Root, check_blob, parse_components, require_none
+from ztensor.spec.container.walk import Path, Root, check_blob, parse_components, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Record, read_fields
+from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Form, Record, read_fields
 
 _SECTION = "files of releases 1.0.0 and 1.0.1"
 _OPTIONAL = ("attributes", "encoding", "digest")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason
 from ztensor.showing import counted
@@ -21,7 +21,7 @@ from ztensor.spec.model.manifest import (
     TensorObject,
 )
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import Record, read_fields
+from ztensor.spec.wire.record import Form, read_fields
 
 Path: TypeAlias = tuple[str | int, ...]
 # `(name, entry, problems) -> object`; None, or an object that is not whole, beside new problems.
@@ -36,33 +36,6 @@ _SELF_DESCRIBED = b"\xd9\xd9\xf7"  # RFC 7049 2.4.5: says "this is CBOR" and mea
 # Bytes of memory that a dimension takes, and each byte of texts that are not ASCII. An object of so
 # many bytes has long ones.
 _DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024
-
-
-class Form(NamedTuple):
-    """How a version writes its root, and an object with one component and no attributes.
-
-    Attributes:
-        root: the schema of the root.
-        objects: the field with the objects.
-        start: the first bytes of such an object, at most eight; none where objects are read one by
-            one, however many there are.
-        place: what is before the offset of the blob, at most eight bytes.
-        between: what is between offset and length, at most eight bytes.
-        has_tail: whether the shape follows the component, so that bytes follow the length.
-        alignment: of offsets, and the least of them.
-        packed: the encoding beside `raw`.
-        are_names: whether texts may be the names of all objects, in their order.
-    """
-
-    root: Record
-    objects: str = "objects"
-    start: bytes = b""
-    place: bytes = b""
-    between: bytes = b""
-    has_tail: bool = False
-    alignment: int = ALIGNMENT
-    packed: str = "zstd"
-    are_names: Callable[[list[str]], bool] = bool
 
 
 class Root:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from ztensor.errors import Problem, Reason, describe
@@ -130,3 +130,30 @@ _KINDS: dict[type, str] = {
     dict: "a map",
     Pairs: "a map with keys that are not text",
 }
+
+
+class Form(NamedTuple):
+    """How a version writes its root, and an object with one component and no attributes.
+
+    Attributes:
+        root: the schema of the root.
+        objects: the field with the objects.
+        start: the first bytes of such an object, at most eight; none where objects are read one by
+            one, however many there are.
+        place: what is before the offset of the blob, at most eight bytes.
+        between: what is between offset and length, at most eight bytes.
+        has_tail: whether the shape follows the component, so that bytes follow the length.
+        alignment: of offsets, and the least of them.
+        packed: the encoding beside `raw`.
+        are_names: whether texts may be the names of all objects, in their order.
+    """
+
+    root: Record
+    objects: str = "objects"
+    start: bytes = b""
+    place: bytes = b""
+    between: bytes = b""
+    has_tail: bool = False
+    alignment: int = 64
+    packed: str = "zstd"
+    are_names: Callable[[list[str]], bool] = bool

@@ -29,7 +29,6 @@ from ztensor.spec.container.v2.words import (
 )
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
-    Form,
     ParseObject,
     Path,
     Root,
@@ -46,6 +45,7 @@ from ztensor.spec.wire.record import (
     SHAPE,
     TEXT,
     UINT,
+    Form,
     Record,
     read_fields,
 )
