@@ -30,6 +30,7 @@ from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.walking import FAULTS, NOT_DAMAGE, ObjectWalk
 from ztensor.io.source.base import Range
 from ztensor.locks import Lock
+from ztensor.options import shifted
 from ztensor.showing import counted
 from ztensor.spec.digest import Sum, parse_digest
 from ztensor.spec.layout import LAYOUTS
@@ -281,25 +282,48 @@ def _of_walk(name: str, found: TensorObject, walk: ObjectWalk) -> VerifyReport:
 
 def _of_shards(file: FileObjects, progress: Progress | None) -> VerifyReport:
     """Return what the digests of whole shards say, each read once more, that were opened."""
-    faults: list[Fault] = []
     needed = [shard for shard in file.manifest.shards.values() if shard.start is not None]
     done, total = 0, sum(shard.size for shard in needed)
+    faults: list[Fault] = []
     for shard in needed:
-        digest = parse_digest(shard.digest, strict=True)
+        whole = Range(file.source, shard.start or 0, shard.size)
         try:
-            if digest.known is None:
-                message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
-                raise UnsupportedError(message, reason=Reason.UNKNOWN_ENCODING)
-            check = Check(digest)
-            for piece in check.over(Range(file.source, shard.start or 0, shard.size).pieces()):
-                done += piece.nbytes
-                if progress is not None:
-                    progress(done, total)
-            check.end()
-        except (DigestMismatchError, *NOT_DAMAGE) as error:
-            if isinstance(error, DigestMismatchError):
-                error.section = "2.1 section 7.3"
-            faults.append((error, ("shards", shard.name), None, None))
+            fault = fault_of_whole(whole, shard.digest, shifted(progress, done, total), strict=True)
         except SourceError as error:
             raise error.locate(file=file.name)  # noqa: B904  # the same error
+        faults += [] if fault is None else [(fault, ("shards", shard.name), None, None)]
+        done += shard.size
     return _report(faults, nbytes=done)
+
+
+def fault_of_whole(
+    whole: Range, text: str, progress: Progress | None, *, strict: bool = False
+) -> ZTensorError | None:
+    """Return what is wrong with all bytes of a file, whose digest another one has, or None.
+
+    Args:
+        whole: the bytes.
+        text: the digest.
+        progress: called with the bytes read so far and all of them.
+        strict: as `parse_digest` takes it.
+
+    Raises:
+        SourceError: the bytes could not be read.
+    """
+    done = 0
+    try:
+        digest = parse_digest(text, strict=strict)
+        if digest.known is None:
+            message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
+            raise UnsupportedError(message, reason=Reason.UNKNOWN_ENCODING)
+        check = Check(digest)
+        for piece in check.over(whole.pieces()):
+            done += piece.nbytes
+            if progress is not None:
+                progress(done, whole.length)
+        check.end()
+    except FAULTS as error:
+        if isinstance(error, DigestMismatchError):
+            error.section = "2.1 section 7.3" if strict else None
+        return error
+    return None
