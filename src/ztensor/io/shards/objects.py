@@ -23,8 +23,9 @@ from ztensor.io.formats import FORMATS
 from ztensor.io.losses import Unrepresented
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.shards.finding import find_set
-from ztensor.io.shards.index import broken_index, some_of, state_of
+from ztensor.io.shards.index import FileSet, broken_index, some_of, state_of
 from ztensor.io.source.beneath import Beneath
+from ztensor.io.source.urls import Remote
 from ztensor.limits import caps_of
 from ztensor.locks import Lock
 from ztensor.options import FileOptions
@@ -43,6 +44,15 @@ _OF_ONE_SHARD = frozenset({"split.no", "split.count", "split.tensors.count", "GG
 _MADE_ANEW = frozenset({"total_size", "total_parameters", "digests"})
 
 
+def open_set(source: Any, **options: Unpack[FileOptions]) -> ShardedObjects:
+    """Return the objects of the files that a caller means; see `finder_of`.
+
+    Raises:
+        ZTensorError: what `find_set` and `ShardedObjects` raise.
+    """
+    return ShardedObjects(find_set(source, caps_of(options.get("limits"))), **options)
+
+
 class ShardedObjects:
     """The objects of several files; see `Objects`.
 
@@ -51,7 +61,7 @@ class ShardedObjects:
     name is not there. It may be used by several threads, and pickled.
 
     Args:
-        source: an index, a folder, or a list of paths; see `find_set`.
+        files: which they are.
         options: of each file.
 
     Attributes:
@@ -60,26 +70,24 @@ class ShardedObjects:
         is_closed: whether the files were given back.
 
     Raises:
-        FormatError: the index is damaged, a file without an index is, or two have one name.
+        FormatError: a file without an index is damaged, or two have one name.
         LimitError: a safety cap is exceeded.
-        SourceError: something cannot be read, or a shard is missing.
-        ArgumentTypeError: `source` is nothing that can be opened.
+        SourceError: something cannot be read.
     """
 
     is_set = True
 
-    def __init__(self, source: Any, **options: Unpack[FileOptions]) -> None:
+    def __init__(self, files: FileSet, **options: Unpack[FileOptions]) -> None:
         require_choice("verify", options.get("verify"), (None, True, False))
-        caps = caps_of(options.get("limits"))
         self._how = options
         self.is_closed = False
         self._lock = Lock()
         self._opened: dict[str, FileObjects] = {}
-        self.set = find_set(source, caps)
-        self._state = state_of(self.set.index)
-        self.homes: dict[str, str] = dict(self.set.weight_map or {})
+        self.set = files
+        self._state = state_of(self.name)  # of an index on disk
+        self.homes: dict[str, str] = dict(files.weight_map or {})
         self._names = self.by_file(self.homes)
-        if self.set.index is None:
+        if files.weight_map is None:
             try:
                 self._open_all()
             except BaseException:
@@ -87,12 +95,13 @@ class ShardedObjects:
                 raise
 
     def _open_all(self) -> None:
+        # A file of a prefix may be a part of something else; folders were looked at.
+        is_prefix = isinstance(self.set.origin, Remote) and self.name.endswith("/")
         for file in self.set.places:
             opened = self.file(file)
-            if self.set.is_prefix and opened.format == "zt":
-                # A file of a prefix may be a part of something else; folders were looked at.
+            if is_prefix and opened.format == "zt":
                 for _, kind, value in kinds_of(opened.manifest.attributes):
-                    kind.require_whole(value, self.set.name)
+                    kind.require_whole(value, self.name)
             self._names[file] = list(opened.names)
             for name in opened.names:
                 if self.homes.setdefault(name, file) != file:
@@ -116,8 +125,9 @@ class ShardedObjects:
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the files, and before them that of the index."""
-        index = [] if self.set.index is None or self.set.source else [self.set.index]
-        return (*index, *filter(self._is_on_disk, self.set.places))
+        has_index = self.set.weight_map is not None and self.set.source is None
+        on_disk = filter(self._is_on_disk, self.set.places)
+        return (self.name, *on_disk) if has_index else tuple(on_disk)
 
     @property
     def names(self) -> Collection[str]:
@@ -203,13 +213,13 @@ class ShardedObjects:
         return verify_set(self, names, **how)
 
     def identity(self) -> object:
-        """Return what tells these files from others: their places and times."""
-        return (self._state, *map(state_of, self.set.places))
+        """Return what tells these files, which this opens, from others."""
+        return (self._state, *(part.identity() for part in self.parts()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by paths, so that workers open the files themselves."""
         self.require_open()
-        return functools.partial(type(self), **self._how), (self.set.origin,)
+        return functools.partial(open_set, **self._how), (self.set.origin,)
 
     # --- Its files --------------------------------------------------------------------------
 
@@ -319,7 +329,7 @@ class ShardedObjects:
         """
         if self.set.source is not None:
             self.set.source.require_unchanged(ask=True)
-        elif state_of(self.set.index) != self._state:
+        elif self.set.weight_map is not None and state_of(self.name) != self._state:
             raise SourceError(
                 "the index was replaced after it was opened; open it again",
                 reason=Reason.SOURCE_CHANGED,
