@@ -41,25 +41,6 @@ if TYPE_CHECKING:
     Finder = Callable[[], FileSet]
 
 
-def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
-    """Return the set a caller means; see `finder_of`.
-
-    Raises:
-        FormatError: the index is damaged, or leads out of its folder.
-        LimitError: it is larger or deeper than the caps allow.
-        SourceError: it cannot be read, or a shard is missing, or the folder has no model.
-        ArgumentTypeError: `source` is nothing that can be opened.
-        ArgumentValueError: a list is empty, or a folder has several models; the message names them.
-    """
-    find = finder_of(source, limits, is_missing=True)
-    if find is None:
-        raise SourceNotFoundError(
-            "no set of files: no index, folder or list, nor is there an index of that name",
-            file=without_secrets(path_text(source)),
-        )
-    return find()
-
-
 def finder_of(
     source: Any, limits: Limits = DEFAULT_LIMITS, *, is_missing: bool = False
 ) -> Finder | None:
@@ -77,6 +58,9 @@ def finder_of(
         limits: safety caps.
         is_missing: whether a store is asked what is there in place of an object: an index of that
             name, or a folder.
+
+    Raises:
+        ZTensorError: the finder does, what `ztensor.io.shards.objects.open_set` does.
     """
     if isinstance(source, (list, tuple)):
         return functools.partial(_listed, source)
@@ -155,7 +139,6 @@ def _listed(source: Sequence[Any]) -> FileSet:
     if not source:
         raise ArgumentValueError("an empty list of files", expected="at least one path")
     places: dict[str, Any] = {}
-    urls: set[str] = set()
     for item in source:
         if not isinstance(item, (str, os.PathLike)):
             raise ArgumentTypeError(
@@ -163,13 +146,12 @@ def _listed(source: Sequence[Any]) -> FileSet:
             )
         url = path_text(item, absolute=True)
         file = without_secrets(url)
-        if url in urls:
-            raise ArgumentValueError("a list has one file twice", file=file)
-        urls.add(url)
+        place = Remote(item) if isinstance(item, Remote) or is_remote(url) else url
         if file in places:  # their queries, which may have a secret, tell them apart
+            if place in places.values():
+                raise ArgumentValueError("a list has one file twice", file=file)
             file = f"{file} ({len(places) + 1})"
-        is_url = isinstance(item, Remote) or is_remote(url)
-        places[file] = Remote(item) if is_url else url
+        places[file] = place
     first, more = next(iter(places)), len(places) - 1
     return FileSet(f"{first} and {more} more" if more else first, list(places.values()), places)
 
