@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -199,7 +199,7 @@ def _take_run(file: FileObjects, encoding: Encoding | None, run: Run, take: Take
 
 
 def right_names(
-    file: FileObjects, names: Collection[str], report: Callable[[int], None], workers: int
+    file: FileObjects, named: Iterable[Named], report: Callable[[int], None], workers: int
 ) -> set[str]:
     """Return the small plain tensors of which every byte was looked at and found right.
 
@@ -208,18 +208,12 @@ def right_names(
 
     Args:
         file: an open file whose digests are checked.
-        names: those to look at.
+        named: the plain tensors to look at.
         report: called with stored bytes that were checked.
         workers: how many threads to use where they pay.
     """
-    wanted = frozenset(names)
-    run = Run.of(
-        (name, place)
-        for name, place in file.places().items()
-        if name in wanted
-        and place is not None
-        and place.digest is not None
-        and place.dtype.char != "?"  # of a bool any other byte is a number
+    run = Run.of(  # of a bool any other byte is a number
+        one for one in named if one[1].digest is not None and one[1].dtype.char != "?"
     )
     is_apart = np.append(True, run.offsets[1:] >= run.ends[:-1])
     right: set[str] = set()

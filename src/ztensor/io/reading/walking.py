@@ -38,6 +38,7 @@ from ztensor.spec.model.manifest import Component, TensorObject
 Told = Callable[[int], None]
 NOT_DAMAGE = UnsupportedError, LimitError
 FAULTS = FormatError, *NOT_DAMAGE
+Fault = tuple[ZTensorError, tuple[str, ...]]  # and the path to what is wrong
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -50,7 +51,7 @@ class ObjectWalk:
         object: the object.
         overlaps: what is known of bytes that it shares with others.
         told: called with the stored bytes that were gone through.
-        faults: what is wrong or unknown, and the role of the component it is about.
+        faults: what is wrong or unknown, and where.
         checked: components whose digest matches.
         undigested: those without a digest that can be computed here.
         unchecked: why not every byte is under a digest, or None.
@@ -61,7 +62,7 @@ class ObjectWalk:
     object: TensorObject
     overlaps: Overlaps
     told: Told
-    faults: list[tuple[ZTensorError, str | None]] = dataclasses.field(default_factory=list)
+    faults: list[Fault] = dataclasses.field(default_factory=list)
     checked: int = 0
     undigested: int = 0
     unchecked: str | None = None
@@ -71,6 +72,10 @@ class ObjectWalk:
         one, layout = self.object, LAYOUTS.get(self.object.format)
         entries = element_count(one.shape) if one.format == "dense" else known_entries(one)
         walks: dict[str, ComponentWalk] = {}
+        if layout is None:
+            message = f"the layout {describe(one.format)} is unknown; its parts were checked"
+            unknown = UnsupportedError(message, reason=Reason.UNKNOWN_LAYOUT)
+            self.faults.append((unknown, ("objects", self.name, "format")))
         for role in roles_in_order(one):
             component = one.components[role]
             expected, watch = component.known_decoded_length, None
@@ -106,7 +111,11 @@ class ObjectWalk:
             with foreign_bytes("the component"):
                 yield
         except FAULTS as error:
-            self.faults.append((error, error.component or role))
+            self._note(error, error.component or role)
+
+    def _note(self, error: ZTensorError, role: str | None) -> None:
+        inside = () if role is None else ("components", role)
+        self.faults.append((error, ("objects", self.name, *inside)))
 
     def _walked(
         self,
@@ -130,11 +139,13 @@ class ObjectWalk:
             walk.run(digest, expected)
             return walk
 
-        key = component._replace(extra=None), expected, self.object.is_opaque, made_of
+        same = component._replace(extra=None, digest=digest and component.digest)
+        key = same, expected, self.object.is_opaque, made_of
         walk = self.overlaps.once(self.file, component, key, work)
         self.told(left)
         self.checked += walk.is_matched is True
-        self.faults += [(fault, role) for fault in walk.faults]
+        for fault in walk.faults:
+            self._note(fault, role)
         if walk.failure is None:
             with self._noted(role):
                 require_listed(self.file, component, expected)
@@ -159,7 +170,7 @@ class ObjectWalk:
                 word = describe(digest.algorithm)
                 self.unchecked = f"its digest is of an unknown kind, {word}"
         except UnsupportedError as error:  # its library is missing
-            self.faults.append((error, role))
+            self._note(error, role)
             self.unchecked = error.message
         self.undigested += 1
         return None
@@ -180,7 +191,7 @@ class ObjectWalk:
             if wrong is None:
                 self.checked, self.undigested = self.checked + 1, self.undigested - 1
             else:
-                self.faults.append((wrong, role))
+                self._note(wrong, role)
         self.unchecked = None
 
 

@@ -26,7 +26,7 @@ from ztensor.io.shards import naming
 from ztensor.io.shards.finding import finder_of
 from ztensor.io.shards.index import parse_index
 from ztensor.io.source.beneath import names_in
-from ztensor.io.source.paths import is_path, path_text
+from ztensor.io.source.paths import is_path
 from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
@@ -351,8 +351,8 @@ def save_files(
         ZTensorError: what `save_all` raises.
         SourceError: the index could not be written.
     """
-    path = path_text(target) if is_path(target) else ""
-    kind = FORMATS.written_as(path, format)
+    place = Place.of(target) if is_path(target) else None
+    kind = FORMATS.written_as("" if place is None else place.path, format)
     write: Callable[..., dict[str, str]] = save_all
     if kind != "zt":
         write = functools.partial(save_as, kind)
@@ -360,12 +360,11 @@ def save_files(
     if not hasattr(tensors, "items"):
         raise no_mapping(tensors, "arrays")
     if max_shard_size is None:
-        place = Place.of(target) if path else target
-        if path and place.remote is not None:
+        if place is not None and place.remote is not None:
             length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
             place = place._replace(expected=length + length // 16)
-        return save(tensors, place, progress=progress, durable=durable)
-    if not path:
+        return save(tensors, place or target, progress=progress, durable=durable)
+    if place is None:
         raise ArgumentTypeError(
             "shards need a path to be named after; drop max_shard_size to write one file",
             found=describe(target, 40),

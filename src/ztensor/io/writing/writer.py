@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 # The bytes of shorter arrays take less time to write than the steps of any other object.
 _SMALL_BYTES = 32 << 10
+_PADDING = bytes(4096)
 
 
 class Writer(Hinted, WriterAliases):
@@ -98,7 +99,7 @@ class Writer(Hinted, WriterAliases):
         **options: Unpack[WriteOptions],
     ) -> None:
         require_options("Writer", options, WriteOptions)
-        if is_path(path):
+        if format != "zt" and is_path(path):
             FORMATS.require_ours(path_text(path), format)
         self._prepare(compression=compression, threads=threads, **options)
         if attributes is not None:
@@ -223,11 +224,11 @@ class Writer(Hinted, WriterAliases):
         self._require_ready(name)
         sink, alignment = self._sink, self._options.form.alignment
         try:
-            offset = sink.position
-            if offset % alignment:
-                offset = start_blob(sink, alignment)
-            data = array.tobytes()
-            sink.write(data)
+            if alignment > len(_PADDING):  # what is before it may be a hole
+                start_blob(sink, alignment)
+            padding = _PADDING[: -sink.position % alignment]
+            offset, data = sink.position + len(padding), array.tobytes()
+            sink.write(padding + data)
             digest = self._digest and self._digest(data)
         except BaseException:
             self.abort()
