@@ -338,7 +338,7 @@ class Editor(Writer):
             self.abort()
             self.state = "finished"
             return self.old_nbytes
-        with self._whole_or_aborted():
+        with self._located(None, is_last=True):
             self._locked.require_in_place()
         return super().finish()
 
