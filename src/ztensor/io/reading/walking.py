@@ -140,7 +140,8 @@ class ObjectWalk:
             walk.run(digest, expected)
             return walk
 
-        key = component._replace(extra=None), expected, self.object.is_opaque, made_of
+        same = component._replace(extra=None, digest=digest and component.digest)
+        key = same, expected, self.object.is_opaque, made_of
         walk = self.overlaps.once(self.file, component, key, work)
         self.told(left)
         self.checked += walk.is_matched is True

@@ -29,12 +29,12 @@ from ztensor.io.formats import FORMATS
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import sink_of
-from ztensor.io.writing.blob import Pieces, start_blob, write_component
+from ztensor.io.writing.blob import Blob, FrameBlob, Pieces, start_blob, write_component
 from ztensor.io.writing.canonical import CanonicalBlobs
 from ztensor.io.writing.copying import Copier
 from ztensor.io.writing.options import BlobOptions
 from ztensor.io.writing.planning import Draft, plan_of, plan_of_stream
-from ztensor.io.writing.stream import ObjectSink, blob_of_stream
+from ztensor.io.writing.stream import ObjectSink
 from ztensor.locks import cached_property
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
@@ -189,7 +189,7 @@ class Writer(Hinted, WriterAliases):
             self.draft.emitter.require_object(plan)
             how = self._own_options(options)
         components = {}
-        with self._whole_or_aborted():
+        with self._located(name, is_last=True):
             for role, one in plan.components.items():
                 pieces = functools.partial(Blocks.of, arrays[role])
                 length = one.known_decoded_length
@@ -293,7 +293,7 @@ class Writer(Hinted, WriterAliases):
             options = None if compress is None else self._own_options({"compress": compress})
             planned = self.copier.plan(file, source_name)
             self.draft.emitter.require_object(planned[0])
-        with self._whole_or_aborted(file.name, source_name):
+        with self._located(source_name, file.name, is_last=True):
             components = self.copier.components(
                 file, source_name, planned, options, progress, self.draft.shards
             )
@@ -360,7 +360,11 @@ class Writer(Hinted, WriterAliases):
             how = self._own_options(options)
         # Attributes are written at the end; the caller may change its dict before.
         plan = plan._replace(attributes=copy.deepcopy(plan.attributes))
-        blob = blob_of_stream(self._sink, plan, how, self._crew)
+        blob: Blob | FrameBlob
+        if how.compression is None:
+            blob = Blob(self._sink, how, self._crew)
+        else:
+            blob = FrameBlob(self._sink, plan, how, self._crew)
         self._streamed = name
         return ObjectSink(self, name, plan, element, blob)
 
@@ -379,7 +383,7 @@ class Writer(Hinted, WriterAliases):
             SourceError: the file could not be put in place; what was there before still is.
         """
         self._require_idle()
-        with self._whole_or_aborted():
+        with self._located(None, is_last=True):
             self._sink.commit(self.draft.emit(self._sink.end_blobs(), self._previous_length))
         self._end("finished")
         return self._sink.position
@@ -454,23 +458,23 @@ class Writer(Hinted, WriterAliases):
             self.draft.emitter.require_name(name)
 
     @contextlib.contextmanager
-    def _located(self, name: str | None) -> Iterator[None]:
-        """Have an error of ours say which object of which file it is about."""
-        try:
-            yield
-        except ZTensorError as error:
-            error.locate(file=self._sink.name, object_name=name)
-            raise
+    def _located(
+        self, name: str | None, file: str | None = None, *, is_last: bool = False
+    ) -> Iterator[None]:
+        """Have an error of ours say which object of which file it is about.
 
-    @contextlib.contextmanager
-    def _whole_or_aborted(self, file: str | None = None, name: str | None = None) -> Iterator[None]:
-        """Abort where bytes could not be stored; errors are about an object of another file."""
+        Args:
+            name: the object, if it is about one.
+            file: the file; by default the one that is written.
+            is_last: whether bytes were to be stored: the writer is then aborted.
+        """
         try:
             yield
         except BaseException as error:
-            self.abort()
+            if is_last:
+                self.abort()
             if isinstance(error, ZTensorError):
-                error.locate(file=file, object_name=name)
+                error.locate(file=file or self._sink.name, object_name=name)
             raise
 
     def __repr__(self) -> str:
