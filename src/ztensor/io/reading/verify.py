@@ -128,6 +128,8 @@ def _joined(reports: Iterable[VerifyReport]) -> VerifyReport:
     )
 
 
+# Handing over less takes longer than going through it, and holds the interpreter.
+_LEAST_SHARED_BYTES = 16 << 10
 _NOTHING = dict.fromkeys(("checked", "undigested", "objects", "nbytes"), 0)
 
 
@@ -249,7 +251,7 @@ def _walked(
         counts = {"checked": walk.checked, "undigested": walk.undigested, "objects": 1}
         return _report(walk.faults, unchecked, **counts)
 
-    workers = worth(workers, lengths_of(file, whole))
+    workers = worth(workers, (n for n in lengths_of(file, whole) if n >= _LEAST_SHARED_BYTES))
     if workers <= 1 or len(objects) < 2:
         return map(walk, objects.items())
     with Pool(workers) as crew:
