@@ -197,7 +197,6 @@ class Editor(Writer):
         Raises:
             ObjectNotFoundError: no object of that name.
         """
-        require_options("replace", options, ObjectOptions)
         with self._instead_of(name) as old:
             if "attributes" not in options and not hasattr(data, "attributes"):
                 options["attributes"] = old.attributes
@@ -223,7 +222,6 @@ class Editor(Writer):
             ObjectNotFoundError: no object of that name.
             NotRepresentableError: the version cannot hold it.
         """
-        require_options("replace_stream", options, ObjectOptions)
         with self._instead_of(name) as old:
             options.setdefault("attributes", old.attributes)
             return self.stream(name, shape, dtype, **options)
@@ -340,7 +338,7 @@ class Editor(Writer):
             self.abort()
             self.state = "finished"
             return self.old_nbytes
-        with self._whole_or_aborted():
+        with self._located(None, is_last=True):
             self._locked.require_in_place()
         return super().finish()
 

@@ -27,23 +27,21 @@ from ztensor.io.reading.bulk import right_names
 from ztensor.io.reading.component import Check
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.overlaps import Overlaps
-from ztensor.io.reading.walking import FAULTS, NOT_DAMAGE, ObjectWalk
+from ztensor.io.reading.walking import FAULTS, NOT_DAMAGE, Fault, ObjectWalk
 from ztensor.io.source.base import Range
 from ztensor.locks import Lock
+from ztensor.options import shifted
 from ztensor.showing import counted
 from ztensor.spec.digest import Sum, parse_digest
-from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import TensorObject
 from ztensor.spec.model.objects import TableObjects
 from ztensor.threads.pool import Pool
 from ztensor.threads.sharing import WINDOWS, worth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     Progress = Callable[[int, int], None]
-    # An error, the path to what it is about, the object's name and the component's role.
-    Fault = tuple[ZTensorError, tuple[str, ...], str | None, str | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,7 +111,7 @@ def _in_file(path: str, found: VerifyReport | ZTensorError) -> VerifyReport:
     if isinstance(found, ManifestError) and found.problems:
         found = VerifyReport(found.problems, (), 0, 0, 0, 0)
     elif isinstance(found, ZTensorError):
-        return _report([(found, (path,), None, None)])
+        return _report([(found, (path,))])
     problems = tuple(problem.under(path) for problem in found.problems)
     unsupported = tuple(problem.under(path) for problem in found.unsupported)
     return dataclasses.replace(found, problems=problems, unsupported=unsupported)
@@ -121,32 +119,35 @@ def _in_file(path: str, found: VerifyReport | ZTensorError) -> VerifyReport:
 
 def _joined(reports: Iterable[VerifyReport]) -> VerifyReport:
     every = list(reports)
+    counts = {word: sum(getattr(one, word) for one in every) for word in _NOTHING}
     return VerifyReport(
         tuple(problem for one in every for problem in one.problems),
         tuple(problem for one in every for problem in one.unsupported),
-        checked=sum(one.checked for one in every),
-        undigested=sum(one.undigested for one in every),
-        objects=sum(one.objects for one in every),
-        nbytes=sum(one.nbytes for one in every),
+        **counts,
         unchecked={name: why for one in every for name, why in one.unchecked.items()},
     )
 
 
+# Handing over less takes longer than going through it, and holds the interpreter.
+_LEAST_SHARED_BYTES = 16 << 10
+_NOTHING = dict.fromkeys(("checked", "undigested", "objects", "nbytes"), 0)
+
+
 def _report(
-    faults: Iterable[Fault], unchecked: Mapping[str, str] | None = None, **counts: int
+    faults: Iterable[Fault] = (), unchecked: Mapping[str, str] | None = None, **counts: int
 ) -> VerifyReport:
-    problems: list[Problem] = []
-    unsupported: list[Problem] = []
-    for error, path, name, role in faults:
+    told: tuple[list[Problem], list[Problem]] = [], []
+    for error, path in faults:
         facts = [error.message]
         facts += [] if error.expected is None else [f"expected {error.expected}"]
         facts += [] if error.found is None else [f"found {error.found}"]
-        message, reason = ", ".join(facts), error.reason or Reason.FIELD_VALUE
-        part = error.component or role
-        problem = Problem(reason, message, path, error.section, name, part)
-        (unsupported if isinstance(error, NOT_DAMAGE) else problems).append(problem)
-    every = {"checked": 0, "undigested": 0, "objects": 0, "nbytes": 0, **counts}
-    return VerifyReport(tuple(problems), tuple(unsupported), **every, unchecked=unchecked or {})
+        name = path[1] if path[0] == "objects" else None
+        role = error.component or (path[3] if len(path) > 3 else None)
+        reason = error.reason or Reason.FIELD_VALUE
+        problem = Problem(reason, ", ".join(facts), path, error.section, name, role)
+        told[isinstance(error, NOT_DAMAGE)].append(problem)
+    problems, unsupported = map(tuple, told)
+    return VerifyReport(problems, unsupported, **{**_NOTHING, **counts}, unchecked=unchecked or {})
 
 
 def verify_file(
@@ -173,7 +174,12 @@ def verify_file(
     require_function("progress", progress)
     asked = file.names if names is None else [names] if isinstance(names, str) else names
     chosen, workers = list(dict.fromkeys(asked)), file.thread_count(threads)
-    total, done, lock = _stored_bytes(file, chosen), 0, Lock()
+    places = file.places() if isinstance(file.manifest.objects, TableObjects) else {}
+    plain = [(name, place) for name in chosen if (place := places.get(name)) is not None]
+    objects = {name: _object(file, name) for name in chosen if places.get(name) is None}
+    total = sum(place.length for _, place in plain)
+    total += sum(one.stored_nbytes for one in objects.values() if isinstance(one, TensorObject))
+    done, lock = 0, Lock()
 
     def told(count: int) -> None:
         nonlocal done
@@ -182,16 +188,15 @@ def verify_file(
                 done += count
                 progress(min(done, total), total)
 
-    right: Collection[str] = ()
-    if isinstance(file.manifest.objects, TableObjects):
-        right = right_names(file, chosen, told, workers)
-    left = file.in_file_order(name for name in chosen if name not in right)
-    reports = [_report((), checked=len(right), objects=len(right))]
-    reports += _walked(file, left, workers, told)
+    right = right_names(file, plain, told, workers)
+    objects |= {name: _object(file, name) for name, _ in plain if name not in right}
+    left = file.in_file_order(name for name in chosen if name in objects)
+    reports = [_report(checked=len(right), objects=len(right))]
+    reports += _walked(file, {name: objects[name] for name in left}, workers, told)
     if names is None:
         with foreign_bytes("the file", file.name):
             faults = file.faults()
-        reports.append(_report((e, ("attributes", n), None, None) for n, e in faults.items()))
+        reports.append(_report((error, ("attributes", name)) for name, error in faults.items()))
     reports += [_of_shards(file, progress)] if deep else []
     report = _joined(reports)
     problems, unsupported = report.problems, report.unsupported
@@ -214,26 +219,13 @@ def _object(file: FileObjects, name: str) -> TensorObject | ZTensorError:
         return error
 
 
-def _stored_bytes(file: FileObjects, names: list[str]) -> int:
-    """Return the stored bytes of some objects, each once.
-
-    Raises:
-        ObjectNotFoundError: a name is not in the file.
-    """
-    every, total = file.manifest.objects, 0
-    if isinstance(every, TableObjects):
-        rows = [every.row(name) for name in names]
-        total = int(every.table.lengths[[row for row in rows if row is not None]].sum())
-        names = [name for name, row in zip(names, rows, strict=True) if row is None]
-    found = (_object(file, name) for name in names)
-    return total + sum(one.stored_nbytes for one in found if isinstance(one, TensorObject))
-
-
 def _walked(
-    file: FileObjects, names: list[str], workers: int, told: Callable[[int], None]
+    file: FileObjects,
+    objects: dict[str, TensorObject | ZTensorError],
+    workers: int,
+    told: Callable[[int], None],
 ) -> Iterable[VerifyReport]:
     """Return a report of each object, by several threads where that pays."""
-    objects = {name: _object(file, name) for name in names}
     whole = [one for one in objects.values() if isinstance(one, TensorObject)]
     overlaps = Overlaps((file, part) for one in whole for part in one.components.values())
 
@@ -249,57 +241,67 @@ def _walked(
     def walk(item: tuple[str, TensorObject | ZTensorError]) -> VerifyReport:
         name, found = item
         if not isinstance(found, TensorObject):
-            return _report([(found, ("objects", name), name, None)], objects=1)
+            return _report([(found, ("objects", name))], objects=1)
         walk = ObjectWalk(file, name, found, overlaps, told)
         with WINDOWS.whole():
             walk.run()
         if walk.unchecked is not None and file.sums:
             walk.hold_to_sums(fault_of)
-        return _of_walk(name, found, walk)
+        unchecked = {} if walk.unchecked is None else {name: walk.unchecked}
+        counts = {"checked": walk.checked, "undigested": walk.undigested, "objects": 1}
+        return _report(walk.faults, unchecked, **counts)
 
-    workers = worth(workers, lengths_of(file, whole))
+    workers = worth(workers, (n for n in lengths_of(file, whole) if n >= _LEAST_SHARED_BYTES))
     if workers <= 1 or len(objects) < 2:
         return map(walk, objects.items())
     with Pool(workers) as crew:
         return list(crew.map(walk, objects.items()))
 
 
-def _of_walk(name: str, found: TensorObject, walk: ObjectWalk) -> VerifyReport:
-    path = ("objects", name)
-    faults: list[Fault] = [
-        (error, path if role is None else (*path, "components", role), name, role)
-        for error, role in walk.faults
-    ]
-    if LAYOUTS.get(found.format) is None:
-        message = f"the layout {describe(found.format)} is unknown; its parts were checked"
-        unknown = UnsupportedError(message, reason=Reason.UNKNOWN_LAYOUT)
-        faults.insert(0, (unknown, (*path, "format"), name, None))
-    counts = {"checked": walk.checked, "undigested": walk.undigested, "objects": 1}
-    unchecked = {} if walk.unchecked is None else {name: walk.unchecked}
-    return _report(faults, unchecked, **counts)
-
-
 def _of_shards(file: FileObjects, progress: Progress | None) -> VerifyReport:
     """Return what the digests of whole shards say, each read once more, that were opened."""
-    faults: list[Fault] = []
     needed = [shard for shard in file.manifest.shards.values() if shard.start is not None]
     done, total = 0, sum(shard.size for shard in needed)
+    faults: list[Fault] = []
     for shard in needed:
-        digest = parse_digest(shard.digest, strict=True)
+        whole = Range(file.source, shard.start or 0, shard.size)
         try:
-            if digest.known is None:
-                message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
-                raise UnsupportedError(message, reason=Reason.UNKNOWN_ENCODING)
-            check = Check(digest)
-            for piece in check.over(Range(file.source, shard.start or 0, shard.size).pieces()):
-                done += piece.nbytes
-                if progress is not None:
-                    progress(done, total)
-            check.end()
-        except (DigestMismatchError, *NOT_DAMAGE) as error:
-            if isinstance(error, DigestMismatchError):
-                error.section = "2.1 section 7.3"
-            faults.append((error, ("shards", shard.name), None, None))
+            fault = fault_of_whole(whole, shard.digest, shifted(progress, done, total), strict=True)
         except SourceError as error:
             raise error.locate(file=file.name)  # noqa: B904  # the same error
+        faults += [] if fault is None else [(fault, ("shards", shard.name))]
+        done += shard.size
     return _report(faults, nbytes=done)
+
+
+def fault_of_whole(
+    whole: Range, text: str, progress: Progress | None, *, strict: bool = False
+) -> ZTensorError | None:
+    """Return what is wrong with all bytes of a file, whose digest another one has, or None.
+
+    Args:
+        whole: the bytes.
+        text: the digest.
+        progress: called with the bytes read so far and all of them.
+        strict: as `parse_digest` takes it.
+
+    Raises:
+        SourceError: the bytes could not be read.
+    """
+    done = 0
+    try:
+        digest = parse_digest(text, strict=strict)
+        if digest.known is None:
+            message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
+            raise UnsupportedError(message, reason=Reason.UNKNOWN_ENCODING)
+        check = Check(digest)
+        for piece in check.over(whole.pieces()):
+            done += piece.nbytes
+            if progress is not None:
+                progress(done, whole.length)
+        check.end()
+    except FAULTS as error:
+        if isinstance(error, DigestMismatchError):
+            error.section = "2.1 section 7.3" if strict else None
+        return error
+    return None

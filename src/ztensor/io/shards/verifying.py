@@ -5,21 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ztensor.errors import (
-    DigestMismatchError,
-    FormatError,
-    LimitError,
-    UnsupportedError,
-    ZTensorError,
-)
-from ztensor.io.reading.component import Check
-from ztensor.io.reading.verify import VerifyReport, report_of_files
+from ztensor.errors import FormatError, LimitError, UnsupportedError, ZTensorError
+from ztensor.io.reading.verify import VerifyReport, fault_of_whole, report_of_files
 from ztensor.io.source.base import Range
 from ztensor.io.source.table import source_of
 from ztensor.options import shifted
-from ztensor.spec.digest import parse_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -57,16 +49,19 @@ def verify_set(
     total = sum(sizes.values()) + sum(objects.file(file).nbytes for file in digests.keys() & sizes)
     done = 0
     for file, size in sizes.items():
+        opened = objects.file(file)
         how = {"deep": deep, "threads": threads, "progress": shifted(progress, done, total)}
-        report = objects.file(file).check(chosen[file], **how)
+        report = opened.check(chosen[file], **how)
         done += size
-        if file in digests:  # which cover all that is in it
-            report = dataclasses.replace(report, unchecked={})
-            wrong = _fault_of(objects.set.places[file], digests[file])
-            found += [] if wrong is None else [(file, wrong)]
-            done += objects.file(file).nbytes
-            if progress is not None:
-                progress(done, total)
+        if file in digests:
+            with contextlib.closing(source_of(objects.set.places[file], mapped=False)) as source:
+                whole, told = Range(source, 0, source.size), shifted(progress, done, total)
+                fault = fault_of_whole(whole, digests[file], told)
+            if fault is None:  # it covers all that is in the file
+                report = dataclasses.replace(report, unchecked={})
+            else:
+                found.append((file, fault))
+            done += opened.nbytes
         found.append((file, report))
     return report_of_files(found)
 
@@ -79,21 +74,3 @@ def _digests(objects: ShardedObjects) -> dict[str, str]:
     folder = os.path.dirname(objects.set.name)
     named = ((file, texts.get(os.path.relpath(file, folder))) for file in objects.set.places)
     return {file: text for file, text in named if isinstance(text, str)}
-
-
-def _fault_of(place: Any, text: str) -> ZTensorError | None:
-    """Return what is wrong with a whole file, whose digest is in the index; None for nothing."""
-    try:
-        check = Check(parse_digest(text))
-        if not check.is_empty:
-            with contextlib.closing(source_of(place, mapped=False)) as source:
-                for piece in Range(source, 0, source.size).pieces(8 << 20):
-                    check.update(piece)
-        check.end()
-    except DigestMismatchError as error:
-        error.message = "the file is not the one the index was written for: its digest differs"
-        error.section = None
-        return error
-    except (FormatError, UnsupportedError) as error:
-        return error
-    return None

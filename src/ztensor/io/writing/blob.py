@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Pieces = Callable[[], Iterable[memoryview]]
 # From here on another thread hashes while this one writes; to start it costs 20 us.
 _BESIDE_BYTES = 1 << 20
+# What comes in pieces is held up to here, as only its end tells whether compressing it saves.
+_MOST_HELD_BYTES = 4 << 20
 _HOLE = 4096  # from here on zeros are not written
 _ZEROS = bytes(1 << 16)
 
@@ -68,31 +70,37 @@ class Blob:
 
 
 class FrameBlob:
-    """One component on its way out in frames.
+    """The data of an object on its way out in frames, in pieces.
 
     Args:
         sink: where it goes.
+        plan: the object.
         options: how it is stored.
-        compressor: makes the frames.
+        crew: threads that compress.
     """
 
-    def __init__(self, sink: Sink, options: BlobOptions, compressor: Compressor) -> None:
-        if options.form.is_exact:  # the digest is of what the compressor gets
-            options = options._replace(algorithm=None)
-        self._blob, self._compressor = Blob(sink, options), compressor
+    def __init__(self, sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool) -> None:
+        self._how = sink, plan, options, crew
+        self._held: bytearray | None = bytearray()
+        self._compressor = Compressor(plan, "data", options, crew)
 
     def write(self, data: memoryview) -> None:
         """Take decoded bytes, which may change when this has returned."""
+        if self._held is not None:
+            if len(self._held) + data.nbytes <= _MOST_HELD_BYTES:
+                self._held += data
+                return
+            held, self._held = memoryview(self._held), None
+            self._blob = _blob_of_frames(self._how[0], self._how[2])
+            self._store(self._compressor.add(held))
         self._store(self._compressor.add(data))
 
-    def finish(self, component: Component, frames: Iterable[Frame] | None = None) -> Component:
-        """Return the component with its place, lengths, encoding and digest.
-
-        Args:
-            component: as the manifest has it.
-            frames: all that are missing; by default what the compressor still has.
-        """
-        self._store(self._compressor.end() if frames is None else frames)
+    def finish(self, component: Component) -> Component:
+        """Return the component with its place, lengths, encoding and digest."""
+        if self._held is not None:
+            whole, (sink, plan, options, crew) = memoryview(self._held), self._how
+            return write_component(sink, plan, "data", lambda: [whole], len(whole), options, crew)
+        self._store(self._compressor.end())
         return self._compressor.described(self._blob.finish(component))
 
     def _store(self, frames: Iterable[Frame]) -> None:
@@ -123,18 +131,23 @@ def write_component(
     component = plan.components[role]
     if options.compression is not None:
         compressor = Compressor(plan, role, options, crew)
-        frames: Iterable[Frame] | None = None
-        if compressor.must_shrink:
-            total = sum(piece.nbytes for piece in pieces()) if nbytes is None else nbytes
-            frames = compressor.fewer(pieces, total)
-        else:
-            frames = compressor.all(pieces())
+        if compressor.must_shrink and nbytes is None:
+            nbytes = sum(piece.nbytes for piece in pieces())
+        frames = compressor.frames(pieces, nbytes if compressor.must_shrink else None)
         if frames is not None:
-            return FrameBlob(sink, options, compressor).finish(component, frames)
+            blob = _blob_of_frames(sink, options)
+            for frame in frames:
+                blob.write(memoryview(frame.data))
+            return compressor.described(blob.finish(component))
     blob = Blob(sink, options, crew)
     for piece in pieces():
         blob.write(piece)
     return blob.finish(component)
+
+
+def _blob_of_frames(sink: Sink, options: BlobOptions) -> Blob:
+    """Return what takes frames; a digest of 2.x is of the bytes that they are made of."""
+    return Blob(sink, options._replace(algorithm=None) if options.form.is_exact else options)
 
 
 def start_blob(sink: Sink, alignment: int) -> int:

@@ -144,26 +144,21 @@ class Compressor:
         if self._encoding.has_table:
             yield Frame(0, self._encoding.end(self._lengths))
 
-    def all(self, pieces: Iterable[memoryview]) -> Iterator[Frame]:
-        """Yield all frames of a component, from its first byte on."""
-        self._begin()
-        for data in pieces:
-            yield from self.add(data)
-        yield from self.end()
-
-    def fewer(
-        self, pieces: Callable[[], Iterable[memoryview]], total: int
+    def frames(
+        self, pieces: Callable[[], Iterable[memoryview]], most: int | None
     ) -> Iterator[Frame] | None:
-        """Return all frames of a component where they are fewer bytes than it has; else None.
+        """Return all frames of a component, or None where they are not fewer bytes than `most`.
 
         Args:
             pieces: gives the decoded bytes, a second time where it takes more frames to know than
                 are held.
-            total: how many they are.
+            most: how many bytes it has; None for frames of any length.
         """
+        if most is None:
+            return self._all(pieces())
         held: list[Frame] = []
-        stored, rest = 0, total
-        frames = self.all(pieces())
+        stored, rest = 0, most
+        frames = self._all(pieces())
         for frame in frames:
             stored += len(frame.data)
             rest -= frame.decoded
@@ -171,11 +166,18 @@ class Compressor:
             if stored > _HELD_BYTES:
                 held.clear()
             # Most save more at their beginning than all that follows can cost.
-            if stored + rest + rest // 1024 + 64 * (rest // self._frames.piece + 1) < total:
+            if stored + rest + rest // 1024 + 64 * (rest // self._frames.piece + 1) < most:
                 break
-        if stored >= total:
+        if stored >= most:
             return None
-        return itertools.chain(held, frames) if held else self.all(pieces())
+        return itertools.chain(held, frames) if held else self._all(pieces())
+
+    def _all(self, pieces: Iterable[memoryview]) -> Iterator[Frame]:
+        """Yield all frames of a component, from its first byte on."""
+        self._begin()
+        for data in pieces:
+            yield from self.add(data)
+        yield from self.end()
 
     def described(self, stored: Component) -> Component:
         """Return a component whose frames were written, with what tells how they decode."""

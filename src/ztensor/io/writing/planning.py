@@ -15,17 +15,16 @@ from ztensor.errors import (
     LayoutError,
     NotRepresentableError,
     Reason,
-    UnsupportedError,
     describe,
 )
 from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.reading.portable import require_once
-from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
+from ztensor.io.tensor import Tensor, element_type, no_tensor, shape_of
 from ztensor.spec.container.framing import FORM_1, Form
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.layout.dense import DENSE
 from ztensor.spec.layout.elements import numpy_dtype, require_bools, spell
-from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, decoded_size
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, decoded_size
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects
 
 if TYPE_CHECKING:
@@ -230,30 +229,6 @@ def require_written_bools(role: str, array: Array) -> None:
         except FormatError as error:
             error.locate(component=role)
             raise
-
-
-def element_type(dtype: Any) -> np.dtype[Any]:
-    """Return the element type a caller named, in native byte order.
-
-    Raises:
-        ArgumentValueError: there is none of that name.
-        NotRepresentableError: it is one of a framework that cannot be stored.
-    """
-    framework = FRAMEWORKS.adapter_beside(dtype)
-    named: np.dtype[Any] | None = None
-    if hasattr(framework, "element_type"):
-        named = framework.element_type(dtype)
-    if named is not None:
-        return named
-    try:
-        found = dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype)
-        return found.newbyteorder("=")
-    except (TypeError, ValueError, UnsupportedError) as error:
-        raise ArgumentValueError(
-            "unknown element type",
-            expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",
-            found=describe(dtype, 40),
-        ) from error
 
 
 def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] | None:

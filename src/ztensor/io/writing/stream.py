@@ -13,25 +13,17 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.tensor import as_array
-from ztensor.io.writing.blob import Blob, FrameBlob, write_component
-from ztensor.io.writing.frames import Compressor
+from ztensor.io.writing.blob import Blob, FrameBlob
 from ztensor.io.writing.planning import Draft, require_written_bools
-from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import Blocks
 from ztensor.spec.model.dtype import element_count
-from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.model.manifest import TensorObject
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ztensor.accepted import TensorLike
-    from ztensor.io.source.base import Sink
-    from ztensor.io.writing.options import BlobOptions
     from ztensor.spec.layout.base import Array
-    from ztensor.threads.pool import Pool
-
-# What comes in pieces is held up to here, as only its end tells whether compressing it saves.
-_MOST_HELD_BYTES = 4 << 20
 
 
 class _Owner(Protocol):
@@ -60,7 +52,7 @@ class ObjectSink:
         name: str,
         plan: TensorObject,
         dtype: np.dtype[Any],
-        blob: Blob | FrameBlob | _HeldBlob,
+        blob: Blob | FrameBlob,
     ) -> None:
         self.name = name
         self.shape: tuple[int, ...] = plan.shape
@@ -179,39 +171,3 @@ class ObjectSink:
             self._writer.abort()
         elif self._is_open:
             self.close()
-
-
-class _HeldBlob:
-    """A small component, held until it is whole: only then it is known whether frames save."""
-
-    def __init__(self, sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool) -> None:
-        self._where, self._how = (sink, plan), (options, crew)
-        self._data = bytearray()
-
-    def write(self, data: memoryview) -> None:
-        self._data += data
-
-    def finish(self, component: Component) -> Component:
-        del component
-        whole = memoryview(self._data)
-        return write_component(*self._where, "data", lambda: [whole], whole.nbytes, *self._how)
-
-
-def blob_of_stream(
-    sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool
-) -> Blob | FrameBlob | _HeldBlob:
-    """Return what writes the data of an object that comes in pieces.
-
-    Args:
-        sink: where it goes.
-        plan: the object.
-        options: how it is stored.
-        crew: threads that compress and hash.
-    """
-    if options.compression is None:
-        return Blob(sink, options, crew)
-    compressor = Compressor(plan, "data", options, crew)
-    total = LAYOUTS["dense"].expected_length(plan, "data", None)
-    if compressor.must_shrink and total is not None and total <= _MOST_HELD_BYTES:
-        return _HeldBlob(sink, plan, options, crew)
-    return FrameBlob(sink, options, compressor)

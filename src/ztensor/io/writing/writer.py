@@ -29,12 +29,12 @@ from ztensor.io.formats import FORMATS
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import sink_of
-from ztensor.io.writing.blob import Pieces, start_blob, write_component
+from ztensor.io.writing.blob import Blob, FrameBlob, Pieces, start_blob, write_component
 from ztensor.io.writing.canonical import CanonicalBlobs
 from ztensor.io.writing.copying import Copier
 from ztensor.io.writing.options import BlobOptions
 from ztensor.io.writing.planning import Draft, plan_of, plan_of_stream
-from ztensor.io.writing.stream import ObjectSink, blob_of_stream
+from ztensor.io.writing.stream import ObjectSink
 from ztensor.locks import cached_property
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 # The bytes of shorter arrays take less time to write than the steps of any other object.
 _SMALL_BYTES = 32 << 10
+_PADDING = bytes(4096)
 
 
 class Writer(Hinted, WriterAliases):
@@ -98,7 +99,7 @@ class Writer(Hinted, WriterAliases):
         **options: Unpack[WriteOptions],
     ) -> None:
         require_options("Writer", options, WriteOptions)
-        if is_path(path):
+        if format != "zt" and is_path(path):
             FORMATS.require_ours(path_text(path), format)
         self._prepare(compression=compression, threads=threads, **options)
         if attributes is not None:
@@ -129,6 +130,7 @@ class Writer(Hinted, WriterAliases):
         self._shared: dict[str, str] = {}
         # By shape and element type: the number of the kind that small arrays are of.
         self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
+        self._sayable: set[object] = set()  # kinds of objects that the version has
         self._digest: Callable[[bytes], str] | None = how.algorithm and how.algorithm.whole()
 
     def _begin(self, sink: Sink) -> None:
@@ -185,10 +187,13 @@ class Writer(Hinted, WriterAliases):
         self._require_ready(name)
         with self._located(name):
             plan, arrays = plan_of(data, options.get("attributes"), self._options.form)
-            self.draft.emitter.require_object(plan)
+            kind = plan.shape, plan.only_data  # many are of one kind, which is looked at once
+            if kind[1] is None or kind not in self._sayable:
+                self.draft.emitter.require_object(plan)
+                self._sayable.add(kind)
             how = self._own_options(options)
         components = {}
-        with self._whole_or_aborted():
+        with self._located(name, is_last=True):
             for role, one in plan.components.items():
                 pieces = functools.partial(Blocks.of, arrays[role])
                 length = one.known_decoded_length
@@ -223,11 +228,11 @@ class Writer(Hinted, WriterAliases):
         self._require_ready(name)
         sink, alignment = self._sink, self._options.form.alignment
         try:
-            offset = sink.position
-            if offset % alignment:
-                offset = start_blob(sink, alignment)
-            data = array.tobytes()
-            sink.write(data)
+            if alignment > len(_PADDING):  # what is before it may be a hole
+                start_blob(sink, alignment)
+            padding = _PADDING[: -sink.position % alignment]
+            offset, data = sink.position + len(padding), array.tobytes()
+            sink.write(padding + data)
             digest = self._digest and self._digest(data)
         except BaseException:
             self.abort()
@@ -292,7 +297,7 @@ class Writer(Hinted, WriterAliases):
             options = None if compress is None else self._own_options({"compress": compress})
             planned = self.copier.plan(file, source_name)
             self.draft.emitter.require_object(planned[0])
-        with self._whole_or_aborted(file.name, source_name):
+        with self._located(source_name, file.name, is_last=True):
             components = self.copier.components(
                 file, source_name, planned, options, progress, self.draft.shards
             )
@@ -359,7 +364,11 @@ class Writer(Hinted, WriterAliases):
             how = self._own_options(options)
         # Attributes are written at the end; the caller may change its dict before.
         plan = plan._replace(attributes=copy.deepcopy(plan.attributes))
-        blob = blob_of_stream(self._sink, plan, how, self._crew)
+        blob: Blob | FrameBlob
+        if how.compression is None:
+            blob = Blob(self._sink, how, self._crew)
+        else:
+            blob = FrameBlob(self._sink, plan, how, self._crew)
         self._streamed = name
         return ObjectSink(self, name, plan, element, blob)
 
@@ -378,7 +387,7 @@ class Writer(Hinted, WriterAliases):
             SourceError: the file could not be put in place; what was there before still is.
         """
         self._require_idle()
-        with self._whole_or_aborted():
+        with self._located(None, is_last=True):
             self._sink.commit(self.draft.emit(self._sink.end_blobs(), self._previous_length))
         self._end("finished")
         return self._sink.position
@@ -453,23 +462,23 @@ class Writer(Hinted, WriterAliases):
             self.draft.emitter.require_name(name)
 
     @contextlib.contextmanager
-    def _located(self, name: str | None) -> Iterator[None]:
-        """Have an error of ours say which object of which file it is about."""
-        try:
-            yield
-        except ZTensorError as error:
-            error.locate(file=self._sink.name, object_name=name)
-            raise
+    def _located(
+        self, name: str | None, file: str | None = None, *, is_last: bool = False
+    ) -> Iterator[None]:
+        """Have an error of ours say which object of which file it is about.
 
-    @contextlib.contextmanager
-    def _whole_or_aborted(self, file: str | None = None, name: str | None = None) -> Iterator[None]:
-        """Abort where bytes could not be stored; errors are about an object of another file."""
+        Args:
+            name: the object, if it is about one.
+            file: the file; by default the one that is written.
+            is_last: whether bytes were to be stored: the writer is then aborted.
+        """
         try:
             yield
         except BaseException as error:
-            self.abort()
+            if is_last:
+                self.abort()
             if isinstance(error, ZTensorError):
-                error.locate(file=file, object_name=name)
+                error.locate(file=file or self._sink.name, object_name=name)
             raise
 
     def __repr__(self) -> str:

@@ -35,6 +35,7 @@ _MANY_KINDS = 4  # objects to a kind at least, beyond the first few kinds
 _ROUNDS = 4  # how often objects are grouped that a guess put with others
 _LONGEST = 1024  # bytes before a blob's offset, or behind its length: longer objects are of no kind
 _STRIDE = 1 << 18  # bytes searched at a time: what is compared stays in cache
+_SAMPLE = 4096  # bytes that tell how often one is there
 _PAD = 16  # bytes behind the manifest, so that a word may begin at each of its bytes
 _ROW_COST = 400  # bytes of memory: columns of an object, its name, and the index of names
 _MOST_BYTES = 1 << 50  # of an object: no column of numbers overflows
@@ -174,8 +175,12 @@ class _Reading:
         """Return where a text of at most eight bytes is, which is in at most so many places."""
         found, stop = [], len(self._data)
         mask, word = _MASKS[len(text)], np.uint64(int.from_bytes(text, "little"))
-        for low in range(pos, stop, _STRIDE):
-            at = np.flatnonzero(self._octets[low : min(low + _STRIDE, stop)] == text[0]) + low
+        # Of the text's bytes the one that is seldom is looked for: letters are everywhere.
+        sample = self._data[pos : pos + _SAMPLE]
+        seldom = min(range(len(text)), key=lambda place: sample.count(text[place]))
+        for low in range(pos + seldom, stop, _STRIDE):
+            part = self._octets[low : min(low + _STRIDE, stop)]
+            at = np.flatnonzero(part == text[seldom]) + (low - seldom)
             found.append(at[self._words[at] & mask == word])
             most -= len(found[-1])
             _require(most >= 0)
