@@ -187,10 +187,10 @@ class Writer(Hinted, WriterAliases):
         self._require_ready(name)
         with self._located(name):
             plan, arrays = plan_of(data, options.get("attributes"), self._options.form)
-            kind = plan.shape, plan.only_data  # many are of one kind, which is looked at once
-            if kind[1] is None or kind not in self._sayable:
+            plain = plan.only_data
+            if plain is None or (plan.shape, plain) not in self._sayable:
                 self.draft.emitter.require_object(plan)
-                self._sayable.add(kind)
+                self._sayable.add((plan.shape, plain))  # many are of one kind
             how = self._own_options(options)
         components = {}
         with self._located(name, is_last=True):
