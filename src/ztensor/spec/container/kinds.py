@@ -17,7 +17,7 @@ None, and the general reader reads all and says what is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -223,8 +223,9 @@ class _Reading:
         table = _IS_LOWER_DIGIT if self._decoder.strict else _IS_DIGIT
         for count in set(counts.tolist()) - {0}:
             rows = np.flatnonzero(counts == count)
-            windows = np.lib.stride_tricks.sliding_window_view(self._octets, count)
-            octets = windows[np.minimum(at[rows], len(windows) - 1)]
+            shape = len(self._octets) - count, count
+            windows: Any = np.ndarray(shape, np.uint8, self._octets, 0, (1, 1))
+            octets = windows[np.minimum(at[rows], shape[0] - 1)]
             are_digits[rows] = table[octets].all(axis=1)
         return are_digits
 
