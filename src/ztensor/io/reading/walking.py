@@ -51,6 +51,7 @@ class ObjectWalk:
         object: the object.
         overlaps: what is known of bytes that it shares with others.
         told: called with the stored bytes that were gone through.
+        fault_of: gives what is wrong with the bytes of a sum.
         faults: what is wrong or unknown, and where.
         checked: components whose digest matches.
         undigested: those without a digest that can be computed here.
@@ -62,6 +63,7 @@ class ObjectWalk:
     object: TensorObject
     overlaps: Overlaps
     told: Told
+    fault_of: Callable[[Sum], ZTensorError | None]
     faults: list[Fault] = dataclasses.field(default_factory=list)
     checked: int = 0
     undigested: int = 0
@@ -160,8 +162,15 @@ class ObjectWalk:
 
     def _digest(self, role: str, component: Component) -> Digest | None:
         """Return the digest that bytes are held to; None where there is none, or not here."""
-        if self.unchecked is None and self.file.is_unheld(self.object, component):
-            self.unchecked = "it has no digest"
+        if self.file.is_unheld(self.object, component):
+            found = self.file.sum_over(component) if component.length else None
+            if found is not None:
+                wrong = self.fault_of(found)
+                self.checked += wrong is None
+                if wrong is not None:
+                    self._note(wrong, role)
+                return None
+            self.unchecked = self.unchecked or "it has no digest"
         try:
             digest = digest_of(component)
             if digest is not None and digest.known is not None:
@@ -175,25 +184,6 @@ class ObjectWalk:
             self.unchecked = error.message
         self.undigested += 1
         return None
-
-    def hold_to_sums(self, fault_of: Callable[[Sum], ZTensorError | None]) -> None:
-        """Hold what has no digest to the checksums that the file has over more than a component.
-
-        Args:
-            fault_of: gives what is wrong with the bytes of one.
-        """
-        for role, component in self.object.components.items():
-            if not component.length or component.digest is not None:
-                continue
-            found = self.file.sum_over(component)
-            if found is None:
-                return
-            wrong = fault_of(found)
-            if wrong is None:
-                self.checked, self.undigested = self.checked + 1, self.undigested - 1
-            else:
-                self._note(wrong, role)
-        self.unchecked = None
 
 
 @dataclasses.dataclass(slots=True, eq=False)
