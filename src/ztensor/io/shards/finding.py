@@ -41,25 +41,6 @@ if TYPE_CHECKING:
     Finder = Callable[[], FileSet]
 
 
-def find_set(source: Any, limits: Limits = DEFAULT_LIMITS) -> FileSet:
-    """Return the set a caller means; see `finder_of`.
-
-    Raises:
-        FormatError: the index is damaged, or leads out of its folder.
-        LimitError: it is larger or deeper than the caps allow.
-        SourceError: it cannot be read, or a shard is missing, or the folder has no model.
-        ArgumentTypeError: `source` is nothing that can be opened.
-        ArgumentValueError: a list is empty, or a folder has several models; the message names them.
-    """
-    find = finder_of(source, limits, is_missing=True)
-    if find is None:
-        raise SourceNotFoundError(
-            "no set of files: no index, folder or list, nor is there an index of that name",
-            file=without_secrets(path_text(source)),
-        )
-    return find()
-
-
 def finder_of(
     source: Any, limits: Limits = DEFAULT_LIMITS, *, is_missing: bool = False
 ) -> Finder | None:
@@ -77,6 +58,9 @@ def finder_of(
         limits: safety caps.
         is_missing: whether a store is asked what is there in place of an object: an index of that
             name, or a folder.
+
+    Raises:
+        ZTensorError: the finder does, what `ztensor.io.shards.objects.open_set` does.
     """
     if isinstance(source, (list, tuple)):
         return functools.partial(_listed, source)
@@ -155,7 +139,6 @@ def _listed(source: Sequence[Any]) -> FileSet:
     if not source:
         raise ArgumentValueError("an empty list of files", expected="at least one path")
     places: dict[str, Any] = {}
-    urls: set[str] = set()
     for item in source:
         if not isinstance(item, (str, os.PathLike)):
             raise ArgumentTypeError(
@@ -163,13 +146,12 @@ def _listed(source: Sequence[Any]) -> FileSet:
             )
         url = path_text(item, absolute=True)
         file = without_secrets(url)
-        if url in urls:
-            raise ArgumentValueError("a list has one file twice", file=file)
-        urls.add(url)
+        place = Remote(item) if isinstance(item, Remote) or is_remote(url) else url
         if file in places:  # their queries, which may have a secret, tell them apart
+            if place in places.values():
+                raise ArgumentValueError("a list has one file twice", file=file)
             file = f"{file} ({len(places) + 1})"
-        is_url = isinstance(item, Remote) or is_remote(url)
-        places[file] = Remote(item) if is_url else url
+        places[file] = place
     first, more = next(iter(places)), len(places) - 1
     return FileSet(f"{first} and {more} more" if more else first, list(places.values()), places)
 
@@ -214,8 +196,8 @@ class Folder(NamedTuple):
         """The folders in it that have files of formats that are read; in a store, all of them."""
         if isinstance(self.origin, Remote):
             return [*self.folders]
-        some = ((name, names_in(shown_name(self.place(name)))) for name in self.folders)
-        return [name for name, files in some if any(map(FORMATS.reads, files))]
+        files = {name: names_in(shown_name(self.place(name))) for name in self.folders}
+        return [name for name in files if any(map(FORMATS.reads, files[name]))]
 
     def told(self, names: Iterable[str]) -> str | None:
         """Return the sentence that says what a caller may name; None where that is nothing."""
@@ -266,18 +248,13 @@ def remote_folder(given: Remote) -> Folder:
     names, folders = tree or (sorted(Store.of(remote.url).there(remote, _USUAL)), [])
     if names or folders:
         return Folder(remote.name, remote, names, folders, remote.beside)
-    if denied is not None:
-        raise denied
-    if tree is not None:
-        raise SourceNotFoundError("there is nothing in this folder", file=remote.name)
-    missing = SourceNotFoundError(
-        "this server does not say what a folder has, and none of the usual names of models is in "
-        "it",
-        file=remote.name,
-        expected=", ".join(_USUAL),
-    )
-    missing.hint = "name a file, or the index of a sharded model"
-    raise missing
+    message = "there is nothing in this folder"
+    if tree is None:
+        message = (
+            "this server does not say what a folder has, and none of the usual names of models is "
+            "in it; name a file, or the index of a sharded model"
+        )
+    raise denied or SourceNotFoundError(message, file=remote.name)
 
 
 def chosen(folder: Folder) -> list[str] | str:
@@ -298,19 +275,20 @@ def chosen(folder: Folder) -> list[str] | str:
         message = f"the folder is a pipeline of several models, as its {_PIPELINE} says"
         models = [*folder.models_beneath, *filter(FORMATS.reads, names)]
         raise _several(folder, message, models)
-    by_index = _by_index(folder, ".safetensors")
-    if by_index:
-        return by_index
-    for name in _SAFETENSORS:
-        if name in names and any(map(naming.is_index, names)):
-            return [name]  # the index is about the same model as pickles
-    by_index = _by_index(folder, ".bin") or _by_index(folder, "")
-    if by_index:
-        return by_index
     shards = [name for name in names if naming.SHARD.fullmatch(name)]
-    files = _finished(names, ".safetensors") or [n for n in shards if n.endswith(".gguf")]
-    files = files or next(([name] for name in _OTHERS if name in names), [])
-    return files or [n for n in shards if n.endswith(".bin")] or [_only_one(folder)]
+    has_index = any(map(naming.is_index, names))
+    return (
+        _by_index(folder, ".safetensors")
+        # An index beside them is about the same model as pickles.
+        or [name for name in _SAFETENSORS if has_index and name in names][:1]
+        or _by_index(folder, ".bin")
+        or _by_index(folder, "")
+        or _finished(names, ".safetensors")
+        or [name for name in shards if name.endswith(".gguf")]
+        or [name for name in _OTHERS if name in names][:1]
+        or [name for name in shards if name.endswith(".bin")]
+        or [_only_one(folder)]
+    )
 
 
 def _finished(names: Sequence[str], suffix: str) -> list[str]:
@@ -328,14 +306,10 @@ def _finished(names: Sequence[str], suffix: str) -> list[str]:
 def _by_index(folder: Folder, suffix: str) -> list[str] | str | None:
     """Return the index of files of a suffix, or the file that replaces them; None without one."""
     names = folder.names
-    indexes = [name for name in names if naming.is_index(name)]
-    if suffix:
-        indexes = [name for name in indexes if f"{suffix}.index." in name]
-    else:  # those of formats that are not read are no help
-        indexes = [
-            name for name in indexes if FORMATS.reads(name.partition(".index.")[0])
-        ] or indexes
-    # Others are of a variant, such as model.safetensors.index.fp16.json.
+    indexes = [name for name in filter(naming.is_index, names) if f"{suffix}.index." in f".{name}"]
+    # Those of formats that are not read are no help; others are of a variant, such as
+    # model.safetensors.index.fp16.json.
+    indexes = [n for n in indexes if FORMATS.reads(n.partition(".index.")[0])] or indexes
     indexes = [name for name in indexes if name.endswith(naming.INDEX_SUFFIX)] or indexes
     if len(indexes) > 1:
         raise _several(folder, "the folder has several indexes", indexes)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 _MAP = re.compile(rb'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')
 _TEXT = rb'[ \t\r\n]*"([^"\\\x00-\x1f]*)"[ \t\r\n]*'
 _PAIR = re.compile(_TEXT + b":" + _TEXT + b"[,}]")
-_MOST_MISSING = 1000  # shards that are looked for in vain: an index may name a million
 _MOST_NAME = 1 << 15  # characters: no system has a longer path
 _PAIR_BYTES = 240  # of memory at most that a pair of the map takes beside its name
 
@@ -46,7 +45,7 @@ class FileSet(NamedTuple):
         places: the names of its files, absolute paths or URLs, and what opens each, in order.
         weight_map: names of objects to names of files; None where only the files tell.
         metadata: what else the index says; empty where there is none.
-        source: the index, where it is a URL; it stays open.
+        source: the index; it stays open where it is a URL.
     """
 
     name: str
@@ -79,16 +78,12 @@ def read_index(place: str | Beneath | Remote, limits: Limits = DEFAULT_LIMITS) -
         with foreign_bytes("the index", source.name):
             index = parse_index(_data_of(source, limits), limits)
             weight_map: dict[str, str] = index["weight_map"]
-            files = {file: _parts_of(file) for file in sorted(set(weight_map.values()))}
-            places: dict[str, Any]
-            if isinstance(place, Remote):
-                places = {file: place.beside("/".join(parts)) for file, parts in files.items()}
-            else:
-                places = _beneath(source.name, files, weight_map)
-                source.close()
+            places = _places(place, source.name, weight_map)
     except BaseException:
         source.close()
         raise
+    if not isinstance(place, Remote):
+        source.close()
     names = {file: shown_name(found) for file, found in places.items()}
     for one, file in weight_map.items():  # in place: a second table would take as much again
         weight_map[one] = names[file]
@@ -98,7 +93,7 @@ def read_index(place: str | Beneath | Remote, limits: Limits = DEFAULT_LIMITS) -
         {names[file]: found for file, found in places.items()},
         weight_map,
         index.get("metadata") or {},
-        source if isinstance(place, Remote) else None,
+        source,
     )
 
 
@@ -118,48 +113,34 @@ def shown_name(place: Any) -> str:
     return os.fspath(place) if isinstance(place, (str, Beneath)) else place.name
 
 
-def _parts_of(file: str) -> tuple[str, ...]:
-    """Return the steps from an index to a file it names, alike on every system.
-
-    Raises:
-        FormatError: it is not beneath the folder of the index, or is hidden.
-    """
-    try:
-        os.fsencode(file)
-        return Beneath.parts_of(file)
-    except (FormatError, UnicodeEncodeError):
-        raise _leads_out(file) from None
-
-
-def _leads_out(file: str) -> FormatError:
-    return broken_index(
-        "the index leads out of its folder, or to a hidden file",
-        expected="files beneath the index's folder, none of them hidden",
-        found=describe(file, 200),
-    )
-
-
-def _beneath(
-    index: str, files: Mapping[str, tuple[str, ...]], weight_map: Mapping[str, str]
-) -> dict[str, Beneath]:
-    """Return what opens the files of an index on disk."""
-    folder = os.path.dirname(index)
-    roots = frozenset((os.path.realpath(folder), os.path.dirname(os.path.realpath(index))))
-    places: dict[str, Beneath] = {}
+def _places(
+    place: str | Beneath | Remote, name: str, weight_map: Mapping[str, str]
+) -> dict[str, Beneath | Remote]:
+    """Return what opens each file that an index names; on disk, each is there."""
+    folder = os.path.dirname(name)
+    roots = frozenset((os.path.realpath(folder), os.path.dirname(os.path.realpath(name))))
+    places: dict[str, Beneath | Remote] = {}
     missing: list[str] = []
-    for file, parts in files.items():
-        place = places[file] = Beneath(os.path.join(folder, *parts), roots)
-        if not os.path.isfile(place.path):
-            missing.append(file)
-            if len(missing) == _MOST_MISSING:
-                break
-            continue
+    for file in sorted(set(weight_map.values())):
         try:
-            place.require_beneath()
-        except UnsupportedError:
-            raise _leads_out(file) from None
+            os.fsencode(file)
+            parts = Beneath.parts_of(file)  # alike on every system
+            if isinstance(place, Remote):
+                places[file] = place.beside("/".join(parts))
+                continue
+            found = places[file] = Beneath(os.path.join(folder, *parts), roots)
+            if os.path.isfile(found.path):
+                found.require_beneath()
+            else:
+                missing.append(file)
+        except (FormatError, UnsupportedError, UnicodeEncodeError):
+            raise broken_index(
+                "the index leads out of its folder, or to a hidden file",
+                expected="files beneath the index's folder, none of them hidden",
+                found=describe(file, 200),
+            ) from None
     if missing:
-        raise _incomplete(missing, len(files), weight_map)
+        raise _incomplete(missing, len(places), weight_map)
     return places
 
 
@@ -169,12 +150,11 @@ def _incomplete(
     """Return the error; one that is raised where it is a variable is in a circle with its frame."""
     gone = frozenset(missing)
     lost = [name for name, file in weight_map.items() if file in gone]
-    least = " or more" if len(missing) == _MOST_MISSING else ""
+    share = f"{len(missing)} of {counted(count, 'shard')} missing"
     error = SourceNotFoundError(
         "the index names shards that are not there; fetch them again",
         expected=some_of(missing),
-        found=f"{len(missing)}{least} of {counted(count, 'shard')} missing, and with them "
-        f"{some_of(lost)}",
+        found=f"{share}, and with them {some_of(lost)}",
     )
     error.in_python = "a list of their paths opens those that are there"
     return error
@@ -207,24 +187,23 @@ def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dic
     except ValueError as error:  # also of a number with thousands of digits
         message = describe(str(error), 120)
         raise broken_index("the index is not JSON in UTF-8", found=message) from error
-    if not isinstance(index, dict) or not isinstance(index.get("weight_map"), dict):
+    root: dict[str, Any] = index if isinstance(index, dict) else {}
+    if not all(
+        isinstance(one, dict) for one in (root.get("weight_map"), root.get("metadata") or {})
+    ):
         raise broken_index(
-            "the index has no weight_map",
+            "the index is of another shape",
             expected='{"metadata": {...}, "weight_map": {name: file}}',
             found=describe(index),
         )
-    if not isinstance(index.get("metadata") or {}, dict):
-        raise broken_index(
-            "the metadata of the index are no object", found=describe(index["metadata"])
-        )
-    for name, file in index["weight_map"].items():
+    for name, file in root["weight_map"].items():
         if not isinstance(file, str) or len(file) > _MOST_NAME:
             raise broken_index(
                 "the index gives no file for an object",
                 expected="a file's name",
                 found=f"{describe(file)} for {describe(name)}",
             )
-    return index
+    return root
 
 
 def _budget(data: bytes | bytearray, limits: Limits) -> Budget:
@@ -288,12 +267,3 @@ def some_of(names: Sequence[str], most: int = 3) -> str:
     """Return the first names of a list, and how many more there are, for a message."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(describe(name, 200) for name in names[:most])}{more}"
-
-
-def state_of(path: str) -> tuple[int, ...] | None:
-    """Return what differs between a file and the one that takes its name; None for no file."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

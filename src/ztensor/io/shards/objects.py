@@ -14,17 +14,21 @@ from ztensor.errors import (
     ObjectNotFoundError,
     Reason,
     SourceError,
+    SourceNotFoundError,
     ZTensorError,
     describe,
+    without_secrets,
 )
 from ztensor.io.attributes import AttributeKind, kinds_of
 from ztensor.io.contents import open_file
 from ztensor.io.formats import FORMATS
 from ztensor.io.losses import Unrepresented
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.shards.finding import find_set
-from ztensor.io.shards.index import FileSet, broken_index, some_of, state_of
+from ztensor.io.shards.finding import finder_of
+from ztensor.io.shards.index import FileSet, broken_index, some_of
 from ztensor.io.source.beneath import Beneath
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.table import source_of
 from ztensor.io.source.urls import Remote
 from ztensor.limits import caps_of
 from ztensor.locks import Lock
@@ -48,9 +52,19 @@ def open_set(source: Any, **options: Unpack[FileOptions]) -> ShardedObjects:
     """Return the objects of the files that a caller means; see `finder_of`.
 
     Raises:
-        ZTensorError: what `find_set` and `ShardedObjects` raise.
+        FormatError: the index is damaged, or leads out of its folder.
+        LimitError: it is larger or deeper than the caps allow.
+        SourceError: it cannot be read, or a shard is missing, or the folder has no model.
+        ArgumentTypeError: `source` is nothing that can be opened.
+        ArgumentValueError: a list is empty, or a folder has several models; the message names them.
     """
-    return ShardedObjects(find_set(source, caps_of(options.get("limits"))), **options)
+    find = finder_of(source, caps_of(options.get("limits")), is_missing=True)
+    if find is None:
+        raise SourceNotFoundError(
+            "no set of files: no index, folder or list, nor is there an index of that name",
+            file=without_secrets(path_text(source)),
+        )
+    return ShardedObjects(find(), **options)
 
 
 class ShardedObjects:
@@ -84,7 +98,6 @@ class ShardedObjects:
         self._lock = Lock()
         self._opened: dict[str, FileObjects] = {}
         self.set = files
-        self._state = state_of(self.name)  # of an index on disk
         self.homes: dict[str, str] = dict(files.weight_map or {})
         self._names = self.by_file(self.homes)
         if files.weight_map is None:
@@ -125,9 +138,9 @@ class ShardedObjects:
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the files, and before them that of the index."""
-        has_index = self.set.weight_map is not None and self.set.source is None
+        index = [] if self.set.source is None else [self.set.source.path]
         on_disk = filter(self._is_on_disk, self.set.places)
-        return (self.name, *on_disk) if has_index else tuple(on_disk)
+        return (*(path for path in index if path is not None), *on_disk)
 
     @property
     def names(self) -> Collection[str]:
@@ -214,7 +227,8 @@ class ShardedObjects:
 
     def identity(self) -> object:
         """Return what tells these files, which this opens, from others."""
-        return (self._state, *(part.identity() for part in self.parts()))
+        index = self.set.source and self.set.source.identity()
+        return (index, *(part.identity() for part in self.parts()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by paths, so that workers open the files themselves."""
@@ -327,9 +341,10 @@ class ShardedObjects:
 
         Shards of another save may have the same names.
         """
-        if self.set.source is not None:
-            self.set.source.require_unchanged(ask=True)
-        elif self.set.weight_map is not None and state_of(self.name) != self._state:
+        index = self.set.source
+        if index is not None and index.path is None:
+            index.require_unchanged(ask=True)
+        elif index and source_of(index.path, mapped=False).identity() != index.identity():
             raise SourceError(
                 "the index was replaced after it was opened; open it again",
                 reason=Reason.SOURCE_CHANGED,
