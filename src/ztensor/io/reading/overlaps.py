@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import array
 import bisect
-import concurrent.futures
+import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -85,6 +85,16 @@ class SharedRuns:
         return None if offset % ALIGNMENT or offset + length > stop else (start, stop - start)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class _Outcome:
+    """What was found out once, or what was raised then."""
+
+    lock: Lock
+    is_known: bool = False
+    value: Any = None
+    error: BaseException | None = None
+
+
 class Overlaps:
     """What one call that goes through many objects knows of the bytes they share.
 
@@ -105,7 +115,7 @@ class Overlaps:
                 by_file.setdefault(file, array.array("Q")).extend(place)
         self._inside: set[_Place] = set()
         # Of each place that is shared what was found out, by what it depends on.
-        self._found: dict[_Place, dict[Hashable, concurrent.futures.Future[object]]] = {}
+        self._found: dict[_Place, dict[Hashable, _Outcome]] = {}
         for file, flat in by_file.items():
             repeated, inside, _ = _swept(flat)
             self._inside.update((file, *place) for place in inside)
@@ -131,20 +141,19 @@ class Overlaps:
         known = self._found.get(place)
         if known is None:
             return work(_free)
-        own: concurrent.futures.Future[object] = concurrent.futures.Future()
         with self._lock:
             is_free = not known and place not in self._inside
-            future = known.setdefault(key, own)
-        if future is own:
-            try:
-                future.set_result(work(_free if is_free else lambda n: self._charge(file, n)))
-            except BaseException as raised:
-                future.set_exception(raised)
-                raise
-        error = future.exception()
-        if error is not None:
-            raise error.with_traceback(None)  # which would grow with each that asks
-        return future.result()  # type: ignore[return-value]  # what the same work gave
+            found = known.setdefault(key, _Outcome(Lock()))
+        with found.lock:  # those that come later wait
+            if not found.is_known:
+                found.is_known = True
+                try:
+                    found.value = work(_free if is_free else lambda n: self._charge(file, n))
+                except BaseException as error:  # noqa: BLE001  # raised below
+                    found.error = error
+        if found.error is not None:
+            raise found.error.with_traceback(None)  # which would grow with each that asks
+        return found.value  # type: ignore[no-any-return]  # what the same work gave
 
     def _charge(self, file: FileObjects, nbytes: int) -> None:
         limits, length = file.limits, file.nbytes

@@ -72,6 +72,7 @@ class ObjectWalk:
         one, layout = self.object, LAYOUTS.get(self.object.format)
         entries = element_count(one.shape) if one.format == "dense" else known_entries(one)
         walks: dict[str, ComponentWalk] = {}
+        counts: dict[str, int] = {}
         if layout is None:
             message = f"the layout {describe(one.format)} is unknown; its parts were checked"
             unknown = UnsupportedError(message, reason=Reason.UNKNOWN_LAYOUT)
@@ -87,18 +88,18 @@ class ObjectWalk:
             # All that a watch is made of; attributes say how large blocks are.
             made_of = one.format, one.shape, repr(one.attributes), role, entries
             walk = self._walked(role, component, expected, watch, watch is not None and made_of)
-            walks[role] = walk
+            walks[role], counts[role] = walk, walk.count
             if layout is not None and walk.is_whole and entries is None:
                 entries = layout.entries_told(role, walk.count, walk.last)
-        counts = {role: walk.count for role, walk in walks.items()}
-        if layout is not None and layout.main_role in walks:
+        main = walks.get(layout.main_role) if layout is not None else None
+        if layout is not None and main is not None and main.component.type is not None:
             with self._noted(layout.main_role):
-                counts[layout.main_role] = walks[layout.main_role].count_of(entries)
+                counts[layout.main_role] = main.count_of(entries)
         if not all(walk.is_whole for walk in walks.values()):
             return  # what one says of another cannot be compared
         for role, walk in walks.items():
-            with self._noted(role):
-                if walk.watch is not None:
+            if walk.watch is not None:
+                with self._noted(role):
                     walk.watch.finish(counts)
         if one.entries_once and not self.faults:
             with self._noted(None):

@@ -130,6 +130,7 @@ class Writer(Hinted, WriterAliases):
         self._shared: dict[str, str] = {}
         # By shape and element type: the number of the kind that small arrays are of.
         self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
+        self._sayable: set[object] = set()  # kinds of objects that the version has
         self._digest: Callable[[bytes], str] | None = how.algorithm and how.algorithm.whole()
 
     def _begin(self, sink: Sink) -> None:
@@ -186,7 +187,10 @@ class Writer(Hinted, WriterAliases):
         self._require_ready(name)
         with self._located(name):
             plan, arrays = plan_of(data, options.get("attributes"), self._options.form)
-            self.draft.emitter.require_object(plan)
+            plain = plan.only_data
+            if plain is None or (plan.shape, plain) not in self._sayable:
+                self.draft.emitter.require_object(plan)
+                self._sayable.add((plan.shape, plain))  # many are of one kind
             how = self._own_options(options)
         components = {}
         with self._located(name, is_last=True):

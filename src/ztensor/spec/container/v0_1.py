@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason, describe
+from ztensor.errors import Problem, Reason, describe
 from ztensor.limits import Budget
 from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
 from ztensor.spec.container.framing import MAGIC_0_1, Frame
@@ -26,7 +26,7 @@ from ztensor.spec.container.walk import check_blob, read_object, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import SHAPE, TEXT, UINT, Record, kind_of, read_fields
+from ztensor.spec.wire.record import Record, kind_of, read_fields
 
 SECTION = "0.1 section 4"
 VERSION = "0.1.0"
@@ -35,15 +35,15 @@ ENTRY = Record(
     "a map describing one tensor",
     SECTION,
     {
-        "name": TEXT,
-        "dtype": TEXT,
-        "offset": UINT,
-        "size": UINT,
-        "shape": SHAPE,
-        "encoding": TEXT,
-        "layout": TEXT,
-        "data_endianness": TEXT,
-        "checksum": TEXT,
+        "name": str,
+        "dtype": str,
+        "offset": int,
+        "size": int,
+        "shape": list,
+        "encoding": str,
+        "layout": str,
+        "data_endianness": str,
+        "checksum": str,
     },
     optional=("layout", "data_endianness", "checksum"),
 )
@@ -62,45 +62,36 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         LimitError: it nests too deep.
     """
     decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
-    if decoder.kind(0) not in (None, cbor.ARRAY):
-        value, end = decoder.read(0)
-        decoder.require_end(end)
-        raise ManifestError(
-            "the index is not an array",
-            reason=Reason.FIELD_TYPE,
-            expected="a CBOR array of maps",
-            found=kind_of(value),
-            section="0.1 section 3.3.1",
-        )
     problems: list[Problem] = []
     objects: dict[str, TensorObject] = {}
-    name: object = None
 
-    def parse(entry: object, problems: list[Problem]) -> TensorObject | None:
-        nonlocal name
-        name = entry.get("name") if isinstance(entry, dict) else None
-        made = _parse_entry(entry, index, frame.manifest_offset, problems)
-        if isinstance(name, str) and name in objects:
-            message = f"expected a name of its own, found {describe(name)} for the second time"
-            path = (index, "name")
-            problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
-        return made
+    def visit(index: int, start: int) -> tuple[None, int]:
+        known, name = len(problems), None
 
-    count, pos = decoder.enter(0, 0)
-    index = 0
-    while index != count and len(problems) < MOST_PROBLEMS:
-        if count < 0 and data[pos : pos + 1] == b"\xff":
-            pos += 1
-            break
-        known = len(problems)
-        tensor_object, pos = read_object(decoder, pos, 1, parse, problems)
+        def parse(entry: object, problems: list[Problem]) -> TensorObject | None:
+            nonlocal name
+            name = entry.get("name") if isinstance(entry, dict) else None
+            made = _parse_entry(entry, index, frame.manifest_offset, problems)
+            if isinstance(name, str) and name in objects:
+                message = f"expected a name of its own, found {describe(name)} for the second time"
+                path = (index, "name")
+                problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
+            return made
+
+        made, end = read_object(decoder, start, 1, parse, problems)
         if isinstance(name, str):
             problems[known:] = [problem.about(name) for problem in problems[known:]]
-            if tensor_object is not None:
-                objects[name] = tensor_object
-        index += 1
+            if made is not None:
+                objects[name] = made
+        return None, end
+
+    entries, end = decoder.read(0, 0, visit)
+    if type(entries) is not list:
+        decoder.require_end(end)
+        message = f"expected a CBOR array of maps, found {kind_of(entries)}"
+        problems = [Problem(Reason.FIELD_TYPE, message, (), "0.1 section 3.3.1")]
     require_none(problems)
-    decoder.require_end(pos)
+    decoder.require_end(end)
     return Manifest(VERSION, objects)
 
 

@@ -26,7 +26,6 @@ from itertools import islice
 from typing import Any
 
 from ztensor.errors import (
-    MOST_PROBLEMS,
     DigestMismatchError,
     Problem,
     Reason,
@@ -45,32 +44,20 @@ from ztensor.spec.container.walk import (
     require_none,
 )
 from ztensor.spec.digest import ALGORITHMS
-from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.spec.model.manifest import Commit, Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import (
-    ANYTHING,
-    ATTRIBUTES,
-    MAP,
-    SHAPE,
-    TEXT,
-    UINT,
-    Form,
-    Record,
-    kind_of,
-    read_fields,
-)
+from ztensor.spec.wire.record import ATTRIBUTES, Form, Record, kind_of
 
 ROOT = Record(
     "a map as the manifest's root",
     "1.2 section 1, Root",
-    {"version": TEXT, "objects": MAP, "attributes": ATTRIBUTES, "commit": ANYTHING},
+    {"version": str, "objects": dict, "attributes": ATTRIBUTES, "commit": object},
     optional=("attributes", "commit"),
 )
 OBJECT = Record(
     "a map describing one object",
     "1.2 section 1, Object",
-    {"shape": SHAPE, "format": TEXT, "components": MAP, "attributes": ATTRIBUTES},
+    {"shape": list, "format": str, "components": dict, "attributes": ATTRIBUTES},
     optional=("attributes",),
 )
 # The text gives null as the default of most optional fields; of `encoding` it can mean nothing
@@ -79,13 +66,13 @@ COMPONENT = Record(
     "a map describing one blob",
     "1.2 section 1, Component",
     {
-        "dtype": TEXT,
-        "offset": UINT,
-        "length": UINT,
-        "type": TEXT,
-        "encoding": TEXT,
-        "digest": TEXT,
-        "uncompressed_length": UINT,
+        "dtype": str,
+        "offset": int,
+        "length": int,
+        "type": str,
+        "encoding": str,
+        "digest": str,
+        "uncompressed_length": int,
     },
     optional=("type", "encoding", "digest", "uncompressed_length"),
 )
@@ -110,6 +97,7 @@ def _are_unique(names: list[str]) -> bool:
 
 FORM = Form(
     root=ROOT,
+    object=OBJECT,
     start=b"\xa3" + cbor.encode("shape"),
     place=cbor.encode("offset"),
     between=cbor.encode("length"),
@@ -140,7 +128,7 @@ def parse_manifest(
         budget.release_to(left)
         parse = functools.partial(_parse_object, frame.manifest_offset, is_1_1)
         blobs_end = frame.manifest_offset
-        return Root(decoder, FORM, lambda _: parse, blobs_end=blobs_end, least=least)
+        return Root(decoder, FORM, lambda *_: parse, blobs_end=blobs_end, least=least)
 
     guess = _TEXT_OF_1_1 in data[:64]
     root = read(is_1_1=guess)
@@ -157,31 +145,21 @@ def parse_manifest(
             found=describe(version),
             section="1.2 appendix, Version Policy",
         )
-    problems: list[Problem] = []
-    fields = read_fields(root.fields, ROOT, (), problems)
-    problems += root.problems
-    require_none(problems[:MOST_PROBLEMS])
-    version, _, attributes, _, extra = fields
+    require_none(root.problems)
+    version, _, attributes, _, extra = root.values
     return Manifest(version, root.objects, attributes, commit, extra)
 
 
 def _parse_object(
     blobs_end: int,
     is_1_1: bool,  # noqa: FBT001  # the version's, given once for all objects
-    name: str,
-    entry: object,
+    fields: list[Any],
+    path: Path,
     problems: list[Problem],
-) -> TensorObject | None:
-    path = ("objects", name)
-    fields = read_fields(entry, OBJECT, path, problems)
-    if not fields:
-        return None
+) -> TensorObject:
     shape, layout, entries, attributes, extra = fields
 
-    def parse(_: str, entry: object, path: Path, problems: list[Problem]) -> Component | None:
-        fields = read_fields(entry, COMPONENT, path, problems)
-        if not fields:
-            return None
+    def parse(_: str, fields: list[Any], path: Path, problems: list[Problem]) -> Component:
         dtype, offset, length, logical, encoding, digest, decoded_length, extra = fields
         if logical is None:
             dtype, logical = WORDS_OF_1_1.get(dtype, (dtype, None))
@@ -192,7 +170,7 @@ def _parse_object(
         problems += check_blob(component, blobs_end, path)
         return component
 
-    components = parse_components(entries, (*path, "components"), problems, parse)
+    components = parse_components(entries, COMPONENT, (*path, "components"), problems, parse)
     return TensorObject(shape, layout, components, attributes, extra)
 
 
@@ -332,8 +310,7 @@ class Emitter11(Emitter12):
         dtype, logical = component.dtype, component.type
         word = dtype if logical is None else _SPELLED_IN_1_1.get((dtype, logical))
         if word is None:
-            storage = STORAGE_TYPES[dtype].long_name
-            message = f"has no such logical type; write version 1.2.0, or pass the {storage} bytes"
+            message = "has no such logical type; write version 1.2.0, or pass what it is stored as"
             raise refused(self.version, message, describe(logical), "1.1 part II, section 4")
         return super()._component(component._replace(dtype=word, type=None, decoded_length=None))
 

@@ -16,7 +16,9 @@ A tensor has `dtype` (the words of 0.1), `shape`, `format`, `components`; a comp
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from ztensor.errors import LimitError, ManifestError, Problem, Reason
 from ztensor.limits import Budget
@@ -25,24 +27,24 @@ from ztensor.spec.container.walk import Path, Root, check_blob, parse_components
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Form, Record, read_fields
+from ztensor.spec.wire.record import ATTRIBUTES, Form, Record
 
 _SECTION = "files of releases 1.0.0 and 1.0.1"
 _OPTIONAL = ("attributes", "encoding", "digest")
 
 ROOT = Record(
-    "a map", _SECTION, {"version": TEXT, "tensors": MAP, "attributes": ATTRIBUTES}, _OPTIONAL
+    "a map", _SECTION, {"version": str, "tensors": dict, "attributes": ATTRIBUTES}, _OPTIONAL
 )
 TENSOR = Record(
     "a map describing one tensor",
     _SECTION,
-    {"dtype": TEXT, "shape": SHAPE, "format": TEXT, "components": MAP, "attributes": ATTRIBUTES},
+    {"dtype": str, "shape": list, "format": str, "components": dict, "attributes": ATTRIBUTES},
     _OPTIONAL,
 )
 COMPONENT = Record(
     "a map describing one blob",
     _SECTION,
-    {"offset": UINT, "length": UINT, "encoding": TEXT, "digest": TEXT},
+    {"offset": int, "length": int, "encoding": str, "digest": str},
     _OPTIONAL,
 )
 _INDEX_ROLES = frozenset({"indices", "indptr", "coords"})
@@ -64,23 +66,18 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     """
     missing = footer_missing(frame.manifest_length.to_bytes(8, "little"))
     blobs_end = frame.manifest_offset
-
-    def parse(name: str, entry: object, problems: list[Problem]) -> TensorObject | None:
-        return _parse_tensor(entry, ("tensors", name), blobs_end, problems)
-
+    parse = functools.partial(_parse_tensor, blobs_end)
     decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
     try:
-        root = Root(decoder, Form(ROOT, "tensors"), lambda _: parse, blobs_end=blobs_end)
+        root = Root(decoder, Form(ROOT, TENSOR, "tensors"), lambda *_: parse, blobs_end=blobs_end)
     except (ManifestError, LimitError) as error:
         if error.reason is Reason.LIMIT_COST and cbor.encode("tensors") in data:
             raise
         raise missing from error
-    if type(root.fields.get("tensors")) is not dict:
+    if any(problem.path == ("tensors",) for problem in root.problems):
         raise missing
-    problems: list[Problem] = []
-    fields = read_fields(root.fields, ROOT, (), problems)
-    require_none(problems or root.problems)
-    version, _, attributes, extra = fields
+    require_none(root.problems)
+    version, _, attributes, extra = root.values
     extra = _without(extra, _ROOT_LATER)
     return Manifest(version, root.objects, attributes or None, None, extra)
 
@@ -92,25 +89,18 @@ def _without(
 
 
 def _parse_tensor(
-    entry: object, path: Path, blobs_end: int, problems: list[Problem]
-) -> TensorObject | None:
-    fields = read_fields(entry, TENSOR, path, problems)
-    if not fields:
-        return None
+    blobs_end: int, fields: list[Any], path: Path, problems: list[Problem]
+) -> TensorObject:
     word, shape, layout, entries, attributes, extra = fields
     storage = BY_LONG_NAME.get(word)
     dtype = word if storage is None else storage.name
 
-    def parse(role: str, entry: object, path: Path, problems: list[Problem]) -> Component | None:
-        fields = read_fields(entry, COMPONENT, path, problems)
-        if not fields:
-            return None
+    def parse(role: str, fields: list[Any], path: Path, problems: list[Problem]) -> Component:
         offset, length, encoding, digest, extra = fields
         own = "u64" if role in _INDEX_ROLES else dtype
         component = Component(own, offset, length, None, encoding or "raw", digest)
-        component = component._replace(extra=_without(extra, _COMPONENT_LATER))
         problems += check_blob(component, blobs_end, path)
-        return component
+        return component._replace(extra=_without(extra, _COMPONENT_LATER))
 
-    components = parse_components(entries, (*path, "components"), problems, parse)
+    components = parse_components(entries, COMPONENT, (*path, "components"), problems, parse)
     return TensorObject(shape, layout, components, attributes or None, extra)

@@ -6,7 +6,6 @@ objects that is half of the memory.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -21,13 +20,13 @@ from ztensor.spec.model.manifest import (
     TensorObject,
 )
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import Form, read_fields
+from ztensor.spec.wire.record import Form, Record, read_fields
 
 Path: TypeAlias = tuple[str | int, ...]
-# `(name, entry, problems) -> object`; None, or an object that is not whole, beside new problems.
-ParseObject: TypeAlias = Callable[[str, object, list[Problem]], TensorObject | None]
-# `(role, entry, path, problems) -> component`; None beside new problems.
-ParseComponent: TypeAlias = Callable[[str, object, Path, list[Problem]], Component | None]
+# `(fields, path, problems) -> object`; None, or an object that is not whole, beside new problems.
+ParseObject: TypeAlias = Callable[[list[Any], Path, list[Problem]], TensorObject | None]
+# `(role, fields, path, problems) -> component`; None beside new problems.
+ParseComponent: TypeAlias = Callable[[str, list[Any], Path, list[Problem]], Component | None]
 
 # From so many objects on, reading them side by side takes less time than reading each.
 LEAST_OBJECTS = 25
@@ -44,14 +43,16 @@ class Root:
     Args:
         decoder: of the manifest.
         form: how the version writes it.
-        begin: takes the fields before the objects, and returns what parses these.
+        begin: takes the fields before the objects, and problems to add to; it returns what parses
+            the objects.
         blobs_end: where in the file no blob goes on.
         least: as many objects are tried side by side.
 
     Attributes:
-        fields: by name; an empty map in place of the objects.
+        fields: those beside the objects, by name.
+        values: the fields as the schema has them; nothing where something is wrong with them.
         objects: by name; None for those that were refused.
-        problems: what is wrong with the objects; those behind `MOST_PROBLEMS` are not parsed.
+        problems: what is wrong; objects behind `MOST_PROBLEMS` are not parsed.
 
     Raises:
         ManifestError: it is not one well-formed map, or has a key twice, or one that is not text.
@@ -62,7 +63,7 @@ class Root:
         self,
         decoder: cbor.Decoder,
         form: Form,
-        begin: Callable[[dict[str, object]], ParseObject],
+        begin: Callable[[Mapping[str, object], list[Problem]], ParseObject],
         *,
         blobs_end: int,
         least: int = LEAST_OBJECTS,
@@ -75,29 +76,24 @@ class Root:
         pos = self._level = 0
         if decoder.data.startswith(_SELF_DESCRIBED) and not decoder.strict:
             pos, self._level = decoder.enter(0, 0)[1], 1
-        root: object = self.fields
-        if decoder.kind(pos) == cbor.MAP:
-            odd, end = read_map(decoder, pos, self._level, self.fields, self._read_value)
-            if odd and not form.root.is_exact:
-                root = cbor.Pairs()
-        else:
-            root, end = decoder.read(pos, self._level)
+        root, end = decoder.read(pos, self._level, self._read_value)
         decoder.require_end(end)
-        if root is not self.fields:
-            problems: list[Problem] = []
-            read_fields(root, form.root, (), problems)
+        problems: list[Problem] = []
+        self.values = read_fields(root, form.root, (), problems)
+        if type(root) is not dict and not form.root.is_exact:
             require_none(problems)
+        self.problems[:0] = problems
 
     def _read_value(self, key: object, start: int) -> tuple[object, int]:
-        if key == self._form.objects and self._decoder.kind(start) == cbor.MAP:
-            self._parse = self._begin(self.fields)
-            return {}, self._read_objects(start)
-        return self._decoder.read(start, self._level + 1)
-
-    def _read_objects(self, start: int) -> int:
-        """Read the map of objects; return where it ends."""
         decoder, form, level = self._decoder, self._form, self._level + 1
+        if key != form.objects or decoder.kind(start) != cbor.MAP:
+            value, end = decoder.read(start, level)
+            if isinstance(key, str):
+                self.fields[key] = value
+            return value, end
+        self._parse = self._begin(self.fields, self.problems)
         count, first = decoder.enter(start, level)
+        known = len(self.problems)
         if count >= self._least and form.start:
             from ztensor.spec.container.kinds import read_kinds  # small files need none of it
 
@@ -106,25 +102,30 @@ class Root:
             )
             if found is not None:
                 self.objects, end = found
-                return end
-            self.problems.clear()
-        objects: dict[str, Any] = {}
-        odd, end = read_map(decoder, start, level, objects, self._read_object)
-        if odd:
+                return {}, end
+            del self.problems[known:]
+        objects, end = decoder.read(start, level, self._read_object)
+        if type(objects) is cbor.Pairs:
             message = "expected a map with text keys, found a map with keys that are not text"
             path, section = (form.objects,), form.root.section
             self.problems.append(Problem(Reason.FIELD_TYPE, message, path, section))
         self.objects = objects
-        return end
+        return {}, end
 
-    def _read_object(self, name: Any, start: int) -> tuple[TensorObject | None, int]:
-        problems = self.problems
-        known = len(problems)
-        parse = functools.partial(self._parse, name) if isinstance(name, str) else lambda *_: None
-        made, end = read_object(self._decoder, start, self._level + 2, parse, problems)
-        if len(problems) > known:
-            problems[known:] = [problem.about(name) for problem in problems[known:]]
-        return made, end
+    def _read_object(self, name: object, start: int) -> tuple[TensorObject | None, int]:
+        form, known = self._form, len(self.problems)
+
+        def parse(entry: object, problems: list[Problem]) -> TensorObject | None:
+            if not isinstance(name, str):
+                return None
+            path = (form.objects, name)
+            fields = read_fields(entry, form.object, path, problems)
+            made = self._parse(fields, path, problems) if fields else None
+            if len(problems) > known:
+                problems[known:] = [problem.about(name) for problem in problems[known:]]
+            return made
+
+        return read_object(self._decoder, start, self._level + 2, parse, self.problems)
 
 
 def read_object(
@@ -163,66 +164,29 @@ def read_object(
     return made, end
 
 
-def read_map(
-    decoder: cbor.Decoder,
-    pos: int,
-    level: int,
-    fields: dict[str, Any],
-    read_value: Callable[[object, int], tuple[object, int]],
-) -> tuple[bool, int]:
-    """Read a map pair by pair; return whether a key is no text, and where the map ends.
-
-    Args:
-        decoder: of the manifest.
-        pos: where the map begins.
-        level: in how many items it is.
-        fields: takes the pairs whose key is text.
-        read_value: `(key, start) -> (value, end)` reads each value.
-
-    Raises:
-        ManifestError: it is not well-formed, or has a key twice.
-        LimitError: it nests too deep, or costs too much.
-    """
-    data = decoder.data
-    count, pos = decoder.enter(pos, level)
-    before = b""
-    done = 0
-    while done != count:
-        if count < 0 and data[pos : pos + 1] == b"\xff":
-            pos += 1
-            break
-        key, end = decoder.read(pos, level + 1)
-        form = data[pos:end]
-        if form == before or (isinstance(key, str) and key in fields):
-            raise cbor.duplicate_key(pos, key)
-        if decoder.strict:
-            if form < before:
-                raise cbor.unsorted(pos)
-            before = form
-        value, pos = read_value(key, end)
-        if isinstance(key, str):
-            fields[key] = value
-        done += 1
-    return len(fields) < done, pos
-
-
 def parse_components(
-    entries: Mapping[str, object], path: Path, problems: list[Problem], parse: ParseComponent
+    entries: Mapping[str, object],
+    record: Record,
+    path: Path,
+    problems: list[Problem],
+    parse: ParseComponent,
 ) -> dict[str, Component]:
     """Return the components of an object by their roles, without those that break rules.
 
     Args:
         entries: what was decoded.
+        record: the schema of one.
         path: steps from the manifest's root to the entries.
         problems: takes what is wrong; nothing is parsed behind `MOST_PROBLEMS`.
         parse: parses one.
     """
     components: dict[str, Component] = {}
     for role, entry in entries.items():
-        start = len(problems)
+        start, place = len(problems), (*path, role)
         if start >= MOST_PROBLEMS:
             break
-        component = parse(role, entry, (*path, role), problems)
+        fields = read_fields(entry, record, place, problems)
+        component = parse(role, fields, place, problems) if fields else None
         if component is not None:
             components[role] = component
         if len(problems) > start:
@@ -283,14 +247,14 @@ def require_none(problems: Sequence[Problem]) -> None:
     """
     if not problems:
         return
-    first = problems[0]
-    more = f"; and {counted(len(problems) - 1, 'more problem')}" if len(problems) > 1 else ""
-    if len(problems) >= MOST_PROBLEMS:
+    first, told = problems[0], problems[:MOST_PROBLEMS]
+    more = f"; and {counted(len(told) - 1, 'more problem')}" if len(told) > 1 else ""
+    if len(told) == MOST_PROBLEMS:
         more += ", or others behind them"
     raise ManifestError(
         f"the manifest breaks a rule: {first}{more}",
         reason=first.reason,
         object_name=first.object_name,
         component=first.component,
-        problems=problems,
+        problems=told,
     )

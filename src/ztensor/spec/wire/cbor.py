@@ -16,9 +16,9 @@ section 4.2.1), and of what that can say neither tags nor simple values beside f
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeAlias
 
 from ztensor.errors import LimitError, ManifestError, Reason, ZTensorError, describe
 from ztensor.limits import Budget, Limits
@@ -37,6 +37,8 @@ from ztensor.spec.wire.deterministic import encode as encode
 from ztensor.spec.wire.deterministic import head as head
 from ztensor.spec.wire.deterministic import key_order as key_order
 from ztensor.spec.wire.deterministic import with_dicts as with_dicts
+
+Visit: TypeAlias = Callable[[Any, int], tuple[object, int]]
 
 _BREAK = 0xFF
 _ENDLESS = -1
@@ -112,15 +114,26 @@ class Decoder:
         self.budget = Budget(Limits(cost_floor=1 << 62), 0) if budget is None else budget
         self._words: dict[bytes, str] = {}
 
-    def read(self, pos: int, level: int = 0) -> tuple[object, int]:
+    def read(self, pos: int, level: int = 0, visit: Visit | None = None) -> tuple[Any, int]:
         """Return the item at `pos`, inside of so many others, and where it ends.
+
+        Args:
+            pos: where it begins.
+            level: in how many others it is.
+            visit: `(key, start) -> (value, end)` reads, and charges, what an array or a map has, in
+                place of the decoder; the key of an item of an array is its number.
 
         Raises:
             ManifestError: as `decode`; anything may follow the item.
             LimitError: as `decode`.
         """
+        value: Any
         try:
-            value, end = _READERS[self.data[pos] >> 5](self, pos, level)
+            kind = self.data[pos] >> 5
+            if visit is not None and kind in (ARRAY, MAP):
+                value, end = (self._array if kind == ARRAY else self._map)(pos, level, visit)
+            else:
+                value, end = _READERS[kind](self, pos, level)
         except (IndexError, struct.error):
             raise self._truncated() from None
         except RecursionError:
@@ -261,30 +274,34 @@ class Decoder:
         self.budget.release_to(left - cost)
         return whole, pos + 1
 
-    def _array(self, pos: int, level: int) -> tuple[list[object], int]:
-        data = self.data
-        count, pos = self.enter(pos, level, _ITEM)
+    def _array(self, pos: int, level: int, visit: Visit | None = None) -> tuple[list[object], int]:
+        data, cost = self.data, _ITEM if visit is None else 0
+        count, pos = self.enter(pos, level, cost)
         items: list[object] = []
-        for _ in range(count) if count >= 0 else self._endless(_ITEM):
+        for _ in range(count) if count >= 0 else self._endless(cost):
             first = data[pos]
-            if first < 0x18:
-                items.append(first)
-                pos += 1
-                continue
             if first == _BREAK and count < 0:
                 return items, pos + 1
-            item, pos = _READERS[first >> 5](self, pos, level + 1)
+            if visit is not None:
+                item, pos = visit(len(items), pos)
+            elif first < 0x18:
+                item, pos = first, pos + 1
+            else:
+                item, pos = _READERS[first >> 5](self, pos, level + 1)
             items.append(item)
         return items, pos
 
-    def _map(self, pos: int, level: int) -> tuple[dict[str, object] | Pairs, int]:
+    def _map(
+        self, pos: int, level: int, visit: Visit | None = None
+    ) -> tuple[dict[str, object] | Pairs, int]:
         """Read a map; short texts, which most keys are, are read here."""
         data, words, strict = self.data, self._words, self.strict
-        count, pos = self.enter(pos, level, _PAIR)
+        cost = _PAIR if visit is None else 0
+        count, pos = self.enter(pos, level, cost)
         fields: dict[str, object] = {}
         key: Any
         before = b""
-        for _ in range(count) if count >= 0 else self._endless(_PAIR):
+        for _ in range(count) if count >= 0 else self._endless(cost):
             start, first = pos, data[pos]
             if 0x5F < first < 0x78:
                 pos += first - 0x5F
@@ -296,7 +313,7 @@ class Decoder:
             elif first == _BREAK and count < 0:
                 return fields, pos + 1
             else:
-                return self._pairs(fields, pos, count, level)
+                return self._pairs(fields, pos, count, level, visit)
             first = data[pos]  # behind the end where the key is cut: then it is no key at all
             if key in fields:
                 raise duplicate_key(start, key)
@@ -305,14 +322,16 @@ class Decoder:
                 if form < before:
                     raise unsorted(start)
                 before = form
-            if first < 0x18:
+            if visit is not None:
+                fields[key], pos = visit(key, pos)
+            elif first < 0x18:
                 fields[key], pos = first, pos + 1
             else:
                 fields[key], pos = _READERS[first >> 5](self, pos, level + 1)
         return fields, pos
 
     def _pairs(
-        self, fields: dict[str, object], pos: int, count: int, level: int
+        self, fields: dict[str, object], pos: int, count: int, level: int, visit: Visit | None
     ) -> tuple[Pairs, int]:
         """Read the rest of a map whose next key is no text. Equal keys are written alike."""
         pairs: list[tuple[object, object]] = [*fields.items()]
@@ -324,7 +343,8 @@ class Decoder:
                 pos += 1
                 break
             key, end = _READERS[self.data[pos] >> 5](self, pos, level + 1)
-            value, behind = _READERS[self.data[end] >> 5](self, end, level + 1)
+            first = self.data[end]
+            value, behind = visit(key, end) if visit else _READERS[first >> 5](self, end, level + 1)
             form = self._identity(key, end - pos)
             if form in seen:
                 raise duplicate_key(pos, key)

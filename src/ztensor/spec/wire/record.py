@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 from ztensor.errors import Problem, Reason, describe
 from ztensor.spec.wire.cbor import UINT64_MAX, Pairs
 
-# What a field holds: text, a uint64, an array of these, a map with text keys, a map of which the
-# pairs with other keys are dropped (an attribute that cannot be named must not cost the tensors),
-# or anything.
-TEXT, UINT, SHAPE, MAP, ATTRIBUTES, ANYTHING = str, int, list, dict, Pairs, object
+# What a field holds is a type: of a list unsigned integers, as any `int` is; of `ATTRIBUTES` a map
+# of which pairs with other keys than text are dropped, since what cannot be named must not cost the
+# tensors; of `object` anything.
+ATTRIBUTES = Pairs
 _WORDS: Mapping[type, str] = {
-    TEXT: "text",
-    UINT: "a uint64",
-    SHAPE: "an array of uint64",
-    MAP: "a map with text keys",
+    str: "text",
+    int: "a uint64",
+    list: "an array of uint64",
+    dict: "a map with text keys",
 }
 
 
@@ -70,11 +70,11 @@ def read_fields(
             known += 1
             kind = wanted
             if wanted is ATTRIBUTES:
-                item, kind = _with_text_keys(item), MAP
-            is_right = type(item) is kind and kind is not SHAPE
-            if not is_right or (kind is UINT and not 0 <= item <= UINT64_MAX):
+                item, kind = _with_text_keys(item), dict
+            is_right = type(item) is kind and kind is not list
+            if not is_right or (kind is int and not 0 <= item <= UINT64_MAX):
                 fault = _fault(item, kind, may_be_null=not is_exact and name in optional)
-                if kind is SHAPE and not fault:
+                if kind is list and not fault:
                     item = tuple(item)
         elif name not in optional:
             fault = Reason.FIELD_MISSING, f"expected {_WORDS[wanted]}, found no such field"
@@ -91,16 +91,16 @@ def read_fields(
 
 def _fault(item: Any, wanted: type, *, may_be_null: bool) -> tuple[Reason, str] | None:
     """Return what is wrong with the value of a field."""
-    if wanted is ANYTHING or (item is None and may_be_null):
+    if wanted is object or (item is None and may_be_null):
         return None
     if type(item) is not wanted:
         word = f"{_WORDS[wanted]} or null" if may_be_null else _WORDS[wanted]
         return Reason.FIELD_TYPE, f"expected {word}, found {kind_of(item)}"
-    numbers: Any = item if wanted is SHAPE else [item]
+    numbers: Any = item if wanted is list else [item]
     for index, number in enumerate(numbers):
         if type(number) is not int or not 0 <= number <= UINT64_MAX:
             reason = Reason.FIELD_VALUE if type(number) is int else Reason.FIELD_TYPE
-            place = f" at position {index}" if wanted is SHAPE else ""
+            place = f" at position {index}" if wanted is list else ""
             return reason, f"expected a uint64{place}, found {kind_of(number)}"
     return None
 
@@ -137,6 +137,7 @@ class Form(NamedTuple):
 
     Attributes:
         root: the schema of the root.
+        object: that of an object.
         objects: the field with the objects.
         start: the first bytes of such an object, at most eight; none where objects are read one by
             one, however many there are.
@@ -149,6 +150,7 @@ class Form(NamedTuple):
     """
 
     root: Record
+    object: Record
     objects: str = "objects"
     start: bytes = b""
     place: bytes = b""

@@ -12,6 +12,7 @@ import operator
 import re
 from collections.abc import Iterable, Mapping
 from itertools import accumulate, islice
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +23,9 @@ from ztensor.spec.container.v2.words import (
     DTYPES,
     SPARSE,
     TYPES,
+    WORD_OF_2,
     check_layout,
-    encoding_of,
     ours,
-    types_of,
 )
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
@@ -40,15 +40,7 @@ from ztensor.spec.digest import check_digest, xxh3
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, align
 from ztensor.spec.model.objects import TableObjects, Uints
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import (
-    MAP,
-    SHAPE,
-    TEXT,
-    UINT,
-    Form,
-    Record,
-    read_fields,
-)
+from ztensor.spec.wire.record import Form, Record, read_fields
 
 VERSION = "2"  # what the footer says; the texts 2.0 and 2.1 describe the same bytes
 DEPTH = 32  # levels of nesting, the root among them
@@ -63,27 +55,27 @@ _record = functools.partial(Record, is_exact=True)
 ROOT = _record(
     "a map as the manifest's root",
     "2.1 section 3.2",
-    {"objects": MAP, "attributes": MAP, "shards": MAP},
+    {"objects": dict, "attributes": dict, "shards": dict},
     optional=("attributes", "shards"),
 )
-SHARD = _record("a map describing one shard", "2.1 section 7.1", {"size": UINT, "digest": TEXT})
+SHARD = _record("a map describing one shard", "2.1 section 7.1", {"size": int, "digest": str})
 OBJECT = _record(
     "a map describing one object",
     "2.1 section 3.3",
-    {"shape": SHAPE, "layout": TEXT, "parts": MAP, "attributes": MAP},
+    {"shape": list, "layout": str, "parts": dict, "attributes": dict},
     optional=("attributes",),
 )
 PART = _record(
     "a map describing one part",
     "2.1 section 3.4",
     {
-        "dtype": TEXT,
-        "blob": SHAPE,
-        "type": TEXT,
-        "shard": TEXT,
-        "encoding": TEXT,
-        "decoded_length": UINT,
-        "digest": TEXT,
+        "dtype": str,
+        "blob": list,
+        "type": str,
+        "shard": str,
+        "encoding": str,
+        "decoded_length": int,
+        "digest": str,
     },
     optional=("type", "shard", "encoding", "decoded_length", "digest"),
 )
@@ -102,6 +94,7 @@ def _are_names(texts: list[str]) -> bool:
 
 FORM = Form(
     root=ROOT,
+    object=OBJECT,
     start=b"\xa3" + cbor.encode("parts"),
     place=cbor.encode("blob") + b"\x82",
     has_tail=True,
@@ -140,20 +133,17 @@ def parse_manifest(
             section="2.1 section 2.3",
         )
     decoder = cbor.Decoder(data, budget, depth=min(budget.limits.depth, DEPTH), strict=True)
-    problems: list[Problem] = []
     files: dict[str | None, Shard] = {}
 
-    def begin(fields: dict[str, object]) -> ParseObject:
+    def begin(fields: Mapping[str, object], problems: list[Problem]) -> ParseObject:
         # The table of shards comes before the objects: its name is shorter.
         files.update(_parse_files(fields.get("shards"), frame.file_size, problems))
         return functools.partial(parse_object, files)
 
     blobs_end = frame.file_size - FOOTER_2_BYTES
     root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
-    wrong: list[Problem] = []
-    _, attributes, _, extra = read_fields(root.fields, ROOT, (), wrong) or [None] * 4
-    wrong += check_names(attributes or (), ("attributes",))
-    require_none([*wrong, *problems, *root.problems])
+    _, attributes, _, extra = root.values or [None] * 4
+    require_none(root.problems + check_names(attributes or (), ("attributes",)))
     blobs = _blobs(root.objects, [*files], frame, decoder.budget)
     require_none(_check_overlaps(blobs, [*files]))
     used = set(blobs[0].tolist())
@@ -211,32 +201,26 @@ def check_names(names: Iterable[str], path: Path = ()) -> list[Problem]:
 
 
 def parse_object(
-    files: Mapping[str | None, Shard], name: str, entry: object, problems: list[Problem]
-) -> TensorObject | None:
-    """Return one object, or None and problems where it breaks rules.
+    files: Mapping[str | None, Shard], fields: list[Any], path: Path, problems: list[Problem]
+) -> TensorObject:
+    """Return one object, which is not whole beside new problems.
 
     Args:
         files: where blobs may be: the shards by name, and the file itself.
-        name: the object's.
-        entry: what was decoded.
+        fields: as its record has them.
+        path: steps from the manifest's root to it, the last of which is its name.
         problems: takes what is wrong.
     """
-    path, start = ("objects", name), len(problems)
-    if wrong := check_names((name,), ("objects",)):
-        problems += wrong
-        return None
-    fields = read_fields(entry, OBJECT, path, problems)
-    if not fields:
-        return None
+    start = len(problems)
     shape, layout, entries, attributes, extra = fields
+    problems += check_names(map(str, path[1:]), path[:1])
     problems += check_names(entries, (*path, "parts"))
-    if attributes:
-        problems += check_names(attributes, (*path, "attributes"))
+    problems += check_names(attributes or (), (*path, "attributes"))
     if not entries:
         message, where = "expected at least one part, found none", (*path, "parts")
         problems.append(Problem(Reason.COMPONENT_MISSING, message, where, OBJECT.section))
     parse = functools.partial(_parse_part, files)
-    components = parse_components(entries, (*path, "parts"), problems, parse)
+    components = parse_components(entries, PART, (*path, "parts"), problems, parse)
     found = _check_shape(shape)
     if len(problems) == start:
         found += check_layout(layout, shape, components, attributes)
@@ -257,11 +241,12 @@ def _check_shape(shape: tuple[int, ...]) -> list[Problem]:
 
 
 def _parse_part(
-    files: Mapping[str | None, Shard], _: str, entry: object, path: Path, problems: list[Problem]
+    files: Mapping[str | None, Shard],
+    _: str,
+    fields: list[Any],
+    path: Path,
+    problems: list[Problem],
 ) -> Component | None:
-    fields = read_fields(entry, PART, path, problems)
-    if not fields:
-        return None
     dtype, blob, logical, shard, encoding, decoded_length, digest, extra = fields
     start = len(problems)
 
@@ -288,20 +273,15 @@ def _parse_part(
         problems += check_place(blob, end, PAGE_2, (*path, "blob"), _PLACES)
     if len(problems) > start:
         return None
-    dtype, logical = types_of(dtype, logical)
-    return Component(
-        dtype,
-        blob[0] + (files[shard].start or 0),
-        blob[1],
-        logical,
-        encoding_of(encoding),
-        digest,
-        decoded_length,
-        digest_covers_decoded=True,
-        is_exact=True,
-        shard=None if shard is None else files[shard],
-        extra=extra,
-    )
+    if logical == "bool":
+        dtype, logical = "bool", None
+    if encoding in ("raw", "zstd"):  # words of 1.x mean nothing in 2.x
+        encoding = WORD_OF_2 + encoding
+    offset, length = blob
+    offset += files[shard].start or 0
+    said = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
+    where = None if shard is None else files[shard]
+    return Component(*said, digest_covers_decoded=True, is_exact=True, shard=where, extra=extra)
 
 
 # --- Places ------------------------------------------------------------------------------------
