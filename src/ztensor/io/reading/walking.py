@@ -133,7 +133,8 @@ class ObjectWalk:
 
         # All that a watch is made of; attributes say how large blocks are.
         made_of = watch and (one.format, one.shape, repr(one.attributes), role, entries)
-        key = component._replace(extra=None), expected, one.is_opaque, made_of
+        stated = component._replace(digest=None, extra=None)
+        key = stated, digest, expected, one.is_opaque, made_of
         walk = self.overlaps.once(self.file, component, key, work)
         self.told(left)
         self.checked += walk.is_matched is True
