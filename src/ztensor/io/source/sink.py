@@ -141,9 +141,11 @@ class Place(NamedTuple):
         if self.remote is None:
             return FileSink(self, durable=durable)
         note = None if self.undo is None else functools.partial(self.undo, removal.take_back)
-        return Store.of(self.remote.url).sink(
+        sink = Store.of(self.remote.url).sink(
             self.remote, is_new=self.is_new, expected=self.expected, note=note
         )
+        note_write(sink)
+        return sink
 
 
 class FileSink(OpenFile, Gatherer):
