@@ -93,21 +93,24 @@ def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:
             "the component 'values' with astype('float32')",
             found=values.dtype.name,
         )
+    # As SciPy chooses: what it makes has 32 bits where they hold every index and position.
+    most = max((*tensor.shape, values.size))
+    kept = np.int32 if most <= np.iinfo(np.int32).max else np.int64
     shape: Any = tensor.shape  # SciPy's stubs know two dimensions; it checks the rest itself
     try:
         if is_theirs:
-            parts = (values, *(one.astype(np.int64) for one in indices))
+            parts = (values, *(one.astype(kept) for one in indices))
             return getattr(scipy.sparse, f"{kind}_array")(parts, shape=shape)
         if tensor.format == "sparse_csr":
             return scipy.sparse.csr_array(
                 (
                     values,
-                    tensor.components["indices"].astype(np.int64),
-                    tensor.components["indptr"].astype(np.int64),
+                    tensor.components["indices"].astype(kept),
+                    tensor.components["indptr"].astype(kept),
                 ),
                 shape=shape,
             )
-        coords = tensor.components["coords"].astype(np.int64)
+        coords = tensor.components["coords"].astype(kept)
         axes: Any = tuple(coords.reshape(len(shape), values.size))
         return scipy.sparse.coo_array((values, axes), shape=shape)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:

@@ -28,7 +28,7 @@ from ztensor.ext import OpenFolder, is_remote, path_text
 from ztensor.model_folder import ModelFolder
 from ztensor.options import ModelOptions, require_options
 from ztensor.torch import save_file
-from ztensor.torch.values import separate, tied
+from ztensor.torch.tying import separate, tied
 from ztensor.typing import Path, Storage, TorchTensor
 
 if TYPE_CHECKING:

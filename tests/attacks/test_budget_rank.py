@@ -25,9 +25,6 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "get_slice": lambda reader: reader.get_slice("deep")[...],
     "load views": lambda reader: load_all(reader.objects.parts()[0], copy=False),
     "load copies": lambda reader: load_all(reader.objects.parts()[0], copy=True),
-    "load separate copies": lambda reader: load_all(
-        reader.objects.parts()[0], copy=True, separate=True
-    ),
 }
 
 

@@ -117,6 +117,15 @@ def test_all_four_kinds_work_by_their_names(installed: dict[str, str], tmp_path:
     assert ztensor("verify", "out.lines", folder=tmp_path, environment=installed).returncode == 0
 
 
+def test_a_shell_completes_its_verb(installed: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("argcomplete", reason="pip install 'pyztensor[completion]'")
+    line, answer = "ztensor cou", tmp_path / "answer"
+    asked = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    asked |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
+    ended = ztensor(folder=tmp_path, environment={**installed, **asked})
+    assert (ended.stdout, answer.read_text().split()) == ("", ["count"])
+
+
 def test_a_broken_plugin_is_named_and_stops_nothing_else(
     installed: dict[str, str], tmp_path: Path
 ) -> None:

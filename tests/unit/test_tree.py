@@ -157,11 +157,6 @@ def test_the_core_imports_no_wing_not_even_for_types() -> None:
 PAST_THE_DOOR = {
     "ztensor.io.edit.find",
     "ztensor.io.source.base.AtOnce",
-    "ztensor.io.tensor.arrays.shape_of",
-    "ztensor.spec.container.v2.words.check_layout",
-    "ztensor.spec.container.v2.words.ours",
-    "ztensor.spec.container.v2.words.theirs",
-    "ztensor.spec.container.v2.words.words_of",
     "ztensor.threads.background.exit_with",
 }
 

@@ -98,7 +98,7 @@ def convert(terminal: Terminal, options: Namespace) -> None:
     The summary shows how many objects were changed, and the largest error.
 
     Output:
-      What the new file cannot say, one thing to a line, and a summary. Of a
+      What the new file cannot say, one kind to a line, and a summary. Of a
       folder what is done with each file.
 
     JSON:
@@ -110,8 +110,8 @@ def convert(terminal: Terminal, options: Namespace) -> None:
       nbytes          before and after
       files           what was written: OUT, or the shards and last the index,
                       which output is then
-      lossless, lost  lost is a list of object (null for the file's own) and
-                      sentence
+      lossless, lost  lost is a list of object (null for the file's own),
+                      sentence, and kind
       unrepresented   a list of kind, where, count, nbytes: what only IN says;
                       lost has a sentence on each
       checked         whether OUT was read back and compared

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import ztensor
 from ztensor.cli.options import new_file
+from ztensor.cli.rewriting import loss_rows
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import UsageError, describe
@@ -88,15 +89,20 @@ def convert_whole(
             for step in report.steps
         ],
         "lost": [
-            {"file": file, "object": loss.object_name, "sentence": loss.sentence}
+            {
+                "file": file,
+                "object": loss.object_name,
+                "sentence": loss.sentence,
+                "kind": loss.kind,
+            }
             for file, loss in report.lost
         ],
     }
-    _show(terminal, facts)
+    _show(terminal, facts, lists_losses=options.losses)
     return facts
 
 
-def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
+def _show(terminal: Terminal, facts: Mapping[str, Any], *, lists_losses: bool) -> None:
     rows = []
     for step in facts["steps"]:
         target, sentence = step["new_file"], step["sentence"]
@@ -105,13 +111,12 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
     terminal.table((Column("what"), Column("file"), Column("new file")), rows)
     path, kind, losses = facts["output"], facts["format"], facts["lost"]
     if losses:
-        lost_of = [
-            (loss["file"], f"{describe(loss['object'])}: {loss['sentence']}")
-            if loss["object"] is not None
-            else (loss["file"], loss["sentence"])
-            for loss in losses
-        ]
-        terminal.table((Column("lost of"), Column("what")), lost_of)
+        lost_of = []
+        for one in losses:
+            of = "" if one["object"] is None else f"{describe(one['object'])}: "
+            lost_of.append((one["file"], of + one["sentence"], one["kind"]))
+        listed = loss_rows(lost_of, all_of_them=lists_losses)
+        terminal.table((Column("lost of"), Column("what")), listed)
     if facts["dry_run"]:
         terminal.line(f"{path}: not written; it would have the weights as {kind}")
         return

@@ -135,12 +135,17 @@ def _verb_of(function: Callable[..., None]) -> Verb:
     return Verb(summary, f"{function.__module__}:{function.__name__}")
 
 
+def _groups() -> dict[str, dict[str, Verb]]:
+    """Return the list with the verbs of plugins behind it, but those that are broken."""
+    plugins = {name: _verb_of(function) for name, function in PLUGINS.usable()}
+    return {**VERBS, **({"Of other packages": plugins} if plugins else {})}
+
+
 def _overview() -> str:
     """Return the help of the whole command."""
     from ztensor.cli.parsing import EXIT_CODES, filled
 
-    plugins = {name: _verb_of(function) for name, function in PLUGINS.usable()}
-    groups = {**VERBS, **({"Of other packages": plugins} if plugins else {})}
+    groups = _groups()
     width = max(len(name) for verbs in groups.values() for name in verbs)
     lists = [
         "\n".join(
@@ -223,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if "_ARGCOMPLETE" in os.environ:
         from ztensor.cli.completions import complete
 
-        complete((name, *verb) for verbs in VERBS.values() for name, verb in verbs.items())
+        complete((name, *verb) for verbs in _groups().values() for name, verb in verbs.items())
     mixed = mixture()
     if mixed is not None:  # said on each call: the next change to the installation breaks it
         print(mixed.message, file=sys.stderr)

@@ -222,6 +222,7 @@ CONVERTING = (
     ),
     NAMED_OUTPUT,
     Option("--strict", is_flag=True, help="Write nothing if anything would be lost."),
+    Option("--losses", is_flag=True, help="List all that is lost, not one of each kind."),
     Option(
         "--check",
         is_flag=True,

@@ -11,7 +11,7 @@ from ztensor import ext
 from ztensor.cli import jobs
 from ztensor.cli.changing import quiet_library, require_free
 from ztensor.cli.options import changing, converting
-from ztensor.cli.spelling import count_text, named_text, size_text
+from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import STDIN, error_as_json, in_order, open_file
 from ztensor.errors import SourceError, UsageError, ZTensorError, describe
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+_FILE = "(the file)"
+Row = tuple[str, str]
 # Options of `convert` that mean nothing where a file is rewritten in its place.
 _OF_NEW_FILES = (
     "to", "dtype", "dequantize", "pickled", "include", "exclude", "max_shard_size", "delete_input",
@@ -120,7 +122,7 @@ def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> d
     }
     with terminal.progress(file) as progress:
         report = ztensor.migrate(file, progress=progress, **how)
-    return tell(terminal, file, report, dry_run=options.dry_run)
+    return tell(terminal, file, report, options)
 
 
 def _end(
@@ -128,7 +130,7 @@ def _end(
 ) -> dict[str, Any]:
     is_deleted = options.delete_input and not options.dry_run
     deleted = delete(report.inputs) if is_deleted else []
-    return tell(terminal, file, report, dry_run=options.dry_run, deleted=deleted)
+    return tell(terminal, file, report, options, deleted)
 
 
 def _require_deletable(file: str, options: Namespace) -> None:
@@ -145,8 +147,7 @@ def tell(
     terminal: Terminal,
     file: str,
     report: ztensor.converting.ConversionReport,
-    *,
-    dry_run: bool,
+    options: Namespace,
     deleted: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Say what a conversion did, or would do, and what is lost by it; return it as JSON."""
@@ -154,13 +155,16 @@ def tell(
         "file": file,
         "output": report.path,
         "files": list(report.files),
-        "dry_run": dry_run,
+        "dry_run": options.dry_run,
         "format": report.format,
         "version": report.version or None,
         "object_count": report.objects,
         "nbytes": {"before": report.source_nbytes, "after": report.nbytes},
         "lossless": report.is_lossless,
-        "lost": [{"object": loss.object_name, "sentence": loss.sentence} for loss in report.lost],
+        "lost": [
+            {"object": loss.object_name, "sentence": loss.sentence, "kind": loss.kind}
+            for loss in report.lost
+        ],
         "unrepresented": [dataclasses.asdict(one) for one in report.unrepresented],
         "checked": report.is_checked,
         "unchecked": list(report.unchecked),
@@ -175,14 +179,38 @@ def tell(
         ],
         "deleted": list(deleted),
     }
-    _show(terminal, facts)
+    _show(terminal, facts, lists_losses=options.losses)
     return facts
 
 
-def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
+def loss_rows(
+    losses: Sequence[tuple[str, str, str]], *, all_of_them: bool
+) -> list[tuple[str, str]]:
+    """Return the rows that tell of losses: one for each kind, or one for each of them.
+
+    Args:
+        losses: of each what lost it, the sentence and the kind.
+        all_of_them: whether each has a row.
+    """
+    kinds: dict[object, list[tuple[str, str]]] = {}
+    for number, (of, sentence, kind) in enumerate(losses):
+        kinds.setdefault(number if all_of_them else kind, []).append((of, sentence))
+    rows = []
+    for alike in kinds.values():
+        names = list(dict.fromkeys(of for of, _ in alike))
+        sentence = alike[0][1]
+        if len({one for _, one in alike}) > 1:
+            sentence += f"; and {len(alike) - 1:,} more of the kind, which --losses lists"
+        more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+        rows.append((names[0] + more, sentence))
+    return rows
+
+
+def _show(terminal: Terminal, facts: Mapping[str, Any], *, lists_losses: bool) -> None:
     losses, changed, path = facts["lost"], facts["changed"], facts["output"]
     if losses:
-        rows = [(loss["object"] or "(the file)", loss["sentence"]) for loss in losses]
+        told = [(one["object"] or _FILE, one["sentence"], one["kind"]) for one in losses]
+        rows = loss_rows(told, all_of_them=lists_losses)
         terminal.table((Column("lost of"), Column("what")), rows)
     kind = " ".join(filter(None, (facts["format"], facts["version"])))
     sizes = " -> ".join(map(size_text, facts["nbytes"].values()))
@@ -197,11 +225,6 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
     done = "not written; it would be" if facts["dry_run"] else "written,"
     objects = count_text(facts["object_count"], "object")
     terminal.line(f"{path}: {done} {kind}, of {objects}, {sizes}; {lost}")
-    if facts["unchecked"]:
-        terminal.line(
-            f"came without a digest: {named_text(facts['unchecked'])}; nothing tells whether the "
-            "bytes are what was once saved"
-        )
     if changed:
         terminal.line(_changed_text(changed))
     for deleted in facts["deleted"]:

@@ -64,16 +64,13 @@ def write_one(
         else:
             if how.strict:  # before the work: what is lost already
                 require_lossless(lost, target)
-            count = (
-                FORMATS[kind]
-                .loaded()
-                .export(
-                    reader,
-                    sink,
-                    lose=lambda name, sentence: lost.append(Loss(name, sentence)),
-                    progress=lambda done, whole: written(done * stored // max(whole, 1)),
-                    threads=how.threads,
-                )
+            export = FORMATS[kind].loaded().export
+            count = export(
+                reader,
+                sink,
+                lose=lambda name, sentence: lost.append(Loss(name, sentence)),
+                progress=lambda done, whole: written(done * stored // max(whole, 1)),
+                threads=how.threads,
             )
             if how.strict:
                 require_lossless(lost, target)

@@ -124,7 +124,7 @@ class _DataShard(Writer):
     """Writes a file of blobs whose objects are in the root's manifest."""
 
     def __init__(self, sink: Sink) -> None:
-        self._prepare(EMITTERS.data_shard())
+        self._prepare(EMITTERS["2.1"](has_manifest=False))
         self._begin(sink)
 
 

@@ -25,7 +25,7 @@ def unrepresented(reader: Reader) -> list[Unrepresented]:
 def lost_of_file(reader: Reader, kind: str, how: How) -> list[Loss]:
     """Return what no copy of the objects of a file has."""
     return [
-        *(Loss(None, f"left out: {one}") for one in unrepresented(reader)),
+        *(Loss(None, f"left out: {one}", one.kind) for one in unrepresented(reader)),
         *_unknown_fields(reader, kind, how.version),
     ]
 
@@ -37,7 +37,8 @@ def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
         manifest = file.manifest
         if not keeps_any or reader.objects.is_set:
             for key in manifest.extra or ():
-                yield Loss(None, f"left out: field {describe(key)} of the manifest's root")
+                sentence = f"left out: field {describe(key)} of the manifest's root"
+                yield Loss(None, sentence, "field of the root")
         if keeps_any:
             continue
         for name, value in manifest.objects.items():
@@ -47,7 +48,8 @@ def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
                 own = (key for key in component.extra or () if key != _FRAME_FIELD)
                 fields += [f"{role}.{key}" for key in own]
             if fields and name in reader:
-                yield Loss(name, f"left out: fields {', '.join(map(describe, fields))}")
+                sentence = f"left out: fields {', '.join(map(describe, fields))}"
+                yield Loss(name, sentence, "fields of an object")
 
 
 def require_lossless(lost: Sequence[Loss], target: str) -> None:

@@ -16,10 +16,16 @@ class Loss:
     Attributes:
         object_name: the object, or None where it is the file's own.
         sentence: what is lost, and how the object was written, if at all.
+        kind: equal for losses of one kind, whose sentences may differ in names and numbers.
     """
 
     object_name: str | None
     sentence: str
+    kind: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", self.sentence)
 
     def __str__(self) -> str:
         """Return both on one line."""

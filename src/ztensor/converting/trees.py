@@ -35,7 +35,8 @@ def without_tree(reader: Reader, version: str | None) -> tuple[Reader, list[Loss
             attributes.setdefault(path, value)
         else:
             kind = type(value).__qualname__
-            lost.append(Loss(None, f"left out: value {describe(path)}, a {describe(kind)}"))
+            sentence = f"left out: value {describe(path)}, a {describe(kind)}"
+            lost.append(Loss(None, sentence, "value of a tree"))
     objects = reader.objects.mapped(lambda part, _: part.with_attributes(attributes))
     return over(reader, objects), lost
 

@@ -75,7 +75,8 @@ def sayable(
         try:
             check({key: value})
         except NotRepresentableError as error:
-            lost.append(Loss(name, f"attribute {describe(key)} left out: {error.message}"))
+            sentence = f"attribute {describe(key)} left out: {error.message}"
+            lost.append(Loss(name, sentence, f"attribute left out: {error.message}"))
         else:
             kept[key] = value
     return kept, lost

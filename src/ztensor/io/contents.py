@@ -23,20 +23,17 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.manifests import component_extents
-from ztensor.io.source.base import Source
+from ztensor.io.reading.manifests import component_extents, manifest_in
+from ztensor.io.source.base import Opening, Source
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.paths import path_text
 from ztensor.io.source.table import source_of
-from ztensor.limits import Limits, caps_of
+from ztensor.limits import DEFAULT_LIMITS, Limits, caps_of
 from ztensor.spec.container.framing import (
     FOOTER_2_BYTES,
     MAGIC_1,
     MAGIC_2,
     Container,
-    Frame,
 )
-from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.model.objects import LaterObjects
 
 if TYPE_CHECKING:
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 _TRIES = 20  # to read what is being written; 0.1 s in all
 _RETRY_SECONDS = 0.005
 # What a `Projection` says of how its objects are read.
-_OF_PROJECTIONS = ("format", "encodings", "account", "sums", "faults", "rights")
+_OF_PROJECTIONS = ("manifest", "format", "encodings", "account", "sums", "faults", "rights")
 
 
 def open_file(
@@ -57,14 +54,14 @@ def open_file(
     recover: bool = False,
 ) -> FileObjects:
     """Return the objects of one file; see `ztensor.Reader` and `FileOptions`."""
-    require_choice("verify", verify, (None, True, False))
-    caps = caps_of(limits)
+    if verify is not None:
+        require_choice("verify", verify, (None, True, False))
+    caps = DEFAULT_LIMITS if limits is None else caps_of(limits)
     for left in reversed(range(_TRIES)):
         source = _source_of(path, mapped=mmap)
-        ahead = _ahead(source)
-        how: dict[str, Any] = {}
+        ahead = _ahead(source) if source.prefers_long_reads else None
         try:
-            frame, manifest, how = _contents(ahead or source, caps)
+            how = _contents(ahead or source, caps)
             # The last write of a commit may have come between opening the file and reading what it
             # says: what was opened is its new state, but looks like one changed since.
             if not left or not (isinstance(source, FileSource) and source.is_touched()):
@@ -72,7 +69,7 @@ def open_file(
         except FormatError as error:
             # A commit being written right now is a torn end for a moment.
             if not left or not _is_being_written(source):
-                frame, manifest = _recovered(source, error, caps, recover=recover)
+                how = _recovered(source, error, caps, recover=recover)
                 break
         except BaseException as error:
             # A change that was given up, or took less room than it had made, was cut off between
@@ -83,57 +80,54 @@ def open_file(
                 raise
         source.close()
         time.sleep(_RETRY_SECONDS)
-    reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
-    joined = how.pop("source", source)
+    joined, manifest = how.pop("source", None) or source, how["manifest"]
     if manifest.shards:
         from ztensor.io.reading.shards import join_shards  # few files have any
 
         joined = join_shards(joined, manifest.shards, caps)
     if joined is not source:
-        source, ahead = joined, _ahead(joined)
-    if ahead is not None and isinstance(manifest.objects, LaterObjects):
-        ahead.expect(manifest.objects.extents, is_patient=True)
-    elif ahead is not None:
-        ahead.expect(functools.partial(component_extents, manifest))
-    return FileObjects(
-        source, manifest, ahead=ahead, frame=frame, verify=verify, limits=caps, reopen=reopen, **how
-    )
+        ahead = _ahead(joined) if joined.prefers_long_reads else None
+    if ahead is not None:
+        is_patient = isinstance(manifest.objects, LaterObjects)
+        ahead.expect(functools.partial(component_extents, manifest), is_patient=is_patient)
+    reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    return FileObjects(joined, ahead=ahead, verify=verify, limits=caps, reopen=reopen, **how)
 
 
 def _source_of(path: Any, *, mapped: bool) -> Source:
     """Return the source of what a caller passed, or the folder where that is read as one file."""
+    is_path = isinstance(path, (str, os.PathLike)) and not isinstance(path, Opening)
+    name = os.fspath(path) if is_path else None
+    if isinstance(name, str) and "://" not in name and os.path.isfile(name):
+        return FileSource(name, mapped=mapped)
     try:
-        source = source_of(path, mapped=mapped)
+        return source_of(path, mapped=mapped)
     except SourceNotRegularError:
         from ztensor.io.formats import opened_in  # a file of ours needs none of it
 
-        folder = path_text(path) if isinstance(path, (str, os.PathLike)) else ""
-        if opened_in(folder) is None:
+        if not isinstance(name, str) or opened_in(name) is None:
             raise
         from ztensor.io.source.folders import FolderSource
 
-        return FolderSource(folder)
-    return source
+        return FolderSource(name)
 
 
-def _ahead(source: Source) -> AheadSource | None:
-    """Return a source that brings what is read next, where each request is dear; else None.
+def _ahead(source: Source) -> AheadSource:
+    """Return a source that brings what is read next, where each request is dear.
 
     What a format keeps and reads later goes through it, too.
     """
-    if not source.prefers_long_reads:
-        return None
     from ztensor.io.source.ahead import AheadSource
 
     return AheadSource(source)
 
 
-def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, dict[str, Any]]:
-    """Return what a file holds, and how the reader has to take it where the format is another."""
+def _contents(source: Source, limits: Limits) -> dict[str, Any]:
+    """Return what a file holds, and how that is read, as `FileObjects` takes it."""
     not_ours: NotZTensorError | None = None
     if source.files is None:
         try:
-            frame, manifest = FileObjects.manifest_in(source, limits)
+            frame, manifest = manifest_in(source, limits)
         except NotZTensorError as error:
             # Only then is another format thought of. Its traceback leads to this frame: a circle.
             not_ours = error.with_traceback(None)
@@ -142,7 +136,7 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
                 # A commit under this reader writes over the copy of a footer.
                 end = frame.manifest_offset + frame.manifest_length
                 source.expect_commits(FOOTER_2_BYTES, _is_footer, end)
-            return frame, manifest, {}
+            return {"frame": frame, "manifest": manifest}
     from ztensor.io.formats import not_read, project
 
     projection = project(source, limits)
@@ -150,10 +144,7 @@ def _contents(source: Source, limits: Limits) -> tuple[Frame | None, Manifest, d
         if not_ours is None or not_ours.reason is Reason.NOT_ZTENSOR:
             raise not_read(source) from not_ours
         raise not_ours
-    how = {name: getattr(projection, name) for name in _OF_PROJECTIONS}
-    if projection.source is not None:
-        how["source"] = projection.source
-    return None, projection.manifest, how
+    return {name: getattr(projection, name) for name in ("source", *_OF_PROJECTIONS)}
 
 
 def _is_footer(end: bytes) -> bool:
@@ -194,8 +185,9 @@ def _is_being_written(source: Source) -> bool:
 
 def _recovered(
     source: Source, error: FormatError, limits: Limits, *, recover: bool
-) -> tuple[Frame, Manifest]:
+) -> dict[str, Any]:
     """Return the last committed state where that is wanted and there is one; else raise `error`."""
+    import logging
     import traceback
 
     from ztensor.io.reading.recovery import describe_torn, search  # seldom needed
@@ -217,12 +209,10 @@ def _recovered(
             raise error
         finally:
             del error  # whose traceback leads to this frame: a circle
-    import logging
-
     logging.getLogger("ztensor").warning(
         "%s is damaged behind byte %d; the last committed state, %d objects, was opened",
         describe(source.name, 200),
         state.end,
         len(state.manifest.objects),
     )
-    return state.frame, state.manifest
+    return {"frame": state.frame, "manifest": state.manifest}

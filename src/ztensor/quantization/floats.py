@@ -115,6 +115,6 @@ def _require_digests(file: FileObjects, name: str, tensor_object: TensorObject) 
         return
     for role, component in tensor_object.components.items():
         with file.located(name, role):
-            if not file.stored(component).check(once=True):
+            if not file.stored(component).check():
                 for _ in file.decoded_chunks(name, role):  # raises where it covers neither
                     pass

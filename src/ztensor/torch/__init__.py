@@ -7,13 +7,15 @@ are no errors here: tied weights are stored once, under all their names.
 of many processes; they are in `ztensor.distributed.torch`, which is imported when one of them is
 used.
 
-`values.py` turns one tensor into what is stored and back, `loading.py` loads those of files,
+`values.py` turns one tensor into what is stored and back, `tying.py` says which tensors of a dict
+share their memory, `loading.py` loads those of files,
 `devices.py` brings them onto other devices than the CPU, `quantized.py` makes floats of quantized
 ones. `adapter.py` is what the table of frameworks asks, and `trees.py` has nested states.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -34,6 +36,7 @@ from ztensor.options import (
     ModelOptions,
     SaveOptions,
     WriteOptions,
+    for_load_files,
     opening,
     require_bytes,
     require_options,
@@ -50,7 +53,8 @@ from ztensor.ext import Registry
 from ztensor.torch.devices import device_of
 from ztensor.torch.loading import load_onto
 from ztensor.torch.quantized import dequantize
-from ztensor.torch.values import PLAIN, from_torch, separate, tied
+from ztensor.torch.tying import separate, tied
+from ztensor.torch.values import PLAIN, from_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -171,6 +175,7 @@ def load_file(
         `save_file` takes the same dict.
 
     Raises:
+        ObjectNotFoundError: no name matches `only`.
         FormatError: the file is damaged or no zTensor file.
         UnsupportedError: a type or encoding is unknown here or to torch, or there is no such
             device.
@@ -180,11 +185,9 @@ def load_file(
     """
     require_options("load_file", options, LoadOptions)
     place = device_of(device)
-    threads, progress = options.get("threads"), options.get("progress")
+    how = for_load_files(options, functools.partial(dequantize, device=place))
     with open_files(filename, **opening(options)) as reader:
-        return load_files(
-            reader.objects, load_onto, progress, device=place, copy=copy, threads=threads
-        )
+        return load_files(reader.objects, load_onto, device=place, copy=copy, **how)
 
 
 def load(

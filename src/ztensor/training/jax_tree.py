@@ -39,7 +39,7 @@ def tree_leaf(value: Any, copied: Callable[[], None] = lambda: None) -> Any:
 
 
 def tree_makers(
-    *, copied: Callable[[Any], None] = lambda leaf: None
+    *, copied: Callable[[Any], None] = lambda leaf: None, **_: Any
 ) -> dict[str, Callable[[Any], Any]]:
     """Return what makes values of JAX's types; `copied` as `tree_makers` of the protocol has it."""
     return {_KEY: functools.partial(_key, copied)}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _TENSOR, _PARAMETER = "torch.Tensor", "torch.nn.Parameter"
 _SIZE, _DTYPE, _DEVICE = "torch.Size", "torch.dtype", "torch.device"
+_GENERATOR = "torch.Generator"
 _GRADIENT = "requires_grad"
 _ORDERS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
 _LEAST_ORDERED = 4  # dimensions
@@ -46,6 +47,8 @@ def tree_form(value: Any) -> Leaf | Made | None:
         return Made(_DTYPE, str(value))
     if kind is torch.device:
         return Made(_DEVICE, str(value))
+    if kind is torch.Generator:
+        return Made(_GENERATOR, (str(value.device), value.get_state()))
     if isinstance(value, torch.Tensor):
         return _of_tensor(value, kind)  # says why it cannot be saved
     return None
@@ -155,6 +158,7 @@ def tree_makers(
         _SIZE: _size,
         _DTYPE: _dtype,
         _DEVICE: _device,
+        _GENERATOR: _generator,
     }
 
 
@@ -203,3 +207,18 @@ def _device(value: object) -> Any:
         return torch.device(value)
     except RuntimeError as error:
         raise UnsupportedError("torch has no such device", found=describe(value, 40)) from error
+
+
+def _generator(value: object) -> Any:
+    """Return a generator of random numbers in its state, on the device where it was."""
+    match value:
+        case (str() as name, torch.Tensor() as state):
+            device = _device(name)
+        case _:
+            raise malformed("a torch.Generator is made of something else", describe(value, 40))
+    try:
+        return torch.Generator(device).set_state(state.clone())
+    except (RuntimeError, TypeError) as error:
+        raise UnsupportedError(
+            f"torch cannot make the generator again: {first_line(error)}", found=describe(name, 40)
+        ) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -17,8 +18,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import LAYOUTS, Component, FileObjects, TensorObject, View, typed_array
-from ztensor.spec.container.v2.words import theirs, words_of
+from ztensor.ext import EMITTERS, LAYOUTS, Component, FileObjects, TensorObject, View, typed_array
 from ztensor.typing import Array, VerifyReport
 from ztensor.v2.raising import releasing
 
@@ -136,17 +136,20 @@ class Tensor:
     @property
     def dtype(self) -> str:
         """Return the storage type of the part: `"f32"`, `"bf16"`, `"u8"`."""
-        return words_of(self._component)[0]
+        dtype: str = self._entry["parts"][self._role]["dtype"]
+        return dtype
 
     @property
     def logical(self) -> str | None:
         """Return the logical type of the part, such as `"bool"` or `"f8_e4m3fn"`, or None."""
-        return words_of(self._component)[1]
+        logical: str | None = self._entry["parts"][self._role].get("type")
+        return logical
 
     @property
     def layout(self) -> str:
         """Return the layout as 2.x calls it, such as `"dense"` or `"zt.sparse_csr/1"`."""
-        return theirs(self._object.format, self._object.attributes)[0]
+        layout: str = self._entry["layout"]
+        return layout
 
     @property
     def nbytes(self) -> int:
@@ -319,6 +322,11 @@ class Tensor:
     # --- One part ---------------------------------------------------------------------------
 
     @property
+    def _entry(self) -> Mapping[str, Any]:
+        """Return what a file of 2.1 says of the tensor."""
+        return EMITTERS.named("2.1").entry(self._object)
+
+    @property
     def _role(self) -> str:
         if self._part is None:
             parts = self.parts
@@ -352,9 +360,10 @@ class Tensor:
         return self._file.stored(component).view() is not None
 
     def _bytes(self, component: Component) -> memoryview:
-        """Return stored bytes, a view of the file where it is mapped."""
-        found = self._file.stored(component).raw(copy=False)
-        return (found if isinstance(found, memoryview) else found.data).cast("B")
+        """Return raw bytes, a view of the file where it is mapped."""
+        stored = self._file.stored(component)
+        view = stored.view()
+        return (stored.decoded(None).data if view is None else view).cast("B")
 
     def _elements(self, component: Component) -> Array:
         is_located = self._is_located(component)

@@ -22,16 +22,15 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import (
+    EMITTERS,
     LOGICAL_TYPES,
-    STORAGE_TYPES,
     Component,
+    TensorObject,
     element_count,
     numpy_dtype,
     path_text,
     typed_array,
 )
-from ztensor.io.tensor.arrays import shape_of
-from ztensor.spec.container.v2.words import check_layout, ours
 from ztensor.typing import Array, ObjectSink, Path
 from ztensor.v2.raising import releasing
 from ztensor.v2.source import Source
@@ -261,22 +260,17 @@ class Writer:
         """
         self._require_no_stream()
         _require_roles(parts)
-        if not parts:
-            raise ArgumentValueError("an object has at least one part", object_name=name)
-        form, own = ours(layout, attributes)
-        arrays, unknown = {}, None
-        components = {}
+        given = {}
         for role, part in parts.items():
             if "data" not in part:
                 raise ArgumentValueError("a part has no data", object_name=name, component=role)
-            data = bytes_of(part["data"])
-            component = components[role] = _component_of(name, role, part, data.nbytes)
-            try:
-                arrays[role] = typed_array(component, data)
-            except ZTensorError as error:
-                raise error.locate(object_name=name, component=role) from None
+            given[role] = bytes_of(part["data"])
+        sizes = {role: data.nbytes for role, data in given.items()}
+        found = _object_of(name, shape, parts, sizes, layout, attributes)
+        arrays, unknown = {}, None
+        for role, component in found.components.items():
             if component.type is not None and component.type not in LOGICAL_TYPES:
-                if form != "dense":
+                if found.format != "dense":
                     raise NotRepresentableError(
                         "a type that is not known is kept of dense tensors only",
                         object_name=name,
@@ -284,19 +278,14 @@ class Writer:
                         found=describe(component.type),
                     )
                 unknown = component.type
-        for problem in check_layout(layout, shape_of(shape), components, attributes):
-            kind, *rest = problem.path
-            if kind == "attributes" and rest[0] not in (attributes or {}):
-                continue  # facts of the type, which are written beside the others
-            raise ArgumentValueError(
-                problem.message,
-                object_name=name,
-                component=str(rest[0]) if kind == "parts" and rest else None,
-                section=problem.section,
-            )
-        if form in _COUNTED:
-            role, count = _COUNTED[form](arrays, shape_of(shape))
+            try:
+                arrays[role] = _elements(component, given[role])
+            except ZTensorError as error:
+                raise error.locate(object_name=name, component=role) from None
+        if found.format in _COUNTED:
+            role, count = _COUNTED[found.format](arrays, found.shape)
             arrays[role] = _without_padding(arrays[role], count)
+        form, own = found.format, found.attributes
         tensor = Tensor(arrays, shape=shape, format=form, type=unknown, attributes=own)
         self._file.write(name, tensor, compress=self._compress(name, parts))
 
@@ -335,10 +324,11 @@ class Writer:
                 )
             sizes[role] = nbytes
         if layout == "dense" and not self._canonical and list(parts) == ["data"]:
-            component = _component_of(name, "data", parts["data"], sizes["data"])
-            dtype = typed_array(component, memoryview(b"")).dtype
+            found = _object_of(name, shape, parts, sizes, layout, attributes)
+            component = found.components["data"]
+            dtype = _elements(component, memoryview(b"")).dtype
             is_direct = component.type is None or component.type in LOGICAL_TYPES
-            if is_direct and sizes["data"] == element_count(shape_of(shape)) * dtype.itemsize:
+            if is_direct and sizes["data"] == element_count(found.shape) * dtype.itemsize:
                 compress = self._compress(name, parts)
                 sink = self._file.stream(
                     name, shape, dtype, attributes=attributes, compress=compress
@@ -459,30 +449,43 @@ class NotContiguousError(ArgumentValueError, BufferError):
     """Data does not lie in one run of memory."""
 
 
-def _component_of(name: str, role: str, part: Mapping[str, Any], nbytes: int) -> Component:
-    dtype, logical = part.get("dtype"), part.get("logical")
-    if dtype not in STORAGE_TYPES or dtype == "bool":
+def _object_of(
+    name: str,
+    shape: Sequence[int],
+    parts: Mapping[str, Mapping[str, Any]],
+    sizes: Mapping[str, int],
+    layout: str,
+    attributes: Mapping[str, Any] | None,
+) -> TensorObject:
+    """Return the object that readers will find, wherever its parts come to lie.
+
+    Raises:
+        ArgumentValueError: they would refuse it.
+    """
+    words = {
+        role: {"dtype": part.get("dtype"), "blob": (CANONICAL_ALIGNMENT, sizes[role])}
+        | ({} if part.get("logical") is None else {"type": part["logical"]})
+        for role, part in parts.items()
+    }
+    entry = {"shape": list(shape), "layout": layout, "parts": words}
+    if attributes is not None:
+        entry["attributes"] = dict(attributes)
+    try:
+        return EMITTERS.named("2.1").object_of(entry)
+    except NotRepresentableError as error:
         raise ArgumentValueError(
-            "the storage type is unknown",
+            error.message,
             object_name=name,
-            component=role,
-            expected=f"one of {', '.join(sorted(STORAGE_TYPES.keys() - {'bool'}))}",
-            found=describe(dtype),
-        )
-    known = LOGICAL_TYPES.get(logical) if logical is not None else None
-    expected = "u8" if logical == "bool" else known.dtype if known is not None else dtype
-    if dtype != expected:
-        raise ArgumentValueError(
-            "the logical type is one of other elements",
-            object_name=name,
-            component=role,
-            expected=expected,
-            found=describe(dtype),
-        )
-    is_bool = logical == "bool"
-    return Component(
-        "bool" if is_bool else dtype, 0, nbytes, None if is_bool else logical, is_exact=is_bool
-    )
+            component=error.component,
+            expected=error.expected,
+            found=error.found,
+            section=error.section,
+        ) from error
+
+
+def _elements(component: Component, data: memoryview) -> Array:
+    """Return bytes as elements, those of an unknown type as its storage has them."""
+    return typed_array(component._replace(is_exact=component.dtype == "bool"), data)
 
 
 def _without_padding(array: Array, count: int) -> Array:

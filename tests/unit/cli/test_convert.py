@@ -222,6 +222,22 @@ def test_all_files_of_a_set_go(run: Run, tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_losses_of_one_kind_are_one_line_and_all_of_them_are_listed_on_request(
+    run: Run, tmp_path: Path
+) -> None:
+    attributes = {f"key {number}": number for number in range(50)}
+    ztensor.numpy.save_file({"a": np.ones(2), "b": np.ones(2)}, tmp_path / "m.zt", attributes)
+    words = ["convert", tmp_path / "m.zt", "--version", "0.1.0", tmp_path / "old.zt"]
+    told = run(*words).lines
+    assert len(told) == 3
+    assert "; and 49 more of the kind" in told[1]
+    listed = run(*words, "--losses", "--force")
+    assert all(f"'key {number}'" in listed.out for number in range(50))
+    facts = run(*words, "--force", "--json").json["lost"]
+    assert len(facts) == 50
+    assert len({loss["kind"] for loss in facts}) == 1
+
+
 def test_the_input_stays_where_something_would_be_lost(run: Run, model: Path) -> None:
     ended = run("convert", model, model.with_suffix(".safetensors"), "--delete-input")
     assert ended.code == ExitCode.USAGE

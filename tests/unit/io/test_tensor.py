@@ -3,7 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
@@ -307,6 +307,24 @@ def test_tensors_can_be_sent_and_copied(tensor: Tensor, again: Any) -> None:
 # --- SciPy --------------------------------------------------------------------------------------
 
 
+class Columns:
+    """What columns of pandas have: items, and a conversion of all of them to an array."""
+
+    columns: ClassVar = {"a": [1, 2], "b": [3, 4]}
+
+    def items(self) -> Any:
+        return self.columns.items()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array(list(self.columns.values()), dtype).T
+
+
+def test_columns_with_names_are_the_array_they_become() -> None:
+    columns: Any = Columns()
+    found = load(save({"w": columns}))["w"]
+    assert found.tolist() == [[1, 3], [2, 4]]
+
+
 @pytest.fixture
 def sparse() -> Any:
     return pytest.importorskip("scipy.sparse", reason="SciPy is optional")
@@ -325,6 +343,18 @@ def test_from_scipy_and_back(sparse: Any, kind: str, what: str) -> None:
     back = tensor.to_scipy()
     assert back.format == ("coo" if kind == "coo" else "csr")
     assert back.toarray().tolist() == dense.tolist()
+
+
+@pytest.mark.wing
+@pytest.mark.parametrize("rows", [4, 1 << 34])
+@pytest.mark.parametrize("layout", ["csr", "coo"])
+def test_indices_are_as_wide_as_scipy_makes_them(sparse: Any, layout: str, rows: int) -> None:
+    width = np.int32 if rows == 4 else np.int64
+    at = np.array([0], width), np.array([rows - 1], width)
+    made = sparse.coo_array((np.ones(1), at), (1, rows)).asformat(layout)
+    back = Tensor.from_scipy(made).to_scipy()
+    for role in ("indices", "indptr") if layout == "csr" else ("row", "col"):
+        assert getattr(back, role).dtype == getattr(made, role).dtype
 
 
 @pytest.mark.wing

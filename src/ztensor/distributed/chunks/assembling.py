@@ -379,13 +379,8 @@ class _Part:
     def _decoded(self) -> Array:
         """Return the whole chunk as new memory."""
         component = self._stored.component
-        data: memoryview | Array
-        if component.encoding == "raw":
-            data = self._stored.raw(copy=True)
-        else:
-            data = self._stored.decoded(component.decoded_length)
-        array = typed_array(component, data)[: element_count(self._chunk.sizes)]
-        return array.reshape(self._chunk.sizes)
+        array = typed_array(component, self._stored.decoded(component.decoded_length))
+        return array[: element_count(self._chunk.sizes)].reshape(self._chunk.sizes)
 
     def _read_raw(self, at_once: AtOnce) -> None:
         """Read all of a raw chunk."""

@@ -63,6 +63,6 @@ class Sums:
 
     def _begin(self, stored: Any, chunk: Chunk) -> _Running | None:
         check = stored.new_check()
-        if check.is_empty or (stored.component.encoding != "raw" and stored.check(once=True)):
+        if check.is_empty or (stored.component.encoding != "raw" and stored.check()):
             return None
         return _Running(check, element_count(chunk.sizes))

@@ -32,7 +32,8 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.options import PartOptions, require_options
-from ztensor.torch.values import first_line, from_torch, identity
+from ztensor.torch.tying import identity
+from ztensor.torch.values import first_line, from_torch
 from ztensor.typing import Path
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ class _Alike(NamedTuple):
     """A tensor over the same elements as one that is written before it.
 
     Attributes:
-        identity: of both; see `ztensor.torch.values.identity`.
+        identity: of both; see `ztensor.torch.tying.identity`.
         of: the name of the other.
         at: where its box begins.
     """

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.errors import NotRepresentableError
-from ztensor.ext import Component, TensorObject, cbor
-from ztensor.spec.container.v2.words import theirs, words_of
+from ztensor.ext import EMITTERS, TensorObject, cbor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,28 +31,18 @@ def emit_content(objects: Iterable[tuple[str, TensorObject]]) -> bytes:
 
 
 def _content(name: str, tensor_object: TensorObject) -> dict[str, object]:
-    layout, attributes = theirs(tensor_object.format, tensor_object.attributes)
-    found: dict[str, object] = {
-        "shape": tensor_object.shape,
-        "layout": layout,
-        "parts": {
-            role: _part(name, role, component)
-            for role, component in tensor_object.components.items()
-        },
+    for role, component in tensor_object.components.items():
+        if component.digest is None:
+            raise _without_digest(name, role, "none")
+        if not component.digest_covers_decoded:
+            raise _without_digest(name, role, "one that may cover stored bytes, as in 1.x")
+    entry = EMITTERS.named("2.1").entry(tensor_object)
+    found = {key: entry[key] for key in ("shape", "layout", "attributes") if key in entry}
+    parts = {
+        role: {key: part[key] for key in ("dtype", "type", "digest") if key in part}
+        for role, part in entry["parts"].items()
     }
-    if attributes is not None:
-        found["attributes"] = attributes
-    return found
-
-
-def _part(name: str, role: str, component: Component) -> dict[str, str]:
-    if component.digest is None:
-        raise _without_digest(name, role, "none")
-    if not component.digest_covers_decoded:
-        raise _without_digest(name, role, "one that may cover stored bytes, as in 1.x")
-    dtype, logical = words_of(component)
-    part = {"dtype": dtype, "digest": component.digest}
-    return part if logical is None else {**part, "type": logical}
+    return {**found, "parts": parts}
 
 
 def _without_digest(name: str, role: str, found: str) -> NotRepresentableError:

@@ -10,28 +10,21 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.arguments import require_kind
-from ztensor.errors import (
-    FormatError,
-    NotRepresentableError,
-    ObjectNotFoundError,
-    Reason,
-    UsageError,
-    describe,
-)
+from ztensor.errors import NotRepresentableError, ObjectNotFoundError, Reason, UsageError, describe
 from ztensor.io.attributes import kinds_of
-from ztensor.io.contents import refuse_not_ours
-from ztensor.io.edit.rewriting import (
-    copy_objects,
+from ztensor.io.edit.keeping import (
+    blobs_end,
     emitter_for,
     kept_alignment,
-    require_manifest,
+    kept_digest,
+    read_committed,
 )
 from ztensor.io.metadata import TensorMetadata, describe_object
 from ztensor.io.opening import Reader
-from ztensor.io.reading.file import FileObjects
+from ztensor.io.reading.portable import Portable
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink
@@ -41,8 +34,7 @@ from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.options import EditOptions, ObjectOptions, require_options
 from ztensor.spec.container import EMITTERS, Emitter
-from ztensor.spec.container.framing import FOOTER_2_BYTES, HEAD_BYTES, Container, Frame
-from ztensor.spec.digest import writable
+from ztensor.spec.container.framing import FOOTER_2_BYTES, Container, Frame
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Manifest, TensorObject, WrittenObjects
 from ztensor.spec.wire.cbor import with_dicts
@@ -86,93 +78,93 @@ class Editor(Writer):
         self,
         name: str,
         *,
+        is_compacted: bool = False,
+        canonical: bool = False,
         atomic: bool = False,
-        compression: bool | int | str = False,
-        checksum: str | bool | None = True,
-        chunk_rows: int | None = None,
         durable: Durable = "auto",
         lock: bool = True,
         timeout: float = 0.0,
         dry_run: bool = False,
+        checksum: str | bool | None = True,
         progress: Progress | None = None,
+        **how: Any,
     ) -> None:
-        """Open the file for what is changed; see `EditOptions`."""
+        """Open the file to change it; see `EditOptions` and, for the first two, `compact`."""
         self.rewritten_from: str | None = None
-        self._has_changed = False
+        self._has_changed = is_compacted
         # Held to the end whatever is written to: it keeps other writers out.
         self._locked = LockedFile(
             name, durable=durable, lock=lock, timeout=timeout, dry_run=dry_run
         )
         self.old_nbytes: int = self._locked.size
         try:
-            frame, manifest = _read_committed(self._locked)
-            is_kept = frame.container in (Container.V1, Container.V2)
-            emitter = emitter_for(manifest) if is_kept else EMITTERS.named(EMITTERS.latest)
-            self._prepare(
-                emitter,
-                compression=compression,
-                checksum=_digest_of_all(manifest, emitter) if checksum is True else checksum,
-                chunk_rows=chunk_rows,
-                alignment=kept_alignment(emitter, frame, manifest) if is_kept else None,
-            )
-            self.draft.attributes = dict(manifest.attributes or {}) or None
-            self.draft.extra = manifest.extra
-            if is_kept:
-                self.draft.version = manifest.version
-                self.draft.objects = WrittenObjects(manifest.objects)
-                self.draft.shards = manifest.shards
-            if is_kept and not atomic:
-                self._append(frame)
-            else:
+            frame, manifest = read_committed(self._locked)
+            self._old_count = len(manifest.objects)
+            with contextlib.ExitStack() as opened:
+                old = None
+                if is_compacted or frame.container not in (Container.V1, Container.V2):
+                    old = opened.enter_context(Reader(name))
+                emitter = self._emitter(old, manifest)
+                if checksum is True and not is_compacted:
+                    checksum = kept_digest(emitter, manifest)
+                alignment = None if canonical else kept_alignment(emitter, frame, manifest)
+                self._prepare(
+                    emitter, checksum=checksum, alignment=alignment, canonical=canonical, **how
+                )
+                self.draft.attributes = dict(manifest.attributes or {}) or None
+                self.draft.extra = manifest.extra
+                self.draft.shards = {} if canonical else manifest.shards
+                if old is None:
+                    self.draft.version = manifest.version
+                    self.draft.objects = WrittenObjects(manifest.objects)
+                if old is None and not atomic:
+                    self._extend(self._commit(frame), self.old_nbytes)
+                    return
                 new = Nowhere(name) if dry_run else FileSink(name, durable=durable)
-                self._begin_new(new, frame, manifest, progress)
+                self._extend(new, 0)
+                if old is None:
+                    new.start_with(self._locked, blobs_end(frame, manifest), progress=progress)
+                else:
+                    new.write(emitter.magic)
+                    self._copy_all(sorted(old) if canonical else list(old), old, progress)
         except BaseException:
+            if hasattr(self, "_sink"):
+                self.abort()
             self._locked.close()
             raise
-        self._old_count = len(self.draft.objects)
 
-    def _append(self, frame: Frame) -> None:
-        end = self._locked.size
-        is_behind = frame.manifest_hash is None
-        start = frame.manifest_offset if is_behind else end - FOOTER_2_BYTES
-        guard = bytes(self._locked.read(start, end - start))
-        order = CommitBehind if is_behind else CommitOver
-        self._extend(order(self._locked, guard), end)
-
-    def _begin_new(
-        self,
-        new: FileSink | Nowhere,
-        frame: Frame,
-        manifest: Manifest,
-        progress: Progress | None,
-    ) -> None:
-        """Begin a new file with the blobs of the old one, or anew where its version is too old."""
-        try:
-            if frame.container not in (Container.V1, Container.V2):
-                self._rewrite(new, manifest.version, progress)
-                return
-            length = _blobs_end(frame, manifest)
-            self._extend(new, 0)
-            if isinstance(new, FileSink):
-                new.start_with(self._locked, length, progress=progress)
-            else:
-                new.position = length
-        except BaseException:
-            new.abort()
-            raise
-
-    def _rewrite(self, new: FileSink | Nowhere, version: str, progress: Progress | None) -> None:
+    def _emitter(self, old: Reader | None, manifest: Manifest) -> Emitter:
+        """Return what writes the manifest of a file; `old` where all of it is written again."""
+        if old is None:
+            return emitter_for(manifest)
+        if self._has_changed:
+            return EMITTERS.named(Portable.version_of(old.objects))
         _LOG.warning(
             "%s: files of version %s cannot be extended; it becomes a %s file",
             describe(self._locked.name),
-            version,
+            manifest.version,
             EMITTERS.latest,
         )
-        self.rewritten_from = version
+        self.rewritten_from = manifest.version
         self._has_changed = True
-        self._begin(new)
-        with Reader(self._locked.name) as old:
-            copy_objects(self, old, list(old), progress)
+        return EMITTERS.named(EMITTERS.latest)
+
+    def _copy_all(self, names: Sequence[str], old: Reader, progress: Progress | None) -> None:
+        """Copy objects as they are stored."""
+        self.copier.expect((old.objects, name) for name in names)
+        total, done = sum(old.metadata(name).stored_nbytes for name in names), 0
+        for name in names:
+            self.copy(name, old)
+            done += old.metadata(name).stored_nbytes
+            if progress is not None:
+                progress(done, total)
+
+    def _commit(self, frame: Frame) -> CommitBehind | CommitOver:
+        end = self.old_nbytes
+        is_behind = frame.manifest_hash is None
+        start = frame.manifest_offset if is_behind else end - FOOTER_2_BYTES
+        guard = bytes(self._locked.read(start, end - start))
+        return (CommitBehind if is_behind else CommitOver)(self._locked, guard)
 
     # --- Changes ----------------------------------------------------------------------------
 
@@ -205,7 +197,6 @@ class Editor(Writer):
         Raises:
             ObjectNotFoundError: no object of that name.
         """
-        require_options("replace", options, ObjectOptions)
         with self._instead_of(name) as old:
             if "attributes" not in options and not hasattr(data, "attributes"):
                 options["attributes"] = old.attributes
@@ -231,7 +222,6 @@ class Editor(Writer):
             ObjectNotFoundError: no object of that name.
             NotRepresentableError: the version cannot hold it.
         """
-        require_options("replace_stream", options, ObjectOptions)
         with self._instead_of(name) as old:
             options.setdefault("attributes", old.attributes)
             return self.stream(name, shape, dtype, **options)
@@ -280,18 +270,17 @@ class Editor(Writer):
         for old, new in names.items():
             self._require_object(old)
             self._require_name(new)
-        entries = self.draft.objects.data
-        renamed = {names.get(name, name): entry for name, entry in entries.items()}
-        if len(renamed) != len(self.draft.objects):
-            targets = list(names.values())
-            staying = self.draft.objects.keys() - names.keys()
-            taken = next(new for new in targets if new in staying or targets.count(new) > 1)
-            raise UsageError(
-                "the new name is taken",
-                reason=Reason.DUPLICATE_WRITE,
-                file=self._sink.name,
-                object_name=taken,
-            )
+        renamed: dict[str, Any] = {}
+        for name, entry in self.draft.objects.data.items():
+            new = names.get(name, name)
+            if new in renamed:
+                raise UsageError(
+                    "the new name is taken",
+                    reason=Reason.DUPLICATE_WRITE,
+                    file=self._sink.name,
+                    object_name=new,
+                )
+            renamed[new] = entry
         for key, kind, value in kinds_of(self.draft.attributes):
             budget = Budget(DEFAULT_LIMITS, self.old_nbytes)
             with self._located(None):
@@ -316,17 +305,16 @@ class Editor(Writer):
             ObjectNotFoundError: no object of that name.
         """
         self._require_open()
-        tensor_object = None if name is None else self._require_object(name)
-        old = self.draft.attributes if tensor_object is None else tensor_object.attributes
-        merged = {} if replace else dict(old or {})
-        merged.update(attributes)
+        changed = None if name is None else self._require_object(name)
+        old = self.draft.attributes if changed is None else changed.attributes
+        merged = {**({} if replace else old or {}), **attributes}
         merged = {key: value for key, value in merged.items() if value is not None}
         with self._located(name):
-            if tensor_object is None or name is None:
+            if name is None or changed is None:
                 self.draft.emitter.require_attributes(merged)
                 self.draft.attributes = merged or None
             else:
-                changed = tensor_object._replace(attributes=merged or None)
+                changed = changed._replace(attributes=merged or None)
                 self.draft.emitter.require_object(changed)
                 _require_layout(changed)
                 self.draft.objects[name] = changed
@@ -344,66 +332,27 @@ class Editor(Writer):
             SourceError: the commit failed; the file holds its old state unless the message says
                 that only the last flush failed.
         """
-        self._require_open()
-        if self._streamed is None:
-            # Whatever else than adding objects changes the file says so.
-            if not self._has_changed and len(self.draft.objects) == self._old_count:
-                size = self._locked.size
-                self.abort()
-                self.state = "finished"
-                return size
-            try:
-                self._locked.require_in_place()
-            except BaseException:
-                self.abort()
-                raise
+        self._require_idle()
+        # Whatever else than adding objects changes the file says so.
+        if not self._has_changed and len(self.draft.objects) == self._old_count:
+            self.abort()
+            self.state = "finished"
+            return self.old_nbytes
+        with self._located(None, is_last=True):
+            self._locked.require_in_place()
         return super().finish()
 
-    def _release(self) -> None:
-        self._locked.close()
+    def _end(self, state: Literal["finished", "aborted"]) -> None:
+        try:
+            super()._end(state)
+        finally:
+            self._locked.close()
 
     def _require_object(self, name: str) -> TensorObject:
         self._require_open()
         if name not in self.draft.objects:
             raise ObjectNotFoundError.named(str(name), self.draft.objects, self._sink.name)
         return self.draft.objects[name]
-
-
-def _read_committed(source: LockedFile) -> tuple[Frame, Manifest]:
-    try:
-        frame, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
-    except FormatError as error:
-        if error.reason is Reason.NOT_ZTENSOR:
-            refuse_not_ours(source, error)
-        error.hint = (
-            "a damaged file is not changed: "
-            f"`ztensor repair {describe(source.name, 200)}` shows what can be saved"
-        )
-        raise
-    for _, kind, value in kinds_of(manifest.attributes):
-        kind.require_changeable(value, source.name)
-    require_manifest(frame, source.name)
-    return frame, manifest
-
-
-def _digest_of_all(manifest: Manifest, emitter: Emitter) -> str | bool:
-    """Return the kind of digest that a file has, or True, for the usual, where it is not one."""
-    kinds = set()
-    for tensor_object in manifest.objects.values():
-        for component in tensor_object.components.values():
-            if component.digest is not None:
-                kinds.add(component.digest.partition(":")[0].lower())
-                if len(kinds) > 1:
-                    return True
-    return kinds.pop() if kinds and kinds <= {*(emitter.form.checksums or writable())} else True
-
-
-def _blobs_end(frame: Frame, manifest: Manifest) -> int:
-    """Return how much of a file its blobs need; in 2.x they may lie behind the manifest."""
-    if frame.manifest_hash is None:
-        return frame.manifest_offset
-    parts = (part for one in manifest.objects.values() for part in one.components.values())
-    return max((p.offset + p.length for p in parts if p.shard is None), default=HEAD_BYTES)
 
 
 def _require_layout(tensor_object: TensorObject) -> None:
@@ -422,4 +371,52 @@ def _require_layout(tensor_object: TensorObject) -> None:
         )
 
 
-__all__ = ["Editor"]
+def compact(
+    path: Path,
+    *,
+    canonical: bool = False,
+    durable: Durable = "auto",
+    lock: bool = True,
+    timeout: float = 0.0,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+) -> int:
+    """Rewrite a file without the bytes nothing refers to, and return how many that saved.
+
+    The new file replaces the old one as a whole; version, alignment, attributes, encodings,
+    digests and unknown fields stay, and of a 2.x file what lies in other files. Containers that
+    are only read become 1.2.0. Stored bytes are copied, not decoded.
+
+    Args:
+        path: the file.
+        canonical: of 2.x: True gives it the form in which the same tensors are always the same
+            bytes; what lies in other files is taken in.
+        durable: see `ztensor.typing.EditOptions`, like the next two.
+        lock: likewise.
+        timeout: likewise.
+        dry_run: True takes every step but writing.
+        progress: called with the stored bytes copied so far and those to copy in all.
+
+    Raises:
+        ArgumentValueError: of a file of 1.x or 0.1, a canonical form was asked for.
+        NotRepresentableError: a name is not in NFC, as a canonical file asks.
+        FormatError: the file is damaged; it is left as it is.
+        UsageError: it is a file of another format, or a data shard of 2.x.
+        SourceError: it cannot be read or written, or another process is writing it; it stays.
+    """
+    editor = Editor.__new__(Editor)
+    editor._open(
+        path_text(path),
+        is_compacted=True,
+        canonical=canonical,
+        durable=durable,
+        lock=lock,
+        timeout=timeout,
+        dry_run=dry_run,
+        progress=progress,
+    )
+    with editor:
+        return editor.old_nbytes - editor.finish()
+
+
+__all__ = ["Editor", "compact"]

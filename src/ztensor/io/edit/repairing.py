@@ -7,12 +7,7 @@ import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import (
-    ArgumentValueError,
-    ContainerError,
-    Reason,
-    describe,
-)
+from ztensor.errors import ArgumentValueError, ContainerError, Reason, describe
 from ztensor.io.contents import refuse_not_ours
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.recovery import Candidate, search
@@ -26,14 +21,7 @@ from ztensor.io.source.targets import Nowhere, require_changed_in_place
 from ztensor.limits import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ztensor.accepted import Durable
-
-    Path = str | os.PathLike[str]
-    Progress = Callable[[int, int], None]
-
-_WINDOW = 8 << 20
+    from ztensor.accepted import Durable, Path, Progress
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -149,7 +137,12 @@ def repair(
             sink = Nowhere(target) if dry_run else FileSink(target, durable=durable)
             _copy(source, 0, report.end, sink, progress)
             return dataclasses.replace(report, written=target)
-        tail = None if drop_tail else _keep_tail(locked, report.end, progress, dry_run=dry_run)
+        tail = None
+        if not drop_tail:
+            tail = _free_name(f"{name}.tail-")
+            place = Place(tail, is_new=True, like=locked.rights())
+            sink = Nowhere(tail) if dry_run else FileSink(place, durable=True)
+            _copy(source, report.end, source.size, sink, progress)
         locked.cut(report.end)
         return dataclasses.replace(report, written=name, tail_path=tail)
 
@@ -171,19 +164,9 @@ def _report(source: Source, progress: Progress | None = None, **options: Any) ->
         state, candidates = search(source, **options)
     except ContainerError as error:
         refuse_not_ours(source, error)
-    found = RepairReport(
-        source.name,
-        source.size,
-        end=None,
-        is_clean=False,
-        objects=0,
-        tail=0,
-        digests_ok=0,
-        damaged=(),
-        candidates=tuple(candidates),
-    )
+    size, tried = source.size, tuple(candidates)
     if state is None:
-        return found
+        return RepairReport(source.name, size, None, False, 0, 0, 0, (), tried)  # noqa: FBT003
     objects = state.manifest.objects
     here = [
         name
@@ -191,44 +174,35 @@ def _report(source: Source, progress: Progress | None = None, **options: Any) ->
         if all(part.shard is None for part in objects[name].components.values())
     ]
     checked = verify_file(FileObjects(source, state.manifest), here, progress=progress)
-    return dataclasses.replace(
-        found,
-        end=state.end,
-        is_clean=state.end == source.size,
+    return RepairReport(
+        source.name,
+        size,
+        state.end,
+        is_clean=state.end == size,
         objects=len(objects),
-        tail=source.size - state.end,
+        tail=size - state.end,
         digests_ok=checked.checked,
         damaged=tuple(dict.fromkeys(p.object_name or "" for p in checked.problems)),
+        candidates=tried,
     )
 
 
 def _copy(
     source: FileSource, start: int, stop: int, sink: FileSink | Nowhere, progress: Progress | None
 ) -> None:
-    """Make a range of a file the whole of another, which grants no more."""
+    """Make a part of a file the whole of another."""
     try:
-        if isinstance(sink, FileSink):
-            sink.narrow(source.rights())
-        for offset in range(start, stop, _WINDOW):
-            count = min(_WINDOW, stop - offset)
-            sink.write(source.read(offset, count))
-            if progress is not None:
-                progress(offset + count - start, stop - start)
+        sink.start_with(source, stop, start, progress=progress)
         sink.commit()
     finally:
         sink.abort()
 
 
-def _keep_tail(locked: LockedFile, start: int, progress: Progress | None, *, dry_run: bool) -> str:
-    """Copy what is behind the last state to a new file beside it; return its path."""
+def _free_name(beginning: str) -> str:
     number = 1
-    while os.path.lexists(f"{locked.name}.tail-{number}"):
+    while os.path.lexists(f"{beginning}{number}"):
         number += 1
-    path = f"{locked.name}.tail-{number}"
-    place = Place(path, is_new=True, like=locked.rights())
-    sink = Nowhere(path) if dry_run else FileSink(place, durable=True)
-    _copy(locked, start, locked.size, sink, progress)
-    return path
+    return f"{beginning}{number}"
 
 
 def _nothing_found(report: RepairReport) -> ContainerError:

@@ -7,25 +7,23 @@ left to the general way, which looks at each and says what it is.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ztensor.buffers import new_bytes
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.places import Place
+from ztensor.io.source.base import Source
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.encoding import Encoding
-from ztensor.spec.model.objects import Bools
+from ztensor.spec.model.objects import Bools, Ints
 from ztensor.threads import run_jobs
 
 Named = tuple[str, Place]
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Job = Callable[[], None]
 
 # Dead bytes between two tensors that are cheaper to read than to jump over.
 _GAP_BYTES = 64 << 10
@@ -33,8 +31,9 @@ _GAP_BYTES = 64 << 10
 RUN_BYTES = 4 << 20
 # Small: of so many bytes at most, stored and decoded; larger ones are looked at one by one.
 _SMALL_BYTES = 128 << 10
-# So much is read for a run of encoded ones: it is still in the cache when it is decoded.
-_PACKED_RUN_BYTES = 512 << 10
+# So much of these is read and decoded at a time: it is still in the cache when it is checked.
+_SMALL_RUN_BYTES = 2 << 20
+_SMALL_GAP_BYTES = 16 << 10
 # Of fewer encoded ones each is looked at by itself: arrays of few numbers cost what one does.
 _LEAST_PACKED = 6
 # Threads pay where the work on a tensor takes longer than to hand it over, which holds the
@@ -42,35 +41,31 @@ _LEAST_PACKED = 6
 _LEAST_FOR_THREADS = 4 << 10
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Rows:
+class Run(NamedTuple):
     """Plain tensors in the order of their bytes.
 
     Attributes:
         named: their names and places.
         offsets: (count,) int64, their first bytes in the file.
-        lengths: (count,) int64, their bytes.
+        ends: (count,) int64, where the bytes of all so far end.
     """
 
     named: Sequence[Named]
     offsets: Ints
-    lengths: Ints
+    ends: Ints
 
     @classmethod
-    def of(cls, named: Iterable[Named]) -> Self:
+    def of(cls, named: Iterable[Named]) -> Run:
         """Return tensors in the order of their bytes."""
         found = sorted(named, key=lambda one: one[1].offset)
-        offsets = np.fromiter((place.offset for _, place in found), np.int64, len(found))
-        lengths = np.fromiter((place.length for _, place in found), np.int64, len(found))
-        return cls(found, offsets, lengths)
-
-    def __len__(self) -> int:
-        return len(self.named)
+        offsets = np.array([place.offset for _, place in found], np.int64)
+        lengths = np.array([place.length for _, place in found], np.int64)
+        return cls(found, offsets, np.maximum.accumulate(offsets + lengths))
 
     @property
     def span(self) -> tuple[int, int]:
         """Return where the bytes of the first begin, and the last of all end."""
-        return self.offsets.item(0), int((self.offsets + self.lengths).max())
+        return self.offsets.item(0), self.ends.item(-1)
 
     def stored(self, memory: memoryview) -> list[memoryview]:
         """Return the stored bytes of each, in memory that begins with those of the first."""
@@ -80,7 +75,7 @@ class Rows:
             for _, place in self.named
         ]
 
-    def runs(self, most: int, alone: int, gap: int = _GAP_BYTES) -> Iterator[Rows]:
+    def cut(self, most: int, alone: int, gap: int = _GAP_BYTES) -> Iterator[Run]:
         """Yield neighbours that are read together, at most so many bytes.
 
         Args:
@@ -88,39 +83,70 @@ class Rows:
             alone: tensors of so many bytes are runs by themselves.
             gap: dead bytes between two at most.
         """
-        ends = np.maximum.accumulate(self.offsets + self.lengths)
-        is_alone = self.lengths >= alone
-        is_border = is_alone[1:] | is_alone[:-1] | (self.offsets[1:] > ends[:-1] + gap)
-        borders = [0, *(np.flatnonzero(is_border) + 1).tolist(), len(self)]
-        for first, stop in itertools.pairwise(borders):
+        is_alone = np.array([place.length >= alone for _, place in self.named], np.bool_)
+        is_border = is_alone[1:] | is_alone[:-1] | (self.offsets[1:] > self.ends[:-1] + gap)
+        borders = [0, *(np.flatnonzero(is_border) + 1).tolist(), len(self.named)]
+        for begin, stop in itertools.pairwise(borders):
+            first = begin
             while first < stop:
                 bound = self.offsets[first] + most
-                after = first + int(np.searchsorted(ends[first:stop], bound, "right"))
-                rows = slice(first, max(after, first + 1))
-                yield Rows(self.named[rows], self.offsets[rows], self.lengths[rows])
-                first = rows.stop  # noqa: PLW2901  # the run behind begins there
+                after = first + int(np.searchsorted(self.ends[first:stop], bound, "right"))
+                some = slice(first, max(after, first + 1))
+                yield self._part(some)
+                first = some.stop
+
+    def cut_small(self, nbytes: Ints) -> Iterator[Run]:
+        """Yield those of small tensors that are read and decoded at a time.
+
+        Args:
+            nbytes: (count,) the decoded bytes of each.
+        """
+        is_near = self.offsets[1:] <= self.ends[:-1] + _SMALL_GAP_BYTES
+        read = np.where(is_near, np.diff(self.ends), self.ends[1:] - self.offsets[1:])
+        done = np.cumsum(np.append(self.ends[:1] - self.offsets[:1], read) + nbytes)
+        borders = np.flatnonzero(np.diff(done // _SMALL_RUN_BYTES)) + 1
+        for first, stop in itertools.pairwise([0, *borders.tolist(), len(self.named)]):
+            yield self._part(slice(first, stop))
+
+    def _part(self, some: slice) -> Run:
+        return Run(self.named[some], self.offsets[some], self.ends[some])
+
+    def read(self, source: Source) -> tuple[memoryview, Ints]:
+        """Return the bytes of all, few dead ones between, and where in them each begins."""
+        is_first = np.append(True, self.offsets[1:] > self.ends[:-1] + _SMALL_GAP_BYTES)
+        firsts = np.flatnonzero(is_first)
+        counts = np.diff(firsts, append=len(self.named))
+        starts, stops = self.offsets[firsts], self.ends[firsts + counts - 1]
+        places = np.cumsum(stops - starts)
+        memory, shifts = new_bytes(places.item(-1)), places - stops
+        parts = zip(starts.tolist(), stops.tolist(), shifts.tolist(), strict=True)
+        source.read_many([(start, memory[start + to : stop + to]) for start, stop, to in parts])
+        return memory, self.offsets + np.repeat(shifts, counts)
 
 
-def require_right(file: FileObjects, rows: Rows, memory: memoryview) -> None:
+Take = Callable[[Run, list[memoryview], Bools], None]
+
+
+def require_right(file: FileObjects, run: Run, memory: memoryview) -> None:
     """Check the digests of tensors that were read.
 
     Args:
         file: the file.
-        rows: the tensors.
+        run: the tensors.
         memory: the file's bytes from the first of theirs on.
 
     Raises:
         DigestMismatchError: one does not match its digest.
     """
-    stored = rows.stored(memory)
-    for number in np.flatnonzero(~_are_right(file, rows, stored)).tolist():
-        name = rows.named[number][0]
+    stored = run.stored(memory)
+    for number in np.flatnonzero(~_are_right(file, run, stored)).tolist():
+        name = run.named[number][0]
         with file.located(name, "data"):  # the general way says what is wrong
             component = file.object(name).components["data"]
             file.stored(component).require_filled(stored[number])
 
 
-def _are_right(file: FileObjects, rows: Rows, covered: Sequence[memoryview]) -> Bools:
+def _are_right(file: FileObjects, run: Run, covered: Sequence[memoryview]) -> Bools:
     """Return a mask of the tensors without a digest to check, and of those that match it.
 
     Those whose digests are of another kind than the first, or are not spelled as our writers do,
@@ -128,18 +154,18 @@ def _are_right(file: FileObjects, rows: Rows, covered: Sequence[memoryview]) -> 
 
     Args:
         file: the file.
-        rows: the tensors.
+        run: the tensors.
         covered: of each the bytes that its digest covers.
     """
-    first = next((place.digest for _, place in rows.named if place.digest is not None), None)
+    first = next((place.digest for _, place in run.named if place.digest is not None), None)
     if first is None or file.verify is False:
-        return np.ones(len(rows), np.bool_)
+        return np.ones(len(run.named), np.bool_)
     algorithm = ALGORITHMS.get(first.partition(":")[0])
     spelled = (lambda _: "") if algorithm is None else algorithm.whole()
     return np.array(
         [
             place.digest is None or place.digest == spelled(memory)
-            for (_, place), memory in zip(rows.named, covered, strict=True)
+            for (_, place), memory in zip(run.named, covered, strict=True)
         ],
         np.bool_,
     )
@@ -148,137 +174,86 @@ def _are_right(file: FileObjects, rows: Rows, covered: Sequence[memoryview]) -> 
 # --- Small ones ------------------------------------------------------------------------------
 
 
-def packed_jobs(
-    file: FileObjects, named: Iterable[tuple[str, Place | None]], result: dict[str, Any]
-) -> tuple[list[Job], bool]:
-    """Return what decodes small encoded tensors, and whether threads are worth it.
-
-    Those of another form, or with anything wrong, are left out of the result.
+def take_small(file: FileObjects, named: Iterable[Named], take: Take, workers: int) -> None:
+    """Read small tensors by runs, decode them, and check each; some are left out.
 
     Args:
         file: an open file, on this machine.
-        named: its tensors and where they are.
-        result: takes the arrays by name.
-    """
-
-    def put(run: Rows, targets: list[memoryview], right: Bools) -> None:
-        for number in np.flatnonzero(right).tolist():
-            name, place = run.named[number]
-            result[name] = place.array(targets[number], 0)
-
-    return _jobs(file, _packed(file, named), put)
-
-
-def right_names(
-    file: FileObjects, names: Collection[str], report: Callable[[int], None], workers: int
-) -> set[str]:
-    """Return the small plain tensors of which every byte was looked at and found right.
-
-    Those that are not returned may be right as well.
-
-    Args:
-        file: an open file whose digests are checked.
-        names: those to look at.
-        report: called with stored bytes that were checked.
+        named: names and places.
+        take: called with a run, memory of each of its tensors, and a mask of those that are right.
         workers: how many threads to use where they pay.
     """
-    wanted = frozenset(names)
-    named = [
-        (name, place)
-        for name, place in file.places().items()
-        if name in wanted
-        and place is not None
-        and place.digest is not None
-        and place.length <= _SMALL_BYTES
-        and place.dtype.char != "?"  # of a bool any other byte is a number
-    ]
-    right: set[str] = set()
-
-    def note(run: Rows, _: list[memoryview], mask: Bools) -> None:
-        right.update(run.named[number][0] for number in np.flatnonzero(mask).tolist())
-        report(int(run.lengths[mask].sum()))
-
-    raw = Rows.of(one for one in named if one[1].encoding == "raw")
-    groups = [(None, raw), *_packed(file, named)]
-    jobs, is_shared = _jobs(file, [(encoding, _apart(rows)) for encoding, rows in groups], note)
-    run_jobs(jobs, workers if is_shared else 1)
-    return right
-
-
-def _apart(rows: Rows) -> Rows:
-    """Return the first of tensors that have bytes in common, and those that have none."""
-    reach = np.maximum.accumulate(rows.offsets + rows.lengths)
-    is_apart = np.append(True, rows.offsets[1:] >= reach[:-1])
-    return Rows.of(itertools.compress(rows.named, is_apart.tolist()))
-
-
-def _packed(
-    file: FileObjects, named: Iterable[tuple[str, Place | None]]
-) -> Iterator[tuple[Encoding, Rows]]:
-    """Yield the small encoded tensors of each encoding that decodes many at once."""
-    found: dict[str, list[Named]] = {}
-    most = min(_SMALL_BYTES, file.limits.decoded_bytes)
+    groups: dict[str, list[Named]] = {}
     for name, place in named:
-        if place is None or place.encoding == "raw" or place.length > _SMALL_BYTES:
-            continue
-        if 0 < place.nbytes <= most:
-            found.setdefault(place.encoding, []).append((name, place))
-    for word, some in found.items():
-        encoding = file.encodings.get(word)
-        if encoding is not None and encoding.decodes_many and len(some) >= _LEAST_PACKED:
-            yield encoding, Rows.of(some)
-
-
-def _jobs(
-    file: FileObjects,
-    groups: Iterable[tuple[Encoding | None, Rows]],
-    take: Callable[[Rows, list[memoryview], Bools], None],
-) -> tuple[list[Job], bool]:
-    """Return what reads small tensors by runs, and whether threads are worth it.
-
-    Args:
-        file: the file.
-        groups: encodings, None for raw, and tensors.
-        take: called with a run, memory of each of its tensors, and a mask of those that are right.
-    """
-    jobs: list[Job] = []
+        if place.length <= _SMALL_BYTES:
+            groups.setdefault(place.encoding, []).append((name, place))
+    jobs: list[Callable[[], None]] = []
     nbytes = count = 0
-    for encoding, rows in groups:
-        is_raw, count = encoding is None, count + len(rows)
-        nbytes += int(rows.lengths.sum()) if is_raw else sum(one.nbytes for _, one in rows.named)
-        most = RUN_BYTES if is_raw else _PACKED_RUN_BYTES
+    for word, some in groups.items():
+        encoding = None
+        if word != "raw":
+            encoding = file.encodings.get(word)
+            limit = min(_SMALL_BYTES, file.limits.decoded_bytes)
+            some = [one for one in some if 0 < one[1].nbytes <= limit]  # noqa: PLW2901
+            if encoding is None or not encoding.decodes_many or len(some) < _LEAST_PACKED:
+                continue
+        run = Run.of(some)
+        some_bytes = (one.length if word == "raw" else one.nbytes for _, one in run.named)
+        sizes = np.fromiter(some_bytes, np.int64, len(run.named))
+        nbytes, count = nbytes + int(sizes.sum()), count + len(some)
         jobs += [
-            functools.partial(_read, file, encoding, run, take)
-            for run in rows.runs(most, _SMALL_BYTES + 1)
+            functools.partial(_take_run, file, encoding, part, take)
+            for part in run.cut_small(sizes)
         ]
-    return jobs, nbytes > _LEAST_FOR_THREADS * count
+    run_jobs(jobs, workers if nbytes > _LEAST_FOR_THREADS * count else 1)
 
 
-def _read(
-    file: FileObjects,
-    encoding: Encoding | None,
-    run: Rows,
-    take: Callable[[Rows, list[memoryview], Bools], None],
-) -> None:
-    """Read a run, decode it, and check each; memory of those that are not right is undefined."""
-    (start, stop), name = run.span, run.named[0][0]
-    memory = new_bytes(stop - start)
+def _take_run(file: FileObjects, encoding: Encoding | None, run: Run, take: Take) -> None:
+    name = run.named[0][0]
     with file.located(name):
         file.source.require_unchanged()
-        file.source.read_into(start, memory)
-    stored = run.stored(memory)
+        memory, starts = run.read(file.source)
+    places = zip(starts.tolist(), run.named, strict=True)
+    found = [memory[start : start + place.length] for start, (_, place) in places]
     if encoding is None:
-        take(run, stored, _are_right(file, run, stored))
+        take(run, found, _are_right(file, run, found))
         return
     targets = [new_bytes(place.nbytes) for _, place in run.named]
-    right = np.ones(len(run), np.bool_)
     covers_decoded = file.object(name).components["data"].digest_covers_decoded
-    if not covers_decoded:
-        right &= _are_right(file, run, stored)
+    right = np.ones(len(targets), np.bool_) if covers_decoded else _are_right(file, run, found)
     some = np.flatnonzero(right)
     into = [targets[number] for number in some.tolist()]
-    starts = run.offsets[some] - start
-    right[some] = encoding.decode_small(memory, starts, run.lengths[some], into, file.limits)
+    lengths = np.array([len(found[number]) for number in some.tolist()], np.int64)
+    right[some] = encoding.decode_small(memory, starts[some], lengths, into, file.limits)
     if covers_decoded:
         right &= _are_right(file, run, targets)
     take(run, targets, right)
+
+
+def right_names(
+    file: FileObjects, named: Iterable[Named], report: Callable[[int], None], workers: int
+) -> set[str]:
+    """Return the small plain tensors of which every byte was looked at and found right.
+
+    Those that are not returned may be right as well. Of those that have bytes in common the first
+    is looked at.
+
+    Args:
+        file: an open file whose digests are checked.
+        named: the plain tensors to look at.
+        report: called with stored bytes that were checked.
+        workers: how many threads to use where they pay.
+    """
+    run = Run.of(  # of a bool any other byte is a number
+        one for one in named if one[1].digest is not None and one[1].dtype.char != "?"
+    )
+    is_apart = np.append(True, run.offsets[1:] >= run.ends[:-1])
+    right: set[str] = set()
+
+    def note(run: Run, _: list[memoryview], mask: Bools) -> None:
+        found = list(itertools.compress(run.named, mask.tolist()))
+        right.update([name for name, _ in found])
+        report(sum([place.length for _, place in found]))
+
+    take_small(file, itertools.compress(run.named, is_apart.tolist()), note, workers)
+    return right

@@ -8,7 +8,6 @@ bytes, can they decode to the size they must, do they decode to exactly that.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 COMPLEX_ALIGNMENT = 16
 # Fewer decoded bytes are decoded by one thread: starting another takes 0.2 ms.
 _LEAST_SHARED_BYTES = 2 << 20
-_JOB_BYTES = 1 << 20  # decoded by a thread at a time
+_BYTES = np.dtype(np.uint8)
 
 
 class Fetching:
@@ -124,45 +123,25 @@ class Check:
         if self._hasher is not None and self._digest is not None:
             require_match(self._digest, self._hasher.hexdigest())
 
+    def in_order(self, pieces: Sequence[memoryview]) -> Callable[[int], None]:
+        """Return what is told the number of each piece of memory that is ready, in any order.
 
-class InOrder:
-    """Checks pieces of memory in order, whichever is ready first; the last one ends the check.
-
-    The thread that makes the next piece ready takes all that are, while they are in its cache.
-
-    Args:
-        check: takes them.
-        pieces: all of them.
-    """
-
-    def __init__(self, check: Check, pieces: Sequence[memoryview]) -> None:
-        self._check, self._pieces = check, pieces
-        self._ready = [False] * len(pieces)
-        self._next = 0
-        self._is_busy = False
-        self._lock = Lock()
-
-    def ready(self, number: int) -> None:
-        """Note that a piece is ready, and take those whose turn it is.
-
-        Raises:
-            DigestMismatchError: this was the last, and the digest does not match.
+        The thread that makes the next piece ready takes all that are, while they are in its cache;
+        the last one ends the check.
         """
-        with self._lock:
-            self._ready[number] = True
-            if self._is_busy:
-                return  # the thread that takes the piece before sees it
-            self._is_busy = True
-        while True:
-            with self._lock:
-                number = self._next
-                if number == len(self._pieces) or not self._ready[number]:
-                    self._is_busy = False
-                    break
-                self._next = number + 1
-            self._check.update(self._pieces[number])
-        if number == len(self._pieces):
-            self._check.end()
+        lock, ready, done = Lock(), set[int](), 0
+
+        def note(number: int) -> None:
+            nonlocal done
+            with lock:
+                ready.add(number)
+                while done in ready:
+                    self.update(pieces[done])
+                    done += 1
+                if done == len(pieces):
+                    self.end()
+
+        return note
 
 
 class StoredComponent:
@@ -180,11 +159,6 @@ class StoredComponent:
         self.component = component
 
     # --- Where, and how ---------------------------------------------------------------------
-
-    @property
-    def has_common_encoding(self) -> bool:
-        """Return whether its encoding is one of `ENCODINGS`."""
-        return self._shared.is_common(self.component.encoding)
 
     def stored(self) -> Range:
         """Return the stored bytes, to be read piece by piece.
@@ -230,12 +204,12 @@ class StoredComponent:
         """Return its digest, or None where it has none."""
         return digest_of(self.component)
 
-    def check(self, *, once: bool, stored: Range | None = None) -> bool:
+    def check(self, stored: Range | None = None) -> bool:
         """Check the digest, where there is one that can be computed, over the stored bytes.
 
         Args:
-            once: whether it is enough that the same digest of these bytes has matched before.
-            stored: the bytes, where they were read already.
+            stored: the bytes that are held to it, where they were read already; by default it is
+                enough that the same digest of these bytes has matched before.
 
         Returns:
             False where it may be, or is, that of the decoded bytes: what is read has to be held
@@ -252,7 +226,7 @@ class StoredComponent:
             return False
         # Others may share the bytes and say something else of them.
         key = (component.offset, component.length, digest)
-        if once and key in self._shared.checked:
+        if stored is None and key in self._shared.checked:
             return True
         check = Check(digest)
         for piece in (stored or self.stored()).pieces():
@@ -276,10 +250,9 @@ class StoredComponent:
         check.update(memory)
         check.end()
 
-    def new_check(self, *, is_needed: bool = True) -> Check:
+    def new_check(self) -> Check:
         """Return the check of bytes that its digest covers; empty where they are not checked."""
-        is_checked = is_needed and self._shared.verify is not False
-        return Check(self.digest if is_checked else None)
+        return Check(None if self._shared.verify is False else self.digest)
 
     def has_sum(self) -> bool:
         """Return whether decoding all of it compares a checksum that its format has."""
@@ -289,7 +262,7 @@ class StoredComponent:
     # --- Raw bytes --------------------------------------------------------------------------
 
     def view(self) -> memoryview | None:
-        """Return the whole file as a view that has the stored bytes in it, or None.
+        """Return the stored bytes as a view of the file, None where that is no good.
 
         With `verify=True` the digest is checked, once.
 
@@ -301,38 +274,12 @@ class StoredComponent:
         is_odd = component.type == "complex128" and component.offset % COMPLEX_ALIGNMENT
         is_viewed = component.encoding == "raw" and not is_odd
         whole = self._shared.bringing.view() if is_viewed else None
-        if whole is not None:
-            self._shared.bringing.require_unchanged()
-            if self._shared.verify is True:
-                self.check(once=True)
-        return whole
-
-    def raw(self, *, copy: bool) -> memoryview | Array:
-        """Return the stored bytes: a view where that is possible and allowed, else a copy.
-
-        Raises:
-            DigestMismatchError: they do not match their digest.
-            SourceError: they could not be read.
-        """
-        component = self.component
-        whole = None if copy else self.view()
-        if whole is not None:
-            return whole[component.offset : component.offset + component.length]
-        buffer = empty_array((component.length,), np.dtype(np.uint8))
-        self.fill(buffer.data)
-        return buffer
-
-    def fill(self, destination: memoryview) -> None:
-        """Fill memory with the stored bytes, each piece checked while it is in cache.
-
-        Raises:
-            DigestMismatchError: they do not match their digest.
-            SourceError: they could not be read.
-        """
-        if self.component.length > PART_BYTES:
-            self._shared.bringing.read_many(*self.parts(destination))
-        else:  # neighbours may be brought with it
-            self.fill_pieces([(0, destination)])
+        if whole is None:
+            return None
+        self._shared.bringing.require_unchanged()
+        if self._shared.verify is True:
+            self.check()
+        return whole[component.offset : component.offset + component.length]
 
     def parts(
         self, memory: memoryview
@@ -344,7 +291,7 @@ class StoredComponent:
         offset, starts = self.component.offset, range(0, self.component.length or 1, PART_BYTES)
         pieces = [memory[start : start + PART_BYTES] for start in starts]
         places = [(offset + start, piece) for start, piece in zip(starts, pieces, strict=True)]
-        return places, InOrder(self.new_check(), pieces).ready
+        return places, self.new_check().in_order(pieces)
 
     def fill_pieces(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
         """Fill pieces of memory, in order: where each begins in the stored bytes, and its memory.
@@ -362,12 +309,12 @@ class StoredComponent:
     # --- Decoded bytes ----------------------------------------------------------------------
 
     def decoded(self, expected: int | None, memory: Array | None = None) -> Array:
-        """Return the decoded bytes of an encoded component, every check done.
+        """Return the decoded bytes, every check done.
 
         What can be seen without decoding is checked before.
 
         Args:
-            expected: how many they are; None where nothing but decoding tells.
+            expected: how many an encoded component has; None where nothing but decoding tells.
             memory: what to fill, of as many bytes; new memory by default.
 
         Raises:
@@ -376,10 +323,18 @@ class StoredComponent:
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
         """
-        shared, encoding, stored = self._shared, self.encoding(), self.stored()
-        if self.component.digest is not None or self.has_common_encoding:
+        shared, encoding, length = self._shared, self.encoding(), self.component.length
+        if self.component.encoding == "raw":
+            buffer = empty_array((length,), _BYTES) if memory is None else memory
+            if length > PART_BYTES:
+                shared.bringing.read_many(*self.parts(buffer.data))
+            else:  # neighbours may be brought with it
+                self.fill_pieces([(0, buffer.data)])
+            return buffer
+        stored = self.stored()
+        if self.component.digest is not None or shared.is_common(self.component.encoding):
             stored.keep()  # few bytes are read at once
-        covers_stored = shared.verify is False or self.check(once=False, stored=stored)
+        covers_stored = shared.verify is False or self.check(stored)
         if expected is None:
             expected = self.decoded_length(stored)  # decoded once to count, and only then allocated
         else:
@@ -390,37 +345,16 @@ class StoredComponent:
             runs = encoding.find_runs(stored, expected, shared.limits)
         else:
             encoding.require_length(stored, expected, shared.limits)
-        buffer = empty_array((expected,), np.dtype(np.uint8)) if memory is None else memory
-        check = self.new_check(is_needed=not covers_stored)
+        buffer = empty_array((expected,), _BYTES) if memory is None else memory
         if runs is not None and len(runs.decoded) > 2:
-            self._decode_runs(stored, runs, buffer.data, check)
+            from ztensor.io.reading.parts import decode_all  # as slices do
+
+            decode_all(encoding, stored, runs, buffer.data, shared.limits)
         else:
             encoding.decode_into(stored, buffer.data, shared.limits)
-            check.update(buffer.data)
-            check.end()
+        if not covers_stored:
+            self.require_filled(buffer.data)
         return buffer
-
-    def _decode_runs(self, stored: Range, runs: Runs, memory: memoryview, check: Check) -> None:
-        """Decode all runs, some at a time, by several threads."""
-        from ztensor.threads import run_jobs
-        from ztensor.threads.sharing import thread_count
-
-        ends = [0]
-        for run, decoded in enumerate(runs.decoded):
-            if decoded - runs.decoded[ends[-1]] >= _JOB_BYTES or run == len(runs.decoded) - 1:
-                ends.append(run)
-        jobs = list(itertools.pairwise(ends))
-        pieces = [memory[runs.decoded[first] : runs.decoded[last]] for first, last in jobs]
-        in_order = InOrder(check, pieces)
-        encoding, limits = self.encoding(), self._shared.limits
-
-        def work(number: int) -> None:
-            first, last = jobs[number]
-            start, stop = runs.stored[first], runs.stored[last]
-            encoding.decode_run(stored, start, stop, pieces[number], limits)
-            in_order.ready(number)
-
-        run_jobs((functools.partial(work, number) for number in range(len(jobs))), thread_count())
 
     def decoded_length(self, stored: Range | None = None) -> int:
         """Return how many bytes it decodes to, by decoding it.
@@ -459,8 +393,8 @@ class StoredComponent:
             DigestMismatchError: they do not match their digest.
             ZTensorError: what `pieces` raises.
         """
-        is_checked = self._shared.verify is False or self.component.encoding == "raw"
-        check = self.new_check(is_needed=is_checked or not self.check(once=True))
+        is_raw = self._shared.verify is False or self.component.encoding == "raw"
+        check = Check(None) if not is_raw and self.check() else self.new_check()
         yield from check.over(self.pieces(expected))
         check.end()
 
@@ -477,7 +411,7 @@ class StoredComponent:
             ZTensorError: what `decoded` raises.
         """
         encoding = self._shared.encodings.get(self.component.encoding)
-        if encoding is None or self.has_common_encoding:
+        if encoding is None or self._shared.is_common(self.component.encoding):
             return False
         boxes = [one for one in wanted if isinstance(one, range) and one.step == 1]
         if len(boxes) < len(wanted):
@@ -524,7 +458,7 @@ class StoredComponent:
         from ztensor.io.reading.parts import RunReader, raw_reader
 
         component, shared = self.component, self._shared
-        if shared.verify is True and not self.check(once=True):
+        if shared.verify is True and not self.check():
             return None  # it may be that of the decoded bytes
         if component.encoding == "raw":
             return raw_reader(component.offset)
@@ -550,7 +484,7 @@ class StoredComponent:
         component, shared, stored = self.component, self._shared, self.stored()
         encoding, limits = self.encoding(), shared.limits
         place: Hashable = component.encoding, component.offset, component.length, needed
-        if not self.has_common_encoding:  # another format's may have no place
+        if not shared.is_common(component.encoding):  # another format's may have no place
             place = component.encoding, key, needed
         runs: Runs | None = None
         if shared.bringing.prefers_long_reads:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,15 @@ from ztensor.arguments import require_function
 from ztensor.buffers import aligned
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError, describe
 from ztensor.io.frameworks import FRAMEWORKS
-from ztensor.io.reading.bulk import RUN_BYTES, Rows, packed_jobs, require_right
+from ztensor.io.reading.bulk import RUN_BYTES, Run, require_right, take_small
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.places import Place
+from ztensor.options import only_named
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.layout.base import Quantized
 from ztensor.spec.layout.elements import result_dtype
-from ztensor.spec.model.objects import LaterObjects
+from ztensor.spec.model.objects import Bools, LaterObjects
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import at_most, thread_count, worth
 
@@ -33,20 +36,17 @@ _OWN_BYTES = 4 << 20
 _SLAB_BYTES = 64 << 20
 _GAP_BYTES = 1 << 10  # between neighbours: memory mirrors the file, and heads of archives are less
 
-Piece = tuple[int, memoryview, Callable[[], None]]
+Piece = tuple[int, memoryview, str | None, Callable[[], None]]
 
 
-def load_all(
-    file: FileObjects, *, copy: bool, threads: int | None = None, separate: bool = False
-) -> dict[str, Any]:
+def load_all(file: FileObjects, *, copy: bool, threads: int | None = None) -> dict[str, Any]:
     """Return all objects by name, in the order of the file.
 
     Args:
         file: an open file.
-        copy: False gives views of the file where that is possible; True owned memory.
+        copy: False gives views of the file where that is possible; True owned memory, which small
+            ones share with their neighbours in the file: it is freed when the last of them is.
         threads: how many fill owned memory; see `thread_count`.
-        separate: True gives every owned array memory of its own. By default small ones share
-            memory with their neighbours in the file, which is freed when the last of them is.
 
     Raises:
         FormatError: stored bytes are damaged.
@@ -66,7 +66,7 @@ def load_all(
             places, whole = file.places(), None if copy else source.view()
             copy = whole is None
             if whole is None:
-                result = _owned(file, places, workers, separate=separate)
+                result = _owned(file, places, workers)
             elif file.verify is True:  # every view is checked before it is handed out
                 result = dict.fromkeys(places)
             else:
@@ -87,34 +87,68 @@ def load_files(
     objects: Objects,
     load: Callable[..., dict[str, Any]] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    only: str | Iterable[str] | None = None,
+    dequantize: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Load all objects of one file or of a set, file after file.
+    """Load all objects of one file or of a set, or those that are asked for, file after file.
 
     Args:
         objects: of what `ztensor.open` gave, or of one file.
         load: takes the objects of one file and loads them all; None gives arrays, and takes `copy`
             and `threads`.
         progress: called after each file with the bytes loaded so far and of all of them.
+        only: patterns of the names of those that are loaded; None loads all.
+        dequantize: makes a value of a quantized `ztensor.Tensor`; None leaves it as it is.
         options: passed on to `load`.
 
     Returns:
         Names to what `load` made of them, in the order of the objects.
 
     Raises:
+        ObjectNotFoundError: no name matches `only`.
         ZTensorError: what opening a file or `load` raises.
     """
     load = load or load_all
     require_function("progress", progress)
-    files = objects.parts()
+    files = objects.parts() if only is None else _chosen(objects, only)
     total, done = sum(file.nbytes for file in files), 0
     result: dict[str, Any] = {}
     for file in files:
-        result.update(load(file, **options))
+        loaded = load(file, **options)
+        if dequantize is not None:
+            _dequantize(file, loaded, dequantize, copy=options.get("copy", False))
+        result.update(loaded)
         done += file.nbytes
         if progress is not None:
             progress(done, total)
-    return result if len(files) == 1 else {name: result[name] for name in objects.names}
+    in_order = objects.names if len(files) > 1 else ()
+    return {name: result[name] for name in in_order if name in result} if in_order else result
+
+
+def _chosen(objects: Objects, only: str | Iterable[str]) -> list[FileObjects]:
+    """Return the objects whose names match, by the file they are in; no other file is opened.
+
+    Raises:
+        ObjectNotFoundError: there are none.
+    """
+    homes: dict[FileObjects, list[str]] = {}
+    for name in only_named(objects.names, only, objects.name):
+        homes.setdefault(objects.part(name), []).append(name)
+    return [file.select(some) for file, some in homes.items()]
+
+
+def _dequantize(
+    file: FileObjects, loaded: dict[str, Any], dequantize: Callable[[Any], Any], *, copy: bool
+) -> None:
+    """Put floats in the place of each quantized tensor; what was a view is checked before."""
+    for name, value in loaded.items():
+        if isinstance(LAYOUTS.get(getattr(value, "format", "")), Quantized):
+            if not copy:
+                file.require_copied(name)
+            with file.located(name):
+                loaded[name] = dequantize(value)
 
 
 def _read_left(
@@ -126,11 +160,15 @@ def _read_left(
     copy: bool,
 ) -> None:
     """Read the objects that are None in `result`: small encoded ones by runs, the rest each."""
-    is_far = file.source.prefers_long_reads
-    if places and not is_far:
-        left = ((name, places[name]) for name, value in result.items() if value is None)
-        jobs, is_shared = packed_jobs(file, left, result)
-        run_jobs(jobs, workers if is_shared else 1)
+
+    def take(run: Run, targets: list[memoryview], right: Bools) -> None:
+        for number in np.flatnonzero(right).tolist():
+            name, place = run.named[number]
+            result[name] = place.array(targets[number], 0)
+
+    if not file.source.prefers_long_reads:
+        left = ((name, one) for name, one in places.items() if one and result[name] is None)
+        take_small(file, ((n, one) for n, one in left if one.encoding != "raw"), take, workers)
     names = file.in_file_order(name for name, value in result.items() if value is None)
     is_walked = len(names) == len(result) or not places
     workers = min(workers, file.thread_count(workers))
@@ -147,70 +185,55 @@ def _read_left(
 # --- Owned memory ---------------------------------------------------------------------------
 
 
-def _owned(
-    file: FileObjects, places: Mapping[str, Place | None], workers: int, *, separate: bool
-) -> dict[str, Any]:
+def _owned(file: FileObjects, places: Mapping[str, Place | None], workers: int) -> dict[str, Any]:
     """Return raw plain tensors in memory of their own, and None for all others."""
-    rows = Rows.of((name, one) for name, one in places.items() if one and one.encoding == "raw")
+    named = [(name, one) for name, one in places.items() if one and one.encoding == "raw"]
     is_far = file.source.prefers_long_reads
     result: dict[str, Any] = dict.fromkeys(places)
-    if is_far and 2 * int(rows.lengths.sum()) < file.source.size:
+    if not named or (is_far and 2 * sum(one.length for _, one in named) < file.source.size):
         return result  # most is encoded: all in one pass, in its order
-    arriving: list[Piece] = []
-    jobs: list[Callable[[], None]] = []
+    pieces: list[Piece] = []
     unaligned: list[str] = []
-    for group in rows.runs(_SLAB_BYTES, 0 if separate else _OWN_BYTES, _GAP_BYTES):
-        start, stop = group.span
+    for run in Run.of(named).cut(_SLAB_BYTES, _OWN_BYTES, _GAP_BYTES):
+        start, stop = run.span
         slab = aligned(stop - start).data
-        for name, place in group.named:
+        for name, place in run.named:
             begin = place.offset - start
             array = result[name] = place.array(slab, begin)
             if array is not None and begin % place.dtype.itemsize:
                 unaligned.append(name)
-        alone = group.named[0][0] if len(group) == 1 else None
-        if is_far:
-            arriving += _pieces(file, group, slab)
-        else:
-            pieces = _pieces(file, group, slab)
-            jobs += [functools.partial(_fill, file, alone, *piece) for piece in pieces]
-    file.source.read_many([one[:2] for one in arriving], lambda number: arriving[number][2]())
-    run_jobs(jobs, workers)
+        pieces += _pieces(file, run, slab)
+
+    def settle(piece: Piece, *, is_read: bool) -> None:
+        offset, memory, name, check = piece
+        with file.located(name, name and "data"):
+            if not is_read:
+                file.source.read_into(offset, memory)
+            check()
+
+    if is_far:
+        wanted = [one[:2] for one in pieces]
+        file.source.read_many(wanted, lambda number: settle(pieces[number], is_read=True))
+    else:
+        run_jobs((functools.partial(settle, piece, is_read=False) for piece in pieces), workers)
     for name in unaligned:
         result[name] = result[name].copy()
     return result
 
 
-def _pieces(file: FileObjects, group: Rows, slab: memoryview) -> Iterator[Piece]:
-    """Yield offsets, the memory that is filled from there, and what checks it then."""
-    if len(group) > 1:
-        first = group.span[0]
-        for run in group.runs(RUN_BYTES, RUN_BYTES, _GAP_BYTES):
-            start, stop = run.span
+def _pieces(file: FileObjects, run: Run, slab: memoryview) -> Iterator[Piece]:
+    """Yield what is read: offset, memory, the object's name if it is one, and what checks it."""
+    first = run.span[0]
+    if len(run.named) > 1:
+        for some in run.cut(RUN_BYTES, RUN_BYTES, _GAP_BYTES):
+            start, stop = some.span
             memory = slab[start - first : stop - first]
-            yield start, memory, functools.partial(require_right, file, run, memory)
+            yield start, memory, None, functools.partial(require_right, file, some, memory)
         return
-    name = group.named[0][0]
-    component = file.object(name).components["data"]
-    pieces, ready = file.stored(component).parts(slab)
+    name = run.named[0][0]
+    pieces, ready = file.stored(file.object(name).components["data"]).parts(slab)
     for number, (offset, piece) in enumerate(pieces):
-        yield offset, piece, functools.partial(_checked, file, name, ready, number)
-
-
-def _checked(file: FileObjects, name: str, ready: Callable[[int], None], number: int) -> None:
-    with file.located(name, "data"):
-        ready(number)
-
-
-def _fill(
-    file: FileObjects,
-    name: str | None,
-    offset: int,
-    memory: memoryview,
-    done: Callable[[], None],
-) -> None:
-    with file.located(name, None if name is None else "data"):
-        file.source.read_into(offset, memory)
-    done()
+        yield offset, piece, name, functools.partial(ready, number)
 
 
 # --- Memory of the caller -------------------------------------------------------------------
@@ -256,6 +279,6 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
         stored = file.stored(component)
         is_plain = target.flags.c_contiguous and target.dtype.isnative and target.size > 0
         if is_plain and stored.is_in_place(target.nbytes):
-            stored.fill(target.reshape(-1).view(np.uint8).data)
+            stored.decoded(target.nbytes, target.reshape(-1).view(np.uint8))
         else:
             target[...] = file.array(name, copy=True)

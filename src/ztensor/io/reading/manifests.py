@@ -25,7 +25,7 @@ from ztensor.spec.container.framing import (
 from ztensor.spec.container.walk import require_none
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Manifest
-from ztensor.spec.model.objects import Bools, Ints, TableObjects
+from ztensor.spec.model.objects import LaterObjects, TableObjects
 
 # So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
 # network the source itself brings more than it is asked for.
@@ -87,7 +87,8 @@ def parse_frame(
     if data is None:
         data = bytes(source.read(frame.manifest_offset, frame.manifest_length))
     manifest = SCHEMAS[frame.container](data, frame, budget)
-    require_none(check_layouts(manifest))
+    if problems := check_layouts(manifest):
+        require_none(problems)
     return manifest
 
 
@@ -107,9 +108,11 @@ def check_layouts(manifest: Manifest) -> list[Problem]:
     return problems
 
 
-def component_extents(manifest: Manifest) -> tuple[Ints, Ints, Bools]:
+def component_extents(manifest: Manifest) -> tuple[Any, Any, Any]:
     """Return where a manifest's components are, as `extents_of` takes it."""
     objects = manifest.objects
+    if isinstance(objects, LaterObjects):
+        return objects.extents()
     others = objects.others if isinstance(objects, TableObjects) else objects
     some = [one for found in others.values() for one in found.components.values()]
     offsets = np.array([one.offset for one in some], np.int64)

@@ -147,7 +147,7 @@ class RunReader:
                 done += len(piece)
                 run += 1
         if not self._is_gathered:
-            self._decode_all(wanted)
+            _each_run(ends, list(wanted), lambda run: self._decode(run, wanted[run], self._stored))
             return
         for run, pieces in wanted.items():
             stored = self._stored
@@ -157,20 +157,6 @@ class RunReader:
                 at_once.add(stored.offset + start, asked)
                 stored = Range(stored.source, stored.offset, stored.length, asked, start)
             at_once.later(functools.partial(self._decode, run, pieces, stored))
-
-    def _decode_all(self, wanted: dict[int, Pieces]) -> None:
-        """Decode runs, by several threads if that pays."""
-        runs, ends = list(wanted), self._runs.decoded
-        nbytes = sum(ends[run + 1] - ends[run] for run in runs)
-        workers = thread_count() if len(runs) > 1 and nbytes >= _WORTH_BYTES else 1
-        count = len(runs) if workers == 1 else max(1, _BATCH_BYTES * len(runs) // nbytes)
-
-        def work(some: list[int]) -> None:
-            for run in some:
-                self._decode(run, wanted[run], self._stored)
-
-        starts = range(0, len(runs), max(1, count))
-        run_jobs((functools.partial(work, runs[at : at + count]) for at in starts), workers)
 
     def _decode(self, number: int, pieces: Pieces, stored: Range) -> None:
         """Fill pieces of one run."""
@@ -187,6 +173,38 @@ class RunReader:
             self._cache.keep(key, run, len(run))
         for first, target in pieces:
             target[:] = run[first : first + len(target)]
+
+
+def decode_all(
+    encoding: Encoding, stored: Range, runs: Runs, memory: memoryview, limits: Limits
+) -> None:
+    """Fill memory with all that the runs of a component decode to.
+
+    Raises:
+        EncodingError: the stored bytes are damaged.
+        SourceError: they could not be read.
+    """
+    starts, ends = runs
+
+    def decode(run: int) -> None:
+        target = memory[ends[run] : ends[run + 1]]
+        encoding.decode_run(stored, starts[run], starts[run + 1], target, limits)
+
+    _each_run(ends, range(len(ends) - 1), decode)
+
+
+def _each_run(ends: Sequence[int], runs: Sequence[int], decode: Callable[[int], None]) -> None:
+    """Decode runs, by several threads if that pays."""
+    nbytes = sum(ends[run + 1] - ends[run] for run in runs)
+    workers = thread_count() if len(runs) > 1 and nbytes >= _WORTH_BYTES else 1
+    count = len(runs) if workers == 1 else max(1, _BATCH_BYTES * len(runs) // nbytes)
+
+    def work(some: Sequence[int]) -> None:
+        for run in some:
+            decode(run)
+
+    starts = range(0, len(runs), max(1, count))
+    run_jobs((functools.partial(work, runs[at : at + count]) for at in starts), workers)
 
 
 # --- Arrays of them -------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from ztensor.io.reading.file import FileObjects
 from ztensor.spec.container import EMITTERS, Emitter
 from ztensor.spec.container.framing import FORM_1, Form
 from ztensor.spec.layout import LAYOUTS, View
-from ztensor.spec.layout.elements import Blocks
+from ztensor.spec.layout.elements import Blocks, require_known
 from ztensor.spec.layout.sparse import require_entries_once
 from ztensor.spec.model.manifest import TensorObject
 
@@ -80,25 +80,17 @@ class Portable:
             UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
                 bytes are.
         """
-        tensor_object = file.require_meaning(name)
-        changed = {}
-        for role, component in tensor_object.components.items():
-            has_foreign_digest = file.format != "zt" and component.digest is not None
-            is_common = file.is_common(component.encoding)
-            is_unknown = component.encoding not in file.encodings
-            if not _is_portable(tensor_object, role, self.form) or has_foreign_digest:
+        found, components = _require_meaning(file, name), {}
+        for role, one in found.components.items():
+            is_common, length = file.is_common(one.encoding), one.decoded_length
+            is_own = not is_common and one.encoding in file.encodings
+            has_own_digest = file.format != "zt" and one.digest is not None
+            if is_own or has_own_digest or not _is_portable(found, role, self.form):
                 return None
-            if not is_common and not is_unknown:
-                return None
-            if is_common and component.encoding != "raw":
-                decoded_length = file.decoded_length(name, role)
-                changed[role] = component._replace(decoded_length=decoded_length)
-            if component.shard is not None:
-                changed[role] = changed.get(role, component)._replace(shard=None)
-        if not changed:
-            return tensor_object
-        components = {**tensor_object.components, **changed}
-        return tensor_object._replace(components=components)
+            if is_common and one.encoding != "raw":
+                length = file.decoded_length(name, role)
+            components[role] = one._replace(decoded_length=length, shard=None)
+        return found._replace(components=components)
 
     def decoded(self, file: FileObjects, name: str) -> TensorObject:
         """Return an object as it is once decoded: raw, little-endian, indices of the form's types.
@@ -110,31 +102,28 @@ class Portable:
             UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
                 bytes are; or an encoding is unknown, and digests cover something else in the form.
         """
-        form, tensor_object = self.form, file.require_meaning(name)
-        for role, component in tensor_object.components.items():
-            if component.is_exact is not form.is_exact:  # decoded, for other digests at least
+        form, found = self.form, _require_meaning(file, name)
+        components = dict(found.components)
+        for role, one in found.components.items():
+            if one.is_exact is not form.is_exact:  # decoded, for other digests at least
                 with file.located(name, role):
-                    file.stored(component).encoding()
-        changed = {
-            role: component._replace(
-                dtype=component.dtype if _has_types(tensor_object, role, form) else "u64",
-                byte_order="little",
-                nonzero_is_true=False,
-                digest_may_cover_decoded=False,
-                digest_covers_decoded=form.is_exact,
-                is_exact=form.is_exact,
-                shard=None,
-                encoding="raw" if component.encoding in form.encodings else component.encoding,
-                digest=None if form.is_exact else component.digest,
-            )
-            for role, component in tensor_object.components.items()
-            if not _is_portable(tensor_object, role, form)
-        }
-        if not changed:
-            return tensor_object
-        components = {**tensor_object.components, **changed}
-        once = form.is_exact and tensor_object.format in ("sparse_csr", "sparse_coo")
-        return tensor_object._replace(components=components, entries_once=once)
+                    file.stored(one).encoding()
+            if not _is_portable(found, role, form):
+                components[role] = one._replace(
+                    dtype=one.dtype if _has_types(found, role, form) else "u64",
+                    byte_order="little",
+                    nonzero_is_true=False,
+                    digest_may_cover_decoded=False,
+                    digest_covers_decoded=form.is_exact,
+                    is_exact=form.is_exact,
+                    shard=None,
+                    encoding="raw" if one.encoding in form.encodings else one.encoding,
+                    digest=None if form.is_exact else one.digest,
+                )
+        if components == found.components:
+            return found
+        once = form.is_exact and found.format in ("sparse_csr", "sparse_coo")
+        return found._replace(components=components, entries_once=once)
 
     def chunks(self, file: FileObjects, name: str, role: str) -> Iterator[memoryview]:
         """Yield `decoded_chunks` as the bytes that `decoded` speaks of.
@@ -159,6 +148,18 @@ class Portable:
                         found=f"{indices.min()} of {indices.dtype.name}",
                     )
                 yield from Blocks.of(indices.astype(np.uint64))
+
+
+def _require_meaning(file: FileObjects, name: str) -> TensorObject:
+    """Return an object; raise where only the format it is from can tell what its bytes are."""
+    found = file.object(name)
+    file.require_transparent(name, found)
+    if file.format != "zt":  # our own words are kept, also those of later releases
+        for role, one in found.components.items():
+            with file.located(name, role):
+                require_known(one)
+                file.stored(one).encoding()
+    return found
 
 
 def require_once(tensor: Tensor) -> None:

@@ -6,6 +6,7 @@ which runs of elements hold what is needed, and where each belongs.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 import sys
@@ -55,12 +56,11 @@ def select(key: object, shape: tuple[int, ...]) -> Selection:
     wanted: list[Indices] = []
     places: list[Any] = []
     for item in _per_axis(key, shape):
-        if _axes(item) == 0:
-            places.append(item)  # it indexes no axis
-        else:
+        place = item
+        if _axes(item):
             indices, place = _along(item, len(wanted), shape[len(wanted)])
             wanted.append(indices)
-            places.append(place)
+        places.append(place)
     is_whole = all(
         isinstance(indices, range) and indices == range(length)
         for indices, length in zip(wanted, shape, strict=True)
@@ -78,21 +78,18 @@ def select_rows(key: object, shape: tuple[int, ...]) -> Indices:
         ArgumentValueError: it does not fit the shape, or selects more than rows.
     """
     first, *others = (part for part in _per_axis(key, shape) if part is not Ellipsis)
-    for item, length in zip(others, shape[1:], strict=False):
-        if not isinstance(item, slice) or _sliced(item, length) != range(length):
-            raise _only_rows(key)
-    if isinstance(first, slice):
+    are_whole = all(
+        isinstance(item, slice) and _sliced(item, length) == range(length)
+        for item, length in zip(others, shape[1:], strict=False)
+    )
+    if are_whole and isinstance(first, slice):
         return _sliced(first, shape[0])
-    if isinstance(first, int):
+    if are_whole and isinstance(first, int):
         return _along(first, 0, shape[0])[0]
-    if isinstance(first, np.ndarray) and first.ndim == 1:
+    if are_whole and isinstance(first, np.ndarray) and first.ndim == 1:
         unique, places = _along(first, 0, shape[0])
         return np.asarray(unique, np.intp)[places] if first.size else range(0)
-    raise _only_rows(key)
-
-
-def _only_rows(key: object) -> ArgumentValueError:
-    return ArgumentValueError(
+    raise ArgumentValueError(
         "only rows of such an object can be selected",
         expected="one index for the first axis: an integer, a slice, a list of integers, a mask",
         found=describe(key, 60),
@@ -128,16 +125,14 @@ def _per_axis(key: object, shape: tuple[int, ...]) -> list[Any]:
     axis = 0
     parts: list[Any] = []
     for item in items:
-        if isinstance(item, np.ndarray) and item.dtype.kind == "b":
-            if item.shape != shape[axis : axis + item.ndim]:
-                raise ArgumentValueError(
-                    "a boolean index has the lengths of the axes it is for",
-                    expected=f"shape {describe(shape[axis : axis + item.ndim], 60)}",
-                    found=describe(item.shape),
-                )
-            parts.extend(item.nonzero())
-        else:
-            parts.append(item)
+        is_mask = isinstance(item, np.ndarray) and item.dtype.kind == "b"
+        if is_mask and item.shape != shape[axis : axis + item.ndim]:
+            raise ArgumentValueError(
+                "a boolean index has the lengths of the axes it is for",
+                expected=f"shape {describe(shape[axis : axis + item.ndim], 60)}",
+                found=describe(item.shape),
+            )
+        parts += item.nonzero() if is_mask else [item]
         axis += _axes(item)
     return parts
 
@@ -146,23 +141,15 @@ def _plain(item: Any) -> Any:
     """Return one part of an index as None, ..., a slice, an integer, a bool or an array."""
     if item is None or item is Ellipsis or isinstance(item, (slice, int, np.bool_)):
         return np.bool_(item) if isinstance(item, bool) else item
-    try:
+    with contextlib.suppress(TypeError):  # an array, unless it is one integer without dimensions
         return operator.index(item)
-    except TypeError:  # also of an array, unless it is one integer without dimensions
-        pass
-    try:
+    with contextlib.suppress(ValueError, TypeError):
         found = np.asarray(item)
-    except (ValueError, TypeError) as error:
-        raise _no_index(item) from error
-    if found.size == 0 and not isinstance(item, np.ndarray):
-        found = found.astype(np.intp)  # an empty list has no type of its own
-    if found.dtype.kind not in "iub":
-        raise _no_index(item)
-    return found if found.ndim else np.bool_(found)
-
-
-def _no_index(item: object) -> ArgumentTypeError:
-    return ArgumentTypeError(
+        if found.size == 0 and not isinstance(item, np.ndarray):
+            found = found.astype(np.intp)  # an empty list has no type of its own
+        if found.dtype.kind in "iub":
+            return found if found.ndim else np.bool_(found)
+    raise ArgumentTypeError(
         "no index",
         expected="integers, slices, ..., None, arrays of integers or of bools",
         found=describe(item, 60),
@@ -178,7 +165,7 @@ def _along(item: Any, axis: int, length: int) -> tuple[Indices, Any]:
         return chosen, slice(None)
     if isinstance(item, int):
         _require_inside(item, item, axis, length)
-        index = item + length if item < 0 else item
+        index = item % length
         return range(index, index + 1), 0
     if not item.size:
         return range(0), item.astype(np.intp)
@@ -188,8 +175,7 @@ def _along(item: Any, axis: int, length: int) -> tuple[Indices, Any]:
         )
     _require_inside(int(item.min()), int(item.max()), axis, length)
     flat = item.reshape(-1).astype(np.intp)
-    if item.dtype.kind == "i":
-        flat[flat < 0] += length
+    flat[flat < 0] += length
     unique, places = np.unique(flat, return_inverse=True)
     first, last = int(unique[0]), int(unique[-1])
     indices = range(first, last + 1) if last - first + 1 == unique.size else unique
@@ -206,13 +192,27 @@ def _sliced(item: slice, length: int) -> range:
 
 def _require_inside(low: int, high: int, axis: int, length: int) -> None:
     if low < -length or high >= length:
+        bounds = f"{-length} to {length - 1} along" if length else "none: empty is"
         raise ArgumentValueError(
             "the index is out of bounds",
-            expected=f"{-length} to {length - 1} along axis {axis}"
-            if length
-            else f"none: axis {axis} is empty",
+            expected=f"{bounds} axis {axis}",
             found=describe(low if low < -length else high),
         )
+
+
+def gives_view(key: Any, rank: int) -> bool:
+    """Return whether NumPy gives a view for an index of an array, and not elements of it."""
+    if type(key) is slice:
+        return rank > 0
+    integers, is_array = 0, False
+    for part in key if isinstance(key, tuple) else (key,):
+        if part is Ellipsis:
+            is_array = True
+        elif type(part) is int or isinstance(part, np.integer):
+            integers += 1
+        elif part is not None and type(part) is not slice:
+            return False
+    return is_array or integers < rank
 
 
 # --- In which pieces ------------------------------------------------------------------------

@@ -28,8 +28,8 @@ from ztensor.interactive import Shown
 from ztensor.io.protocols import DLPackExporter, as_type, require_buffer_type, to_buffer
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.objects import Objects
-from ztensor.io.reading.selection import select, select_rows
-from ztensor.io.reading.stored_array import StoredArray, gives_view
+from ztensor.io.reading.selection import gives_view, select, select_rows
+from ztensor.io.reading.stored_array import StoredArray
 from ztensor.io.source.base import AtOnce
 from ztensor.locks import cached_property
 from ztensor.spec.layout import LAYOUTS

@@ -23,7 +23,7 @@ from ztensor.errors import (
 )
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.parts import Read, elements_in, fill, stream_reader
-from ztensor.io.reading.selection import select
+from ztensor.io.reading.selection import gives_view, select
 from ztensor.io.source.base import AtOnce
 from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import result_dtype
@@ -214,23 +214,10 @@ class StoredArray:
             return None, ()  # nothing to gain; or the sizes differ, and the reader says so
         read = stored.reader(needed, (self._name, self._role))
         # Of another format's long component a part is taken from the stream, and nothing is kept.
-        is_long = read is None and needed > _WHOLE_BYTES and not stored.has_common_encoding
+        is_long = (
+            read is None and needed > _WHOLE_BYTES and not self._file.is_common(component.encoding)
+        )
         if is_long and stored.encoding().is_streamed(stored.stored()):
             pieces = stored.checked_pieces(needed)
             return stream_reader(pieces), pieces
         return read, ()
-
-
-def gives_view(key: Any, rank: int) -> bool:
-    """Return whether NumPy gives a view for an index of an array, and not elements of it."""
-    if type(key) is slice:
-        return rank > 0
-    integers, is_array = 0, False
-    for part in key if isinstance(key, tuple) else (key,):
-        if part is Ellipsis:
-            is_array = True
-        elif type(part) is int or isinstance(part, np.integer):
-            integers += 1
-        elif part is not None and type(part) is not slice:
-            return False
-    return is_array or integers < rank

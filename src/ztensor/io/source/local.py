@@ -182,7 +182,7 @@ class FileSource(OpenFile, Source):
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset` with positional reads, which threads may share."""
-        descriptor = self.in_use()  # not by `_ask`: rows of a table are many short reads
+        descriptor = self._descriptor or self.in_use()  # not by `_ask`: rows are many short reads
         done, wanted = 0, destination.nbytes
         try:
             while done < wanted:

@@ -289,32 +289,35 @@ class FileSink(OpenFile, Gatherer):
     def start_with(
         self,
         old: FileSource,
-        length: int,
+        stop: int,
+        start: int = 0,
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Begin with the first bytes of another file, shared with it where that can be.
+        """Begin with a part of another file, shared with it where that can be; grant no more.
 
         Args:
             old: the other file.
-            length: how many of its bytes.
-            progress: called with the bytes copied so far and `length`.
+            stop: the end of the part.
+            start: its beginning.
+            progress: called with the bytes copied so far and those to copy.
 
         Raises:
             SourceError: they could not be copied.
         """
-        while self.position < length:
-            if not self._copy_in_kernel(old, length):
-                self.write(old.read(self.position, min(_COPY_BYTES, length - self.position)))
+        self.narrow(old.rights())
+        while (at := start + self.position) < stop:
+            if not self._copy_in_kernel(old, at, stop):
+                self.write(old.read(at, min(_COPY_BYTES, stop - at)))
             if progress is not None:
-                progress(self.position, length)
+                progress(self.position, stop - start)
 
-    def _copy_in_kernel(self, old: FileSource, length: int) -> bool:
+    def _copy_in_kernel(self, old: FileSource, start: int, stop: int) -> bool:
         # Shares the blocks on file systems that can (XFS, Btrfs), copies in the kernel elsewhere.
         source, target, at = old.in_use(), self.in_use(), self.position
-        count = min(_KERNEL_BYTES, length - at)
+        count = min(_KERNEL_BYTES, stop - start)
         with contextlib.suppress(OSError, AttributeError):  # across file systems, or it has none
-            self.position += os.copy_file_range(source.number, target.number, count, at, at)
+            self.position += os.copy_file_range(source.number, target.number, count, start, at)
             os.lseek(target.number, self.position, os.SEEK_SET)
         return self.position > at
 

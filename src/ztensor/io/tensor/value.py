@@ -86,7 +86,8 @@ class Tensor(Constructors, DLPackExporter, Shown):
         type: str | None = None,  # the specification's word
         attributes: Mapping[str, object] | None = None,
     ) -> None:
-        if not hasattr(components, "items"):
+        # Columns of pandas have items, too, and are arrays.
+        if hasattr(components, "__array__") or not hasattr(components, "items"):
             components = {"data": components}
         arrays = {str(role): as_array(role, array) for role, array in components.items()}
         if not (isinstance(format, str) and isinstance(type, str | None)):

@@ -11,15 +11,15 @@ line in each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 from ztensor.arguments import require_choice
 from ztensor.errors import ArgumentValueError
 from ztensor.limits import Budget
 from ztensor.registry import Registry
-from ztensor.spec.container.framing import Container, Form, Frame
-from ztensor.spec.model.manifest import Manifest, TensorObject
+from ztensor.spec.container.entries import Emitter as Emitter
+from ztensor.spec.container.framing import Container, Frame
+from ztensor.spec.model.manifest import Manifest
 
 SCHEMAS: Registry[Container, Callable[[bytes, Frame, Budget], Manifest]] = Registry(
     {
@@ -31,37 +31,7 @@ SCHEMAS: Registry[Container, Callable[[bytes, Frame, Budget], Manifest]] = Regis
 )
 
 
-class Emitter(Protocol):
-    """What the writer needs of a version.
-
-    Attributes:
-        version: the version text written into files.
-        magic: the first bytes of a file.
-        form: what its blobs are like.
-    """
-
-    version: str
-    magic: bytes
-    form: Form
-
-    def require_name(self, name: str) -> None:
-        """Raise `NotRepresentableError` where no object can be called so."""
-        ...
-
-    def require_object(self, tensor_object: TensorObject) -> None:
-        """Raise `NotRepresentableError` where the version cannot say what the object is."""
-        ...
-
-    def require_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Raise `NotRepresentableError` where the version cannot hold a file's attributes."""
-        ...
-
-    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
-        """Return everything that follows the last blob."""
-        ...
-
-
-class Emitters(Registry[str, Callable[[], Emitter]]):
+class Emitters(Registry[str, Callable[..., Emitter]]):
     """The table of versions that are written, and what a caller names by their texts.
 
     Attributes:
@@ -99,21 +69,14 @@ class Emitters(Registry[str, Callable[[], Emitter]]):
             return None
         return None if emitter.version == self.latest else emitter
 
-    def data_shard(self) -> Emitter:
-        """Return what writes a file of blobs without a manifest, which a file of 2.1 tells of."""
-        return _DATA_SHARDS["2.1"]()
-
 
 EMITTERS = Emitters(
     {
-        "0.1.0": "ztensor.spec.container.v0_1:Emitter",
+        "0.1.0": "ztensor.spec.container.v0_1:Emitter01",
         "1.1.0": "ztensor.spec.container.v1:Emitter11",
         "1.2.0": "ztensor.spec.container.v1:Emitter12",
-        "2.1": "ztensor.spec.container.v2.emit:Emitter",
+        "2.1": "ztensor.spec.container.v2.emit:Emitter21",
     }
-)
-_DATA_SHARDS: Registry[str, Callable[[], Emitter]] = Registry(
-    {"2.1": "ztensor.spec.container.v2.emit:DataShardEmitter"}
 )
 # Other words for versions. The texts 2.0 and 2.1 differ in no byte of a file.
 _ALIASES = {"0.1": "0.1.0", "1.1": "1.1.0", "1.2": "1.2.0", "2": "2.1", "2.0": "2.1"}

@@ -1,16 +1,17 @@
-"""The map of objects, written, and attributes: what the emitters of all versions share.
+"""What writes a manifest: a class for each version, and the map of objects that they share.
 
-Plain objects of one kind differ in two places only, offset and digest: everything around those is
-emitted once for each kind, and copied.
+A version says which fields an object has there. Plain objects of one kind differ in two places
+only, offset and digest: everything around those is emitted once for each kind, and copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from ztensor.errors import NotRepresentableError
-from ztensor.spec.model.manifest import Entry, TensorObject, WrittenObjects
+from ztensor.errors import NotRepresentableError, describe
+from ztensor.spec.container.framing import FORM_1, Form
+from ztensor.spec.model.manifest import Entry, Manifest, TensorObject, WrittenObjects
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.deterministic import ENCODE_DEPTH
 from ztensor.spec.wire.record import kind_of
@@ -18,46 +19,76 @@ from ztensor.spec.wire.record import kind_of
 _MARK = 1 << 63  # an offset that no object has
 
 
-class Around(NamedTuple):
-    """The bytes of an object around its offset and its digest.
+class Emitter:
+    """Writes manifests of one version.
 
     Attributes:
-        before: up to the offset.
-        between: from there up to the digest's text; all of it where there is no digest.
-        behind: what follows the text.
+        version: the version text written into files.
+        magic: the first bytes of a file.
+        form: what its blobs are like.
+        place: what is before the offset of a blob.
+        levels: in how many items of the manifest an object is.
     """
 
-    before: bytes
-    between: bytes
-    behind: bytes
+    version: str
+    magic: bytes
+    form: Form = FORM_1
+    place: bytes
+    levels = 2
 
+    def __init__(self) -> None:
+        self._arounds: dict[tuple[object, ...], tuple[bytes, bytes, bytes]] = {}
 
-class ObjectsEmitter:
-    """Emits objects; a dense raw one takes 1 us instead of 15, as checkpoints have many of a kind.
+    def require_name(self, name: str) -> None:
+        """Raise `NotRepresentableError` where no object can be called so."""
+        if not name.isascii():
+            cbor.encode(name)
 
-    Args:
-        emit_object: emits any object.
-        place: what the version has before an offset.
-    """
+    def require_object(self, tensor_object: TensorObject) -> None:
+        """Raise `NotRepresentableError` where the version cannot say what the object is."""
+        self._emit_object(tensor_object)
 
-    def __init__(self, emit_object: Callable[[TensorObject], bytes], place: bytes) -> None:
-        self._emit_object, self._place = emit_object, place
-        self._arounds: dict[tuple[object, ...], Around] = {}
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise `NotRepresentableError` where the version cannot hold a file's attributes."""
+        cbor.encode(named(attributes), ENCODE_DEPTH - 1)
 
-    def emit(self, objects: Mapping[str, TensorObject], names: Sequence[str]) -> bytes:
-        """Return a map of names and objects.
+    def entry(self, tensor_object: TensorObject) -> Mapping[str, Any]:
+        """Return the fields of an object, as the version has them.
+
+        Raises:
+            NotRepresentableError: the version has none that say what the object is.
+        """
+        raise NotImplementedError
+
+    def object_of(self, entry: Mapping[str, Any]) -> TensorObject:
+        """Return the object that fields are read as: the reverse of `entry`, which 2.x has.
+
+        Raises:
+            NotRepresentableError: readers of the version would refuse it.
+        """
+        raise NotImplementedError
+
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return everything that follows the last blob: the same manifest gives the same bytes.
 
         Args:
-            objects: the objects.
-            names: their names in the order they are written.
+            manifest: what to write.
+            manifest_offset: where the result will lie in the file.
+            prev: length of the file before this state, 0 for a new one.
         """
+        raise NotImplementedError
+
+    def _emit_objects(
+        self, objects: Mapping[str, TensorObject], names: Sequence[str]
+    ) -> cbor.Encoded:
+        """Return a map of names and objects; a plain one takes 1 us instead of 15."""
         entries: Mapping[str, Entry] = objects
-        kinds: list[Around] = []
+        kinds: list[tuple[bytes, bytes, bytes]] = []
         if isinstance(objects, WrittenObjects):
             entries, kinds = objects.data, [self._around(kind) for kind in objects.kinds]
-        parts = [cbor.head(5, len(names))]
+        parts = [cbor.head(cbor.MAP, len(names))]
         for name in names:
-            parts.append(cbor.encode_text(name))
+            parts.append(cbor.encode(name))
             entry = entries[name]
             if not isinstance(entry, TensorObject):
                 number, offset, digest = entry
@@ -68,11 +99,14 @@ class ObjectsEmitter:
             else:
                 parts.append(self._emit_object(entry))
                 continue
-            parts += before, cbor.encode_uint(offset), between, (digest or "").encode(), behind
-        return b"".join(parts)
+            parts += before, cbor.head(0, offset), between, (digest or "").encode(), behind
+        return cbor.Encoded(b"".join(parts))
 
-    def _around(self, plain: TensorObject) -> Around:
-        """Return what is around offset and digest of a plain object."""
+    def _emit_object(self, tensor_object: TensorObject) -> bytes:
+        return cbor.encode(self.entry(tensor_object), ENCODE_DEPTH - self.levels)
+
+    def _around(self, plain: TensorObject) -> tuple[bytes, bytes, bytes]:
+        """Return what is before a plain object's offset, from there to its digest, and behind."""
         component = plain.components["data"]
         digest = (component.digest or "").encode()
         key = (plain.shape, component.dtype, component.type, component.length, len(digest))
@@ -80,25 +114,44 @@ class ObjectsEmitter:
         if around is None:
             sample = component._replace(offset=_MARK)
             whole = self._emit_object(TensorObject(plain.shape, "dense", {"data": sample}))
-            before, rest = whole.split(self._place + cbor.encode_uint(_MARK), 1)
+            before, rest = whole.split(self.place + cbor.head(0, _MARK), 1)
             between, _, behind = rest.partition(digest) if digest else (rest, b"", b"")
-            around = self._arounds[key] = Around(before + self._place, between, behind)
+            around = self._arounds[key] = before + self.place, between, behind
         return around
 
 
-def attribute_fields(
-    attributes: Mapping[str, object] | None, levels: int
-) -> Iterator[tuple[str, bytes]]:
-    """Yield names and encoded values, refused where a reader would lose them or find them too deep.
+def named(attributes: Mapping[str, object] | None) -> dict[str, object] | None:
+    """Return attributes whose names are all text: a reader would lose the others.
 
-    Args:
-        attributes: what to write.
-        levels: how many maps and arrays of the manifest the values lie in.
+    Raises:
+        NotRepresentableError: one has another name.
     """
-    for key, value in (attributes or {}).items():
+    for key in attributes or ():
         if not isinstance(key, str):
             raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
-        yield key, cbor.encode(value, ENCODE_DEPTH - levels)
+    return None if attributes is None else dict(attributes)
+
+
+def with_unknown(
+    known: Mapping[str, object], extra: Mapping[str, object] | None
+) -> dict[str, object]:
+    """Return the fields that are there, and those that no version names in order behind them.
+
+    Args:
+        known: all fields of the version, None for those that are absent.
+        extra: fields that another writer put there.
+
+    Raises:
+        NotRepresentableError: one of those would get a meaning.
+    """
+    fields = {key: value for key, value in known.items() if value is not None}
+    for key, value in sorted((extra or {}).items()):
+        if key in known:
+            raise NotRepresentableError(
+                "the version has a field of its own of that name", found=describe(key)
+            )
+        fields[key] = value
+    return fields
 
 
 def refused(version: str, message: str, found: str, section: str) -> NotRepresentableError:

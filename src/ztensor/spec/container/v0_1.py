@@ -16,22 +16,17 @@ Every other field is the user's own and becomes an attribute.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason, describe
+from ztensor.errors import Problem, Reason, describe
 from ztensor.limits import Budget
-from ztensor.spec.container.entries import attribute_fields, refused
-from ztensor.spec.container.framing import FORM_1, MAGIC_0_1, Frame
-from ztensor.spec.container.walk import check_blob, require_none
-from ztensor.spec.model.dtype import BY_LONG_NAME, STORAGE_TYPES
-from ztensor.spec.model.manifest import (
-    COMPONENT_COST,
-    OBJECT_COST,
-    Component,
-    Manifest,
-    TensorObject,
-)
+from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
+from ztensor.spec.container.framing import MAGIC_0_1, Frame
+from ztensor.spec.container.walk import check_blob, read_object, require_none
+from ztensor.spec.model.dtype import BY_LONG_NAME
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import SHAPE, TEXT, UINT, Record, kind_of, read_fields
+from ztensor.spec.wire.record import Record, kind_of, read_fields
 
 SECTION = "0.1 section 4"
 VERSION = "0.1.0"
@@ -40,16 +35,17 @@ ENTRY = Record(
     "a map describing one tensor",
     SECTION,
     {
-        "name": TEXT,
-        "dtype": TEXT,
-        "offset": UINT,
-        "size": UINT,
-        "shape": SHAPE,
-        "encoding": TEXT,
-        "layout": TEXT.optional(),
-        "data_endianness": TEXT.optional(),
-        "checksum": TEXT.optional(),
+        "name": str,
+        "dtype": str,
+        "offset": int,
+        "size": int,
+        "shape": list,
+        "encoding": str,
+        "layout": str,
+        "data_endianness": str,
+        "checksum": str,
     },
+    optional=("layout", "data_endianness", "checksum"),
 )
 
 
@@ -66,53 +62,46 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         LimitError: it nests too deep.
     """
     decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
-    if decoder.kind(0) not in (None, cbor.ARRAY):
-        value, end = decoder.read(0)
-        decoder.require_end(end)
-        raise ManifestError(
-            "the index is not an array",
-            reason=Reason.FIELD_TYPE,
-            expected="a CBOR array of maps",
-            found=kind_of(value),
-            section="0.1 section 3.3.1",
-        )
     problems: list[Problem] = []
     objects: dict[str, TensorObject] = {}
-    count, pos = decoder.enter(0, 0)
-    index = 0
-    while index != count and len(problems) < MOST_PROBLEMS:
-        if count < 0 and data[pos : pos + 1] == b"\xff":
-            pos += 1
-            break
-        left, known = budget.bytes_left, len(problems)
-        entry, pos = decoder.read(pos, 1)
-        name, tensor_object = _parse_entry(entry, index, frame, problems)
-        if name in objects:
-            message = f"expected a name of its own, found {describe(name)} for the second time"
-            path = (index, "name")
-            problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
-        if len(problems) == known and name is not None and tensor_object is not None:
-            objects[name] = tensor_object
-            if not tensor_object.attributes:  # which are decoded values
-                budget.release_to(left)
-        elif name is not None:
+
+    def visit(index: int, start: int) -> tuple[None, int]:
+        known, name = len(problems), None
+
+        def parse(entry: object, problems: list[Problem]) -> TensorObject | None:
+            nonlocal name
+            name = entry.get("name") if isinstance(entry, dict) else None
+            made = _parse_entry(entry, index, frame.manifest_offset, problems)
+            if isinstance(name, str) and name in objects:
+                message = f"expected a name of its own, found {describe(name)} for the second time"
+                path = (index, "name")
+                problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
+            return made
+
+        made, end = read_object(decoder, start, 1, parse, problems)
+        if isinstance(name, str):
             problems[known:] = [problem.about(name) for problem in problems[known:]]
-        budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
-        index += 1
+            if made is not None:
+                objects[name] = made
+        return None, end
+
+    entries, end = decoder.read(0, 0, visit)
+    if type(entries) is not list:
+        decoder.require_end(end)
+        message = f"expected a CBOR array of maps, found {kind_of(entries)}"
+        problems = [Problem(Reason.FIELD_TYPE, message, (), "0.1 section 3.3.1")]
     require_none(problems)
-    decoder.require_end(pos)
+    decoder.require_end(end)
     return Manifest(VERSION, objects)
 
 
 def _parse_entry(
-    entry: object, index: int, frame: Frame, problems: list[Problem]
-) -> tuple[str | None, TensorObject | None]:
-    """Return the name of a tensor, and the object; None, and problems, where it breaks rules."""
+    entry: object, index: int, blobs_end: int, problems: list[Problem]
+) -> TensorObject | None:
     fields = read_fields(entry, ENTRY, (index,), problems)
     if not fields:
-        name = entry.get("name") if isinstance(entry, dict) else None
-        return (name if isinstance(name, str) else None), None
-    name, word, offset, size, shape, encoding, layout, endianness, checksum, custom = fields
+        return None
+    _, word, offset, size, shape, encoding, layout, endianness, checksum, custom = fields
     if endianness not in (None, "little", "big"):
         message = f"expected 'little' or 'big', found {describe(endianness)}"
         path = (index, "data_endianness")
@@ -129,30 +118,36 @@ def _parse_entry(
         byte_order="big" if endianness == "big" and is_swapped else "little",
         nonzero_is_true=True,
     )
-    problems += check_blob(component, frame.manifest_offset, (index,), "checksum")
+    problems += check_blob(component, blobs_end, (index,), "checksum")
     # Any other layout is unknown (0.1 defines none), also where the word is one of a later version.
     is_opaque = layout not in (None, "dense")
     word = f"{layout} of 0.1" if is_opaque else "dense"
-    return name, TensorObject(shape, word, {"data": component}, custom, is_opaque=is_opaque)
+    return TensorObject(shape, word, {"data": component}, custom, is_opaque=is_opaque)
 
 
-class Emitter:
-    """Writes 0.1.0."""
+class Emitter01(Emitter):
+    """Writes 0.1.0: entries in the order of the objects, fields as released writers order them."""
 
     version = VERSION
     magic = MAGIC_0_1
-    form = FORM_1
+    levels = 1
 
-    def require_name(self, name: str) -> None:
-        """Raise where no tensor can be called so: where it is no text in UTF-8."""
-        cbor.encode_text(name)
+    def require_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Raise where the file has attributes of its own, which 0.1.0 has no place for."""
+        if attributes:
+            message = "has no attributes of the whole file; write version 1.2.0"
+            found = ", ".join(map(describe, list(attributes)[:5]))
+            raise refused(VERSION, message, found, "0.1 section 3.3")
 
-    def require_object(self, tensor_object: TensorObject) -> None:
-        """Raise where the version cannot say what the object is, before a byte of it is written.
+    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
+        """Return index and size field; 0.1 tells neither where they lie nor what was before."""
+        del manifest_offset, prev
+        entries = [self.entry(one, name) for name, one in manifest.objects.items()]
+        data = cbor.encode(entries)
+        return data + len(data).to_bytes(8, "little")
 
-        Raises:
-            NotRepresentableError: names what cannot be said and the version that can.
-        """
+    def entry(self, tensor_object: TensorObject, name: str = "") -> Mapping[str, Any]:
+        """Return the fields of a tensor, its name among them."""
         component = tensor_object.components.get("data")
         if tensor_object.format != "dense" or len(tensor_object.components) != 1 or not component:
             roles = ", ".join(map(describe, tensor_object.components))
@@ -167,53 +162,16 @@ class Emitter:
             elements = f"{storage.long_name} elements"
             message = f"has no logical types; write version 1.2.0, or pass the {elements}"
             raise refused(VERSION, message, describe(component.type), "0.1 section 5.1")
-        taken = ENTRY.fields.keys() & (tensor_object.attributes or ())
-        if taken:
-            message = "keeps attributes beside its own fields; these names are taken"
-            raise refused(
-                VERSION, message, ", ".join(sorted(taken)), "0.1 section 4, Custom Fields"
-            )
-        self._emit_entry("", tensor_object)
-
-    def require_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Raise where the file's own attributes cannot be said, which 0.1.0 has no place for."""
-        if attributes:
-            message = "has no attributes of the whole file; write version 1.2.0"
-            found = ", ".join(map(describe, list(attributes)[:5]))
-            raise refused(VERSION, message, found, "0.1 section 3.3")
-
-    def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
-        """Return index and size field, ready to follow the last blob.
-
-        Entries come in the order of the objects; fields in the order released writers use.
-
-        Args:
-            manifest: what to write.
-            manifest_offset: where the result will lie; 0.1 needs it not.
-            prev: length of the file before; 0.1 has no place for it.
-        """
-        del manifest_offset, prev
-        data = cbor.array_of(
-            self._emit_entry(name, tensor_object)
-            for name, tensor_object in manifest.objects.items()
-        )
-        return data + len(data).to_bytes(8, "little")
-
-    def _emit_entry(self, name: str, tensor_object: TensorObject) -> bytes:
-        component = tensor_object.components["data"]
-        storage = STORAGE_TYPES[component.dtype]
-        fields = [
-            ("name", cbor.encode_text(name)),
-            ("offset", cbor.encode_uint(component.offset)),
-            ("size", cbor.encode_uint(component.length)),
-            ("dtype", cbor.encode_text(storage.long_name)),
-            ("layout", cbor.encode_text("dense")),  # the released 0.1 library asks for it
-            ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
-            ("encoding", cbor.encode_text(component.encoding)),
-        ]
-        if component.encoding == "raw" and storage.width > 1:
-            fields.append(("data_endianness", cbor.encode_text(component.byte_order)))
-        if component.digest is not None:
-            fields.append(("checksum", cbor.encode_text(component.digest)))
-        custom = attribute_fields(tensor_object.attributes, levels=2)
-        return cbor.map_of([*fields, *sorted(custom)])
+        has_order = component.encoding == "raw" and storage.width > 1
+        known = {
+            "name": name,
+            "offset": component.offset,
+            "size": component.length,
+            "dtype": storage.long_name,
+            "layout": "dense",  # the released 0.1 library asks for it
+            "shape": tensor_object.shape,
+            "encoding": component.encoding,
+            "data_endianness": component.byte_order if has_order else None,
+            "checksum": component.digest,
+        }
+        return cbor.Fields(with_unknown(known, named(tensor_object.attributes)))

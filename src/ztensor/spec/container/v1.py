@@ -23,9 +23,9 @@ import operator
 import re
 from collections.abc import Mapping
 from itertools import islice
+from typing import Any
 
 from ztensor.errors import (
-    MOST_PROBLEMS,
     DigestMismatchError,
     Problem,
     Reason,
@@ -33,11 +33,10 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.limits import Budget
-from ztensor.spec.container.entries import ObjectsEmitter, attribute_fields, refused
-from ztensor.spec.container.framing import FORM_1, MAGIC_1, TAIL_BYTES, Frame
+from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
+from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
-    ParseObject,
     Path,
     Root,
     check_blob,
@@ -45,31 +44,21 @@ from ztensor.spec.container.walk import (
     require_none,
 )
 from ztensor.spec.digest import ALGORITHMS
-from ztensor.spec.model.dtype import STORAGE_TYPES
-from ztensor.spec.model.manifest import ALIGNMENT, Commit, Component, Manifest, TensorObject
+from ztensor.spec.model.manifest import Commit, Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import (
-    ANYTHING,
-    ATTRIBUTES,
-    MAP,
-    SHAPE,
-    TEXT,
-    UINT,
-    Form,
-    Record,
-    kind_of,
-    read_fields,
-)
+from ztensor.spec.wire.record import ATTRIBUTES, Form, Record, kind_of
 
 ROOT = Record(
     "a map as the manifest's root",
     "1.2 section 1, Root",
-    {"version": TEXT, "objects": MAP, "attributes": ATTRIBUTES, "commit": ANYTHING},
+    {"version": str, "objects": dict, "attributes": ATTRIBUTES, "commit": object},
+    optional=("attributes", "commit"),
 )
 OBJECT = Record(
     "a map describing one object",
     "1.2 section 1, Object",
-    {"shape": SHAPE, "format": TEXT, "components": MAP, "attributes": ATTRIBUTES},
+    {"shape": list, "format": str, "components": dict, "attributes": ATTRIBUTES},
+    optional=("attributes",),
 )
 # The text gives null as the default of most optional fields; of `encoding` it can mean nothing
 # else than `raw`.
@@ -77,14 +66,15 @@ COMPONENT = Record(
     "a map describing one blob",
     "1.2 section 1, Component",
     {
-        "dtype": TEXT,
-        "offset": UINT,
-        "length": UINT,
-        "type": TEXT.optional(),
-        "encoding": TEXT.optional(),
-        "digest": TEXT.optional(),
-        "uncompressed_length": UINT.optional(),
+        "dtype": str,
+        "offset": int,
+        "length": int,
+        "type": str,
+        "encoding": str,
+        "digest": str,
+        "uncompressed_length": int,
     },
+    optional=("type", "encoding", "digest", "uncompressed_length"),
 )
 # 1.1 part II, section 4 names these among the dtypes; 1.2 spells them storage plus logical type.
 WORDS_OF_1_1 = {
@@ -94,6 +84,7 @@ WORDS_OF_1_1 = {
     "complex128": ("f64", "complex128"),
 }
 _SPELLED_IN_1_1 = {pair: word for word, pair in WORDS_OF_1_1.items()}
+_TEXT_OF_1_1 = cbor.encode("version") + b"\x651.1"
 _MAJOR = re.compile(r"(\d+)(?:\.|\Z)")
 
 
@@ -106,12 +97,10 @@ def _are_unique(names: list[str]) -> bool:
 
 FORM = Form(
     root=ROOT,
-    start=b"\xa3" + cbor.encode_text("shape"),
-    place=cbor.encode_text("offset"),
-    between=cbor.encode_text("length"),
-    has_tail=False,
-    alignment=ALIGNMENT,
-    packed="zstd",
+    object=OBJECT,
+    start=b"\xa3" + cbor.encode("shape"),
+    place=cbor.encode("offset"),
+    between=cbor.encode("length"),
     are_names=_are_unique,
 )
 
@@ -132,86 +121,56 @@ def parse_manifest(
         UnsupportedVersionError: its major version is not 1.
         LimitError: it nests too deep.
     """
-    blobs_end, left = frame.manifest_offset, budget.bytes_left
+    left = budget.bytes_left
     decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
-    is_1_1 = False
 
-    def begin(fields: dict[str, object]) -> ParseObject:
-        nonlocal is_1_1
-        is_1_1 = is_1_1 or _is_1_1(fields)
-        return functools.partial(_parse_object, blobs_end, is_1_1)
-
-    root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
-    if _is_1_1(root.fields) and not is_1_1:  # the version follows the objects
-        is_1_1 = True
+    def read(*, is_1_1: bool) -> Root:
         budget.release_to(left)
-        root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
-    commit = parse_commit(root.fields.get("commit"), data)
+        parse = functools.partial(_parse_object, frame.manifest_offset, is_1_1)
+        blobs_end = frame.manifest_offset
+        return Root(decoder, FORM, lambda *_: parse, blobs_end=blobs_end, least=least)
+
+    guess = _TEXT_OF_1_1 in data[:64]
+    root = read(is_1_1=guess)
     version = root.fields.get("version")
-    if isinstance(version, str) and not _is_major(version):  # it may be damaged
+    is_1_1 = isinstance(version, str) and version.startswith("1.1")
+    if is_1_1 is not guess:
+        root = read(is_1_1=is_1_1)
+    commit = parse_commit(root.fields.get("commit"), data)
+    major = _MAJOR.match(version) if isinstance(version, str) else None  # it may be damaged
+    if major is not None and major[1].lstrip("0") != "1":
         raise UnsupportedVersionError(
             "the manifest is of another major version; a newer reader is needed",
             expected="1.x",
             found=describe(version),
             section="1.2 appendix, Version Policy",
         )
-    problems: list[Problem] = []
-    fields = read_fields(root.fields, ROOT, (), problems)
-    problems += root.problems
-    require_none(problems[:MOST_PROBLEMS])
-    version, _, attributes, _, extra = fields
+    require_none(root.problems)
+    version, _, attributes, _, extra = root.values
     return Manifest(version, root.objects, attributes, commit, extra)
-
-
-def _is_1_1(fields: Mapping[str, object]) -> bool:
-    """Return whether the version is 1.1, where digests may cover decoded bytes."""
-    version = fields.get("version")
-    return isinstance(version, str) and version.startswith("1.1")
-
-
-def _is_major(version: str) -> bool:
-    """Return whether a version may be read: of this major version, or of a form of its own."""
-    match = _MAJOR.match(version)
-    return match is None or match[1].lstrip("0") == "1"
 
 
 def _parse_object(
     blobs_end: int,
     is_1_1: bool,  # noqa: FBT001  # the version's, given once for all objects
-    name: str,
-    entry: object,
+    fields: list[Any],
+    path: Path,
     problems: list[Problem],
-) -> TensorObject | None:
-    path = ("objects", name)
-    fields = read_fields(entry, OBJECT, path, problems)
-    if not fields:
-        return None
+) -> TensorObject:
     shape, layout, entries, attributes, extra = fields
 
-    def parse(_: str, entry: object, path: Path, problems: list[Problem]) -> Component | None:
-        fields = read_fields(entry, COMPONENT, path, problems)
-        if not fields:
-            return None
+    def parse(_: str, fields: list[Any], path: Path, problems: list[Problem]) -> Component:
         dtype, offset, length, logical, encoding, digest, decoded_length, extra = fields
         if logical is None:
             dtype, logical = WORDS_OF_1_1.get(dtype, (dtype, None))
         elif logical == dtype:  # "When absent, the logical type equals dtype."
             logical = None
-        component = Component(
-            dtype,
-            offset,
-            length,
-            logical,
-            encoding or "raw",
-            digest,
-            decoded_length,
-            digest_may_cover_decoded=is_1_1,
-            extra=extra,
-        )
+        said = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
+        component = Component(*said, digest_may_cover_decoded=is_1_1, extra=extra)
         problems += check_blob(component, blobs_end, path)
         return component
 
-    components = parse_components(entries, (*path, "components"), problems, parse)
+    components = parse_components(entries, COMPONENT, (*path, "components"), problems, parse)
     return TensorObject(shape, layout, components, attributes, extra)
 
 
@@ -223,8 +182,8 @@ def _parse_object(
 _CHECK = ALGORITHMS["crc32c"]
 _NO_DIGITS = b"0" * _CHECK.digits
 # Its fixed bytes; a number between them, and what may be there in place of one.
-_PREV, _END = cbor.encode_text("prev"), cbor.encode_text("end")
-_DIGEST = cbor.encode_text("digest") + cbor.encode_text(_CHECK.spell("0" * 8))[:-8]
+_PREV, _END = cbor.encode("prev"), cbor.encode("end")
+_DIGEST = cbor.encode("digest") + cbor.encode(_CHECK.spell("0" * 8))[:-8]
 _UINT = rb"(?:[\0-\x17]|\x18.|\x19.{2}|\x1a.{4}|\x1b.{8})"
 _ANY = rb"(?:.|..|.{3}|.{5}|.{9})"
 
@@ -242,9 +201,7 @@ def parse_commit(value: object, data: bytes) -> Commit | None:
     fields = value if isinstance(value, dict) else {}
     prev, end, text = fields.get("prev"), fields.get("end"), fields.get("digest")
     is_ours = (
-        isinstance(text, str)
-        and text.startswith("crc32c:0x")
-        and data.endswith(cbor.encode_text(text))
+        isinstance(text, str) and text.startswith("crc32c:0x") and data.endswith(cbor.encode(text))
     )
     is_whole = is_ours and type(prev) is int and type(end) is int
     if not is_whole and not _is_nearly_ours(data):
@@ -272,7 +229,7 @@ def _is_nearly_ours(data: bytes) -> bool:
     tail = data[-60:]  # the longest record
     if _PREV not in tail and _END not in tail:
         return False
-    marks = (cbor.encode_text("commit") + b"\xa3", _PREV, _END, _DIGEST)
+    marks = (cbor.encode("commit") + b"\xa3", _PREV, _END, _DIGEST)
     first, prev, end, digest = ((re.escape(mark), b".{%d}" % len(mark)) for mark in marks)
     parts = [first, prev, (_UINT, _ANY), end, (_UINT, _ANY), digest]
     for wrong in range(len(parts)):
@@ -282,21 +239,18 @@ def _is_nearly_ours(data: bytes) -> bool:
     return False
 
 
-def with_commit(fields: list[tuple[str, bytes]], manifest_offset: int, prev: int) -> bytes:
+def with_commit(fields: dict[str, object], manifest_offset: int, prev: int) -> bytes:
     """Return the manifest with its commit record, the size field and the footer magic."""
-    start = cbor.map_of([*fields, ("commit", b"")])
+    start = cbor.encode(cbor.Fields({**fields, "commit": cbor.Encoded()}))
     # The length depends on `end`, whose head depends on the length: it only ever grows, so a few
     # rounds settle it.
-    zeroed = cbor.encode_text(_CHECK.spell("0" * _CHECK.digits))
-    end = 0
+    record = cbor.Fields(prev=prev, end=0, digest=_CHECK.spell("0" * _CHECK.digits))
     while True:
-        commit = cbor.map_of(
-            (("prev", cbor.encode_uint(prev)), ("end", cbor.encode_uint(end)), ("digest", zeroed))
-        )
+        commit = cbor.encode(record)
         reached = manifest_offset + len(start) + len(commit) + TAIL_BYTES
-        if reached == end:
+        if reached == record["end"]:
             break
-        end = reached
+        record["end"] = reached
     digits = _CHECK.of((start, commit))[-_CHECK.digits :].encode("ascii")
     size = (len(start) + len(commit)).to_bytes(8, "little")
     return b"".join((start, commit[: -_CHECK.digits], digits, size, MAGIC_1))
@@ -305,101 +259,60 @@ def with_commit(fields: list[tuple[str, bytes]], manifest_offset: int, prev: int
 # --- Writing -----------------------------------------------------------------------------------
 
 
-class Emitter12:
-    """Writes 1.2.0."""
+class Emitter12(Emitter):
+    """Writes 1.2.0: objects and roles by their names, fields as released writers order them."""
 
     version = "1.2.0"
     magic = MAGIC_1
-    form = FORM_1
-    writes_decoded_length = True
-
-    def __init__(self) -> None:
-        self._objects = ObjectsEmitter(self._emit_object, cbor.encode_text("offset"))
-
-    def require_name(self, name: str) -> None:
-        """Raise where no object can be called so: where it is no text in UTF-8."""
-        if not name.isascii():
-            cbor.encode_text(name)
-
-    def require_object(self, tensor_object: TensorObject) -> None:
-        """Raise where the version cannot say what the object is, before a byte of it is written.
-
-        Raises:
-            NotRepresentableError: names what cannot be said and the version that can.
-        """
-        self._emit_object(tensor_object)
-
-    def require_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Raise where the file's own attributes cannot be said."""
-        _encode_attributes(attributes, levels=1)
-
-    def _spell(self, component: Component) -> tuple[str, str | None]:
-        return component.dtype, component.type
+    place = cbor.encode("offset")
 
     def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
-        """Return manifest, size field and footer magic, ready to follow the last blob.
+        """Return manifest, size field and footer magic; the version text is kept."""
+        root = {
+            "version": manifest.version,
+            "attributes": named(manifest.attributes),
+            "objects": self._emit_objects(manifest.objects, sorted(manifest.objects)),
+            "commit": None,
+        }
+        return with_commit(with_unknown(root, manifest.extra), manifest_offset, prev)
 
-        Objects and roles come in order of their UTF-8 bytes, fields in the order released
-        writers use, unknown ones behind; the same manifest gives the same bytes.
-
-        Args:
-            manifest: what to write; the version text is kept, `commit` is the emitter's own.
-            manifest_offset: where the result will lie in the file.
-            prev: length of the file before this commit, 0 for a new one.
-        """
-        fields = [("version", cbor.encode_text(manifest.version))]
-        if manifest.attributes is not None:
-            fields.append(("attributes", _encode_attributes(manifest.attributes, levels=1)))
-        names = sorted(manifest.objects)  # by code points, which is by UTF-8 bytes
-        fields.append(("objects", self._objects.emit(manifest.objects, names)))
-        fields.extend(_unknown(manifest.extra))
-        return with_commit(fields, manifest_offset, prev)
-
-    def _emit_object(self, tensor_object: TensorObject) -> bytes:
-        components = tensor_object.components
-        fields = [
-            ("shape", cbor.array_of(map(cbor.encode_uint, tensor_object.shape))),
-            ("format", cbor.encode_text(tensor_object.format)),
-        ]
-        if tensor_object.attributes is not None:
-            fields.append(("attributes", _encode_attributes(tensor_object.attributes, levels=3)))
-        emitted = ((role, self._emit_component(components[role])) for role in sorted(components))
-        fields.append(("components", cbor.map_of(emitted)))
-        return cbor.map_of([*fields, *_unknown(tensor_object.extra)])
-
-    def _emit_component(self, component: Component) -> bytes:
-        dtype, logical = self._spell(component)
-        is_encoded = component.encoding != "raw"
+    def entry(self, tensor_object: TensorObject) -> Mapping[str, Any]:
+        """Return the fields of an object."""
+        parts = sorted(tensor_object.components.items())
         known = {
-            "dtype": dtype,
-            "type": logical,
+            "shape": tensor_object.shape,
+            "format": tensor_object.format,
+            "attributes": named(tensor_object.attributes),
+            "components": cbor.Fields((role, self._component(part)) for role, part in parts),
+        }
+        return cbor.Fields(with_unknown(known, tensor_object.extra))
+
+    def _component(self, component: Component) -> Mapping[str, object]:
+        is_raw = component.encoding == "raw"
+        known = {
+            "dtype": component.dtype,
+            "type": component.type,
             "offset": component.offset,
             "length": component.length,
-            "uncompressed_length": component.decoded_length
-            if is_encoded and self.writes_decoded_length
-            else None,
-            "encoding": component.encoding if is_encoded else None,
+            "uncompressed_length": None if is_raw else component.decoded_length,
+            "encoding": None if is_raw else component.encoding,
             "digest": component.digest,
         }
-        fields = [(key, cbor.encode(value)) for key, value in known.items() if value is not None]
-        return cbor.map_of([*fields, *_unknown(component.extra)])
+        return cbor.Fields(with_unknown(known, component.extra))
 
 
 class Emitter11(Emitter12):
     """Writes 1.1.0: its own words for fp8 and complex, no `type`, no `uncompressed_length`."""
 
     version = "1.1.0"
-    writes_decoded_length = False
 
-    def _spell(self, component: Component) -> tuple[str, str | None]:
-        if component.type is None:
-            return component.dtype, None
-        word = _SPELLED_IN_1_1.get((component.dtype, component.type))
+    def _component(self, component: Component) -> Mapping[str, object]:
+        dtype, logical = component.dtype, component.type
+        word = dtype if logical is None else _SPELLED_IN_1_1.get((dtype, logical))
         if word is None:
-            storage = STORAGE_TYPES[component.dtype].long_name
-            message = f"has no such logical type; write version 1.2.0, or pass the {storage} bytes"
-            raise refused(self.version, message, describe(component.type), "1.1 part II, section 4")
-        return word, None
+            message = "has no such logical type; write version 1.2.0, or pass what it is stored as"
+            raise refused(self.version, message, describe(logical), "1.1 part II, section 4")
+        return super()._component(component._replace(dtype=word, type=None, decoded_length=None))
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:
         """Raise where an attribute is not text: release 1.1.1 then opens no tensor of the file."""
@@ -409,19 +322,3 @@ class Emitter11(Emitter12):
                 found = f"{kind_of(value)} as {describe(key)}"
                 raise refused(self.version, message, found, "1.1 part II, section 1")
         super().require_attributes(attributes)
-
-
-def _unknown(extra: Mapping[str, object] | None) -> list[tuple[str, bytes]]:
-    """Return fields no version names, so that editing a file loses nothing another writer put."""
-    return [(key, cbor.encode(value)) for key, value in sorted((extra or {}).items())]
-
-
-def _encode_attributes(attributes: Mapping[str, object], *, levels: int) -> bytes:
-    """Return attributes as CBOR; see `attribute_fields`.
-
-    Args:
-        attributes: what to write.
-        levels: how many maps of the manifest they lie in.
-    """
-    fields = attribute_fields(attributes, levels + 1)
-    return cbor.map_of(sorted(fields, key=lambda field: cbor.key_order(field[0])))

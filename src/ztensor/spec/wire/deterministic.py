@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import operator
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
@@ -40,6 +40,14 @@ class Simple(NamedTuple):
     """
 
     value: int
+
+
+class Fields(dict[str, object]):
+    """A map that is written in the order it has."""
+
+
+class Encoded(bytes):
+    """An item that is encoded already."""
 
 
 class Pairs(tuple[tuple[object, object], ...]):
@@ -97,9 +105,9 @@ def with_dicts(value: Any) -> Any:
 def encode(value: object, depth: int = ENCODE_DEPTH) -> bytes:
     """Return the one deterministic form of `value` (RFC 8949 section 4.2.1).
 
-    Heads are the shortest, lengths definite, keys in the order of their encoded bytes, floats the
-    shortest of half, single and double that keeps the value. Every NaN is written as 0x7e00: a
-    NaN's sign and payload are not kept.
+    Heads are the shortest, lengths definite, keys in the order of their encoded bytes but for
+    `Fields`, floats the shortest of half, single and double that keeps the value. Every NaN is
+    written as 0x7e00: a NaN's sign and payload are not kept.
 
     Args:
         value: None, bool, int, float, str, bytes-like, list, tuple, dict, and what else `decode`
@@ -126,14 +134,19 @@ def encode(value: object, depth: int = ENCODE_DEPTH) -> bytes:
     if isinstance(value, Tag):
         return head(TAG, value.number) + encode(value.value, depth - 1)
     if not isinstance(value, (dict, Pairs)):
-        return array_of([encode(item, depth - 1) for item in value])
+        return head(ARRAY, len(value)) + b"".join([encode(item, depth - 1) for item in value])
     forms: dict[bytes, bytes] = {}
     for key, item in value.items() if isinstance(value, dict) else value:
         form = encode(key, depth - 1)
         if form in forms:
-            raise _same_keys(key)
+            raise NotRepresentableError(
+                "two keys of a map are the same once written",
+                expected="each key once",
+                found=shown(key),
+            )
         forms[form] = encode(item, depth - 1)
-    return head(MAP, len(forms)) + b"".join(chain.from_iterable(sorted(forms.items())))
+    pairs = forms.items() if type(value) is Fields else sorted(forms.items())
+    return head(MAP, len(forms)) + b"".join(chain.from_iterable(pairs))
 
 
 def head(major: int, argument: int) -> bytes:
@@ -160,16 +173,7 @@ def head(major: int, argument: int) -> bytes:
     return bytes((first + 27,)) + argument.to_bytes(8, "big")
 
 
-def encode_uint(n: int) -> bytes:
-    """Return an unsigned integer.
-
-    Raises:
-        NotRepresentableError: it is not 0 to 2^64 - 1.
-    """
-    return head(UINT, n)
-
-
-def encode_text(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     """Return a text.
 
     Raises:
@@ -190,27 +194,6 @@ def key_order(key: str) -> tuple[int, str]:
     """Return what text keys compare by as their encoded forms do: shorter ones first."""
     # UTF-8 keeps the order of code points, which is that of `str`.
     return (len(key) if key.isascii() else len(key.encode())), key
-
-
-def array_of(items: Iterable[bytes]) -> bytes:
-    """Return an array of items that are encoded already."""
-    items = list(items)
-    return head(ARRAY, len(items)) + b"".join(items)
-
-
-def map_of(items: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return a map of text keys, in the given order, to values that are encoded already.
-
-    Raises:
-        NotRepresentableError: a key comes twice, or has a lone surrogate.
-    """
-    forms: dict[bytes, bytes] = {}
-    for key, value in items:
-        form = encode_text(key)
-        if form in forms:
-            raise _same_keys(key)
-        forms[form] = value
-    return head(MAP, len(forms)) + b"".join(chain.from_iterable(forms.items()))
 
 
 def _encode_int(value: int) -> bytes:
@@ -246,13 +229,14 @@ def _encode_simple(value: Simple) -> bytes:
 
 
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
-    str: encode_text,
+    str: _encode_text,
     int: _encode_int,
     float: _encode_float,
     bool: lambda value: b"\xf5" if value else b"\xf4",
     type(None): lambda _: b"\xf6",
     Simple: _encode_simple,
     bytes: _encode_bytes,
+    Encoded: bytes,
     bytearray: _encode_bytes,
     memoryview: _encode_bytes,
 }
@@ -300,10 +284,4 @@ def _plain_number(value: Any) -> int | float | None:
 def _no_number(what: str, expected: str, found: object) -> NotRepresentableError:
     return NotRepresentableError(
         f"the number does not fit {what}", expected=expected, found=describe(found)
-    )
-
-
-def _same_keys(key: object) -> NotRepresentableError:
-    return NotRepresentableError(
-        "two keys of a map are the same once written", expected="each key once", found=shown(key)
     )

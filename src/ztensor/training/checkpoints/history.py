@@ -31,7 +31,7 @@ from ztensor.training.checkpoints.step import (
 from ztensor.training.checkpoints.whole import read_divided
 from ztensor.training.states import AS_SAVED, read_tree
 from ztensor.training.tree.fitting import fit
-from ztensor.typing import Path
+from ztensor.typing import Path, TorchDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -186,12 +186,13 @@ class History:
         into: Any = None,
         only: str | Iterable[str] | None = None,
         types: Iterable[type] = (),
+        device: TorchDevice | None = None,
         threads: int | None = None,
     ) -> Restored | None:
         """Read a step back: the newest whose every byte is right.
 
-        Values come as they were saved, tensors of torch on the CPU and in memory of their own,
-        each checked against its digest. The step is not removed by a rule of this manager.
+        Values come as they were saved, tensors of torch in memory of their own, each checked
+        against its digest. The step is not removed by a rule of this manager.
 
         A divided step comes as a whole, in this process. One that
         `torch.distributed.checkpoint.save` wrote is nested as it was; one of `jax.save_sharded` is
@@ -208,6 +209,7 @@ class History:
             into: as for `ztensor.load_tree`, like all that follow.
             only: patterns of keys joined by dots.
             types: classes of records.
+            device: where tensors of torch go, as for `ztensor.torch.load_tree`.
             threads: how many read or decompress.
 
         Returns:
@@ -223,14 +225,15 @@ class History:
             ZTensorError: what else `ztensor.load_tree` raises.
         """
         self._settle()
+        how = {"only": only, "types": types, "placing": {"device": device}, "threads": threads}
         if step is not None:
-            return self._restored(self._entry(step_number(step)), into, only, types, threads)
+            return self._restored(self._entry(step_number(step)), into, how)
         skipped: dict[int, ZTensorError] = {}
         others: dict[int, ZTensorError] = {}
         while True:
             for entry in reversed(self._listing.entries()):
                 try:
-                    found = self._restored(entry, into, only, types, threads)
+                    found = self._restored(entry, into, how)
                 except FileNotFoundError:  # another manager removed it, having saved a newer one
                     break
                 except ZTensorError as error:
@@ -271,19 +274,17 @@ class History:
                 return entry
         raise ObjectNotFoundError(f"there is no step {step}", file=self._place.name)
 
-    def _restored(
-        self, entry: Entry, into: Any, only: Any, types: Any, threads: int | None
-    ) -> Restored:
+    def _restored(self, entry: Entry, into: Any, how: dict[str, Any]) -> Restored:
         if entry.is_divided:
             path = self._place.path(entry.file)
             with judged(self._place, entry):
-                metrics, tree = read_divided(path, entry.step, into, only, types, threads)
+                metrics, tree = read_divided(path, entry.step, into, how)
             self._in_use = entry.step
             return Restored(entry.step, tree, metrics)
         path = self._place.path(entry.name)
         with judged(self._place, entry), open_files(path) as reader:
             metrics, _ = told_by(reader, entry.step)
-            tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)
+            tree = read_tree(reader, AS_SAVED, copy=True, **how)
         if into is not None:
             tree = fit(into, tree)
         self._in_use = entry.step

@@ -11,26 +11,22 @@ from ztensor.training.states import AS_SAVED, read_tree
 from ztensor.training.tree.fitting import fit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
 
 def read_divided(
     path: Any,
     step: int,
     into: Any,
-    only: str | Iterable[str] | None,
-    types: Iterable[type],
-    threads: int | None,
+    how: Mapping[str, Any],
 ) -> tuple[dict[str, float], Any]:
     """Return the metrics and the whole state of a divided step, in memory of its own.
 
     Args:
         path: the folder of the step, or its URL.
         step: what its name says.
-        into: as for `ztensor.CheckpointManager.restore`, like all that follow.
-        only: patterns of names.
-        types: classes of records.
-        threads: how many read.
+        into: as for `ztensor.CheckpointManager.restore`.
+        how: likewise, and what else `read_tree` takes.
 
     Raises:
         ZTensorError: what `restore` raises.
@@ -40,7 +36,7 @@ def read_divided(
         if root is None:
             raise not_a_step(NO_ROOT, None, reader.name)
         metrics = told_by_root(root.values, step, reader.name)
-        tree = read_tree(reader, AS_SAVED, only=only, types=types, copy=True, threads=threads)
+        tree = read_tree(reader, AS_SAVED, copy=True, **how)
         if root.writer == "jax" and into is not None:
             from ztensor.distributed.jax import laid_over
 

@@ -35,8 +35,8 @@ class TreeAdapter(Protocol):
         """Return what makes values of the framework's types, by the names `tree_form` gave them.
 
         Args:
-            options: the framework's own, such as a device; and `copied`, which is called with a
-                leaf before its bytes are copied.
+            options: the framework's own, such as a device of torch, and those of others, which it
+                passes over; and `copied`, which is called with a leaf before its bytes are copied.
         """
         ...
 

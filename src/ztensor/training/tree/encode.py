@@ -28,6 +28,7 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 _LEAF = int(Node.LEAF)
 _SINGLE = {type(None): Node.NONE, bool: Node.FALSE, int: Node.INT, float: Node.FLOAT}
+_BUILTIN = (dict, list, tuple, set, frozenset, str, bytes, int, float)
 _SETS: dict[type, str] = {set: "set", frozenset: "frozenset"}
 _PACKED: dict[tuple[type, type], Node] = {
     (list, int): Node.INT_LIST,
@@ -381,6 +382,11 @@ def _refused(place: Place, why: str, value: object) -> NotRepresentableError:
         error.hint = "save what its state_dict() returns"
     elif isinstance(value, io.BytesIO):
         error.hint = "save an io.BytesIO of its getvalue()"
+    elif isinstance(value, np.random.Generator):
+        error.hint = "save its bit_generator.state"
+    elif isinstance(value, _BUILTIN):
+        base = next(kind for kind in _BUILTIN if isinstance(value, kind))
+        error.hint = f"types are kept exactly: save {base.__name__}(value), and make it again"
     return error
 
 

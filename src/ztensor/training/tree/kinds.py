@@ -11,6 +11,7 @@ import collections
 import datetime
 import io
 import pathlib
+import types
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -130,6 +131,8 @@ def _time(value: datetime.time) -> Made:
     return Made("datetime.time", (value.isoformat(), value.fold))
 
 
+_ARGUMENTS, _NAMESPACE = "argparse.Namespace", "types.SimpleNamespace"
+
 # Exact type to what makes a node of a value.
 PLAIN: dict[type, Callable[[Any], Made]] = {
     complex: lambda value: Made("complex", (value.real, value.imag)),
@@ -149,6 +152,7 @@ PLAIN: dict[type, Callable[[Any], Made]] = {
     type(pathlib.Path()): lambda value: Made("pathlib.Path", value.as_posix()),
     pathlib.PurePosixPath: lambda value: Made("pathlib.PurePosixPath", str(value)),
     pathlib.PureWindowsPath: lambda value: Made("pathlib.PureWindowsPath", str(value)),
+    types.SimpleNamespace: lambda value: Made(_NAMESPACE, dict(vars(value))),
 }
 
 
@@ -164,6 +168,8 @@ def form_of(value: object) -> Made | None:
     plain = PLAIN.get(kind)
     if plain is not None:
         return plain(value)
+    if (kind.__module__, kind.__qualname__) == ("argparse", "Namespace"):  # loaded where it is used
+        return Made(_ARGUMENTS, dict(vars(value)))
     if isinstance(value, np.generic) and kind.__module__ in ("numpy", "ml_dtypes"):
         return _scalar(value)
     return _dtype(value) if isinstance(value, np.dtype) else None
@@ -211,6 +217,20 @@ def _made_defaulting(value: object) -> Any:
     if name is not None and name not in _FACTORIES:
         raise malformed("a defaultdict has an unknown factory", describe(name))
     return collections.defaultdict(None if name is None else _FACTORIES[name], entries)
+
+
+def _made_arguments(value: object) -> Any:
+    import argparse
+
+    return _with_names(argparse.Namespace(), value)
+
+
+def _with_names(namespace: Any, value: object) -> Any:
+    names = _one(value, dict)
+    if not all(type(name) is str for name in names):
+        raise malformed("a namespace has a name that is no text", describe(list(names), 60))
+    vars(namespace).update(names)
+    return namespace
 
 
 def _made_scalar(value: object) -> Any:
@@ -291,6 +311,8 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "pathlib.Path": lambda value: pathlib.Path(_one(value, str)),
     "pathlib.PurePosixPath": lambda value: pathlib.PurePosixPath(_one(value, str)),
     "pathlib.PureWindowsPath": lambda value: pathlib.PureWindowsPath(_one(value, str)),
+    _ARGUMENTS: _made_arguments,
+    _NAMESPACE: lambda value: _with_names(types.SimpleNamespace(), value),
 }
 # Those whose items are looked up by their hash.
 HASHING = frozenset(["set", "frozenset"])

@@ -10,7 +10,7 @@ from ztensor.ext import Portable
 from ztensor.io.contents import open_file
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.source.memory import MemorySource
-from ztensor.spec.container.v2.emit import FORM_2
+from ztensor.spec.container.v2.emit import Emitter21
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.testing.builder import draft
 
@@ -33,7 +33,7 @@ def test_an_unknown_encoding_is_kept_within_a_form() -> None:
     assert Portable().decoded(file, "packed") == file.object("packed")
     # 2.x has a digest of what it decodes to
     with refused(UnsupportedError, Reason.UNKNOWN_ENCODING):
-        Portable(FORM_2).decoded(file, "packed")
+        Portable(Emitter21.form).decoded(file, "packed")
 
 
 @pytest.mark.parametrize("digest", [None, "crc32c:0x00000000"])

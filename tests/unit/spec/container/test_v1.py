@@ -184,7 +184,6 @@ def nested(levels: int) -> object:
         {"attributes": {"a": nested(61)}},
         {"format": "\ud800"},
         {"shape": (2**64,)},
-        {"shape": (-1,)},
         {"components": {"\ud800": Component("u8", 0, 0)}},
         {"components": {"data": Component("u8", 0, 0, "\ud800")}},
     ],

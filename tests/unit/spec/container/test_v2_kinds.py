@@ -177,7 +177,7 @@ def test_what_is_no_name_is_refused_in_the_same_words(name: bytes, at: int) -> N
     entry = cbor.encode(dense({"dtype": "u8", "blob": [4096, 0]}, [0]))
     names = [b"\x61a", name] if at else [name, b"\x79\x01\0" + b"z" * 256]
     pairs = b"".join(one + entry for one in names)
-    data = b"\xa1" + cbor.encode_text("objects") + b"\xa2" + pairs
+    data = b"\xa1" + cbor.encode("objects") + b"\xa2" + pairs
     assert compare(data, frame_2(data, 8192 + len(data) + 40)) == REFUSED
 
 

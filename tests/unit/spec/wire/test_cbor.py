@@ -493,17 +493,12 @@ def test_huge_counts_allocate_nothing(initial: str, count: str) -> None:
     assert peak < 1 << 16
 
 
-@pytest.mark.parametrize(
-    ("head", "count", "what"), [(b"\x9a", 0x01FF, "items"), (b"\xba", 0x0100, "pairs")]
-)
-def test_a_count_is_compared_with_the_bytes_left(head: bytes, count: int, what: str) -> None:
+@pytest.mark.parametrize(("head", "count", "each"), [(b"\x9a", 0x01FF, 1), (b"\xba", 0x0100, 2)])
+def test_a_count_is_compared_with_the_bytes_left(head: bytes, count: int, each: int) -> None:
     """Each item is a byte at least, a pair two; one too few is noticed at the head."""
     data = head + count.to_bytes(4, "big")
-    needed = count * (2 if what == "pairs" else 1)
-    error = refusal(data + b"\x1c" * (needed - 1))
-    assert error.reason is Reason.CBOR_TRUNCATED
-    assert error.message.endswith("at byte 0")
-    assert f"{count} {what}" in str(error)
+    needed = count * each
+    assert refusal(data + b"\x1c" * (needed - 1)).reason is Reason.CBOR_TRUNCATED
     assert refusal(data + b"\x1c" * needed).reason is Reason.CBOR_MALFORMED
 
 
@@ -707,7 +702,7 @@ def test_what_an_item_takes_is_charged(text: str, way: str) -> None:
         assert isinstance(value, list)
         inside = value
     else:
-        data = b"".join(cbor.encode_text(f"{number}") + item for number in range(count))
+        data = b"".join(cbor.encode(f"{number}") + item for number in range(count))
         data = cbor.head(5, count) + data if way == "map" else b"\xbf" + data + b"\xff"
         value = cbor.decode(data, budget=some)
         assert isinstance(value, dict)
@@ -718,7 +713,7 @@ def test_what_an_item_takes_is_charged(text: str, way: str) -> None:
 
 @pytest.mark.parametrize("is_open", [False, True])
 def test_maps_are_charged_where_their_keys_are_there_already(*, is_open: bool) -> None:
-    pairs = b"".join(cbor.encode_text(f"{number}") + b"\xf4" for number in range(400))
+    pairs = b"".join(cbor.encode(f"{number}") + b"\xf4" for number in range(400))
     one = b"\xbf" + pairs + b"\xff" if is_open else cbor.head(5, 400) + pairs
     costs = []
     for count in (1, 9):
@@ -817,7 +812,7 @@ def test_heads_are_the_shortest(n: int) -> None:
         assert len(data) == 1 + width
         assert data[0] >> 5 == major
         assert int.from_bytes(data[1:], "big") == n if width else data[0] & 31 == n
-    assert cbor.encode_uint(n) == cbor.head(0, n) == cbor.encode(n)
+    assert cbor.head(0, n) == cbor.encode(n)
     assert cbor.head(1, n) == cbor.encode(-1 - n)
     assert cbor.decode(cbor.head(1, n)) == -1 - n
 
@@ -988,13 +983,11 @@ def test_numbers_out_of_range(value: object) -> None:
 
 
 def test_lone_surrogates() -> None:
-    for call in (cbor.encode, cbor.encode_text):
-        with pytest.raises(NotRepresentableError, match="position 1"):
-            call("a\ud800")
-    with pytest.raises(NotRepresentableError):
-        cbor.encode({"\udfff": 0})
-    with pytest.raises(NotRepresentableError):
-        cbor.map_of([("\udfff", b"\x00")])
+    with pytest.raises(NotRepresentableError, match="position 1"):
+        cbor.encode("a\ud800")
+    for kind in (dict, cbor.Fields):
+        with pytest.raises(NotRepresentableError):
+            cbor.encode(kind({"\udfff": 0}))
 
 
 def test_cycles_and_depth() -> None:
@@ -1037,6 +1030,6 @@ def test_errors_are_of_our_family() -> None:
     assert issubclass(ManifestError, ZTensorError)
     error = refusal(b"\x81\x1c")
     assert str(error) == (
-        "the manifest is not valid CBOR at byte 1: expected additional information 0 to 27 or 31, "
-        "found the reserved 28 (RFC 8949 section 3)"
+        "the manifest is not valid CBOR at byte 1: expected an item, "
+        "found byte 0x1c (RFC 8949 section 3)"
     )

@@ -136,7 +136,7 @@ def test_a_file_that_another_manager_removed_is_no_damage(
     entry = manager._entry(1)  # what a listing had, before it was removed
     manager.save_divided(2, write_of(2))
     with pytest.raises(SourceNotFoundError):
-        manager._restored(entry, None, None, (), None)
+        manager._restored(entry, None, {})
     assert manager._listing.read([entry], whole=True) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 import datetime
 import enum
@@ -9,6 +10,7 @@ import io
 import pathlib
 import random
 import sys
+import types
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -69,6 +71,8 @@ SCALARS: list[Any] = [
     datetime.datetime(2026, 10, 25, 2, 30, fold=1), datetime.date(1, 1, 1),
     datetime.time(1, 2, fold=1), datetime.timedelta(-1, 2, 3),
     datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=-3))),
+    argparse.Namespace(lr=0.1, layers=[1, 2], inner=argparse.Namespace(**{"self-": 1})),
+    types.SimpleNamespace(a={"b": (1,)}),
     pathlib.Path("a/b"), pathlib.PurePosixPath("/x"), pathlib.PureWindowsPath("C:\\x"),
     np.float64(1), np.float32("nan"), np.int8(-3), np.bool_(1), np.complex64(1j),
     ml_dtypes.bfloat16(2), ml_dtypes.float8_e4m3fn(1), np.dtype("int16"),
