@@ -46,23 +46,21 @@ def acquire(descriptor: int, path: str, *, timeout: float = 0.0) -> None:
     """
     until = time.monotonic() + max(timeout, _PATIENCE_SECONDS)
     try:
-        while not _is_taken(descriptor):
-            if time.monotonic() >= until:
-                raise SourceError(
-                    "the file is locked by another process; try again when it has finished",
-                    reason=Reason.SOURCE_LOCKED,
-                    errno=errno.EWOULDBLOCK,
-                    file=path,
-                )
+        while not (is_ours := _is_taken(descriptor)) and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
-    except SourceError:
-        raise
     except OSError as error:
         doing = (
             "the file system cannot lock the file; if no other process writes it, use "
             "`--no-lock` (lock=False in Python)"
         )
         raise SourceError.from_os(error, doing, path) from error
+    if not is_ours:
+        raise SourceError(
+            "the file is locked by another process; try again when it has finished",
+            reason=Reason.SOURCE_LOCKED,
+            errno=errno.EWOULDBLOCK,
+            file=path,
+        )
 
 
 def try_acquire(descriptor: int) -> bool | None:
