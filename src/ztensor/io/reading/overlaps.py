@@ -13,7 +13,7 @@ import bisect
 import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ztensor.locks import Lock
 from ztensor.spec.model.manifest import ALIGNMENT, Component
 
 _T = TypeVar("_T")
+_Pair = tuple[int, int]
 _Place = tuple[FileObjects, int, int]
 Charge = Callable[[int], None]
 
@@ -30,22 +31,16 @@ Charge = Callable[[int], None]
 _TIMES_COST = 4
 
 
-class _Swept(NamedTuple):
-    """What some places, offsets and lengths, have in common.
+def _swept(flat: array.array[int]) -> tuple[list[_Pair], list[_Pair], list[_Pair]]:
+    """Return what places have in common.
 
-    Attributes:
-        repeated: those that there are more than once.
-        inside: those that begin inside of another one before them.
-        runs: where bytes begin and end that several of different places have.
+    Args:
+        flat: offset and length of each, one after the other.
+
+    Returns:
+        Those that there are more than once; those that begin inside of another one before them;
+        and where bytes begin and end that several of different places have.
     """
-
-    repeated: list[tuple[int, int]]
-    inside: list[tuple[int, int]]
-    runs: list[tuple[int, int]]
-
-
-def _swept(flat: array.array[int]) -> _Swept:
-    """Return what places have in common: offset and length of each, one after the other."""
     places = np.frombuffer(flat, np.uint64).reshape(-1, 2)
     offsets, ends = places[:, 0], places.sum(axis=1)
     order = np.lexsort((~ends, offsets))  # of those that begin together the longest first
@@ -53,14 +48,12 @@ def _swept(flat: array.array[int]) -> _Swept:
     is_same = (places[1:] == places[:-1]).all(axis=1)
     is_apart = offsets[1:] >= reach[:-1]
     is_inside = ~is_apart & ~is_same
-    borders = [0, *(np.flatnonzero(is_apart) + 1).tolist(), len(places)]
-    runs = [
-        (int(offsets[first]), int(reach[stop - 1]))
-        for first, stop in itertools.pairwise(borders)
-        if is_inside[first : stop - 1].any()
-    ]
-    repeated, inside = (map(tuple, places[1:][mask].tolist()) for mask in (is_same, is_inside))
-    return _Swept([*repeated], [*inside], runs)
+    first = np.flatnonzero(np.append(True, is_apart))  # of each run
+    is_shared = np.logical_or.reduceat(np.append(False, is_inside), first)
+    runs = np.stack((offsets[first], reach[np.append(first[1:], len(places)) - 1]), axis=1)
+    found = places[1:][is_same], places[1:][is_inside], runs[is_shared]
+    repeated, inside, shared = ([(a, b) for a, b in some.tolist()] for some in found)
+    return repeated, inside, shared
 
 
 class SharedRuns:
@@ -76,7 +69,7 @@ class SharedRuns:
     def __init__(self, blobs: Iterable[tuple[int, int]]) -> None:
         aligned = (blob for blob in blobs if blob[1] and not blob[0] % ALIGNMENT)
         flat = array.array("Q", itertools.chain.from_iterable(aligned))
-        self._runs = _swept(flat).runs if flat else []
+        self._runs = _swept(flat)[2] if flat else []
 
     def around(self, offset: int, length: int) -> tuple[int, int] | None:
         """Return offset and length of the run a blob is in, or None where it is in none."""

@@ -132,7 +132,10 @@ def search(
             continue
         manifest: Manifest | None = None
         try:
-            manifest = _manifest(source, frame, Budget(caps, size))
+            budget = Budget(caps, size)
+            budget.charge_bytes(frame.manifest_length)  # which is read as a whole
+            with foreign_bytes("the manifest"):
+                manifest = parse_frame(source, frame, budget)
             fault = None if accept == end else _misplaced(source, frame, manifest)
         except (SourceError, MissingDependencyError):
             raise
@@ -145,12 +148,6 @@ def search(
         if manifest is not None and fault is None:
             return State(frame, manifest, end), candidates
     return None, candidates
-
-
-def _manifest(source: Source, frame: Frame, budget: Budget) -> Manifest:
-    budget.charge_bytes(frame.manifest_length)  # which is read as a whole
-    with foreign_bytes("the manifest"):
-        return parse_frame(source, frame, budget)
 
 
 def _footers(source: Source, magic: bytes, within: int | None) -> Iterator[tuple[int, bytes]]:

@@ -245,10 +245,8 @@ def _walked(
         if not isinstance(found, TensorObject):
             reports[name] = _report([(found, ("objects", name))], objects=1)
             return
-        walk = ObjectWalk(file, name, found, overlaps, told)
+        walk = ObjectWalk(file, name, found, overlaps, told, fault_of)
         walk.run()
-        if walk.unchecked is not None and file.sums:
-            walk.hold_to_sums(fault_of)
         unchecked = {} if walk.unchecked is None else {name: walk.unchecked}
         counts = {"checked": walk.checked, "undigested": walk.undigested, "objects": 1}
         reports[name] = _report(walk.faults, unchecked, **counts)
