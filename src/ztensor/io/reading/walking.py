@@ -83,7 +83,7 @@ class ObjectWalk:
             walk = walks[role] = self._walked(role, layout, entries)
             counts[role] = walk.count
             if layout is not None and role == layout.main_role and walk.component.type is not None:
-                with self._noted(role):
+                with self.noted(role):
                     counts[role] = walk.count_of(entries)
             if layout is not None and walk.is_whole and entries is None:
                 entries = layout.entries_told(role, walk.count, walk.last)
@@ -91,15 +91,15 @@ class ObjectWalk:
             return  # what one says of another cannot be compared
         for role, walk in walks.items():
             if walk.watch is not None:
-                with self._noted(role):
+                with self.noted(role):
                     walk.watch.finish(counts)
         if one.entries_once and not self.faults:
-            with self._noted(None):
+            with self.noted(None):
                 self.file.tensor(self.name, copy=False)
 
     @contextlib.contextmanager
-    def _noted(self, role: str | None) -> Iterator[None]:
-        """Note what is raised, for a component."""
+    def noted(self, role: str | None) -> Iterator[None]:
+        """Note what is wrong with a component, or with the object, instead of raising it."""
         try:
             with foreign_bytes("the component"):
                 yield
@@ -141,7 +141,7 @@ class ObjectWalk:
         for fault in walk.faults:
             self._note(fault, role)
         if walk.failure is None:
-            with self._noted(role):
+            with self.noted(role):
                 require_listed(self.file, component, expected)
             return walk
         is_held = digest is None or walk.is_matched is not None
