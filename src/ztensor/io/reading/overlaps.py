@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import array
 import bisect
-import concurrent.futures
+import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ztensor.locks import Lock
 from ztensor.spec.model.manifest import ALIGNMENT, Component
 
 _T = TypeVar("_T")
+_Pair = tuple[int, int]
 _Place = tuple[FileObjects, int, int]
 Charge = Callable[[int], None]
 
@@ -30,22 +31,16 @@ Charge = Callable[[int], None]
 _TIMES_COST = 4
 
 
-class _Swept(NamedTuple):
-    """What some places, offsets and lengths, have in common.
+def _swept(flat: array.array[int]) -> tuple[list[_Pair], list[_Pair], list[_Pair]]:
+    """Return what places have in common.
 
-    Attributes:
-        repeated: those that there are more than once.
-        inside: those that begin inside of another one before them.
-        runs: where bytes begin and end that several of different places have.
+    Args:
+        flat: offset and length of each, one after the other.
+
+    Returns:
+        Those that there are more than once; those that begin inside of another one before them;
+        and where bytes begin and end that several of different places have.
     """
-
-    repeated: list[tuple[int, int]]
-    inside: list[tuple[int, int]]
-    runs: list[tuple[int, int]]
-
-
-def _swept(flat: array.array[int]) -> _Swept:
-    """Return what places have in common: offset and length of each, one after the other."""
     places = np.frombuffer(flat, np.uint64).reshape(-1, 2)
     offsets, ends = places[:, 0], places.sum(axis=1)
     order = np.lexsort((~ends, offsets))  # of those that begin together the longest first
@@ -53,14 +48,12 @@ def _swept(flat: array.array[int]) -> _Swept:
     is_same = (places[1:] == places[:-1]).all(axis=1)
     is_apart = offsets[1:] >= reach[:-1]
     is_inside = ~is_apart & ~is_same
-    borders = [0, *(np.flatnonzero(is_apart) + 1).tolist(), len(places)]
-    runs = [
-        (int(offsets[first]), int(reach[stop - 1]))
-        for first, stop in itertools.pairwise(borders)
-        if is_inside[first : stop - 1].any()
-    ]
-    repeated, inside = (map(tuple, places[1:][mask].tolist()) for mask in (is_same, is_inside))
-    return _Swept([*repeated], [*inside], runs)
+    first = np.flatnonzero(np.append(True, is_apart))  # of each run
+    is_shared = np.logical_or.reduceat(np.append(False, is_inside), first)
+    runs = np.stack((offsets[first], reach[np.append(first[1:], len(places)) - 1]), axis=1)
+    found = places[1:][is_same], places[1:][is_inside], runs[is_shared]
+    repeated, inside, shared = ([(a, b) for a, b in some.tolist()] for some in found)
+    return repeated, inside, shared
 
 
 class SharedRuns:
@@ -76,13 +69,23 @@ class SharedRuns:
     def __init__(self, blobs: Iterable[tuple[int, int]]) -> None:
         aligned = (blob for blob in blobs if blob[1] and not blob[0] % ALIGNMENT)
         flat = array.array("Q", itertools.chain.from_iterable(aligned))
-        self._runs = _swept(flat).runs if flat else []
+        self._runs = _swept(flat)[2] if flat else []
 
     def around(self, offset: int, length: int) -> tuple[int, int] | None:
         """Return offset and length of the run a blob is in, or None where it is in none."""
         at = bisect.bisect_right(self._runs, offset, key=lambda run: run[0]) - 1
         start, stop = self._runs[at] if at >= 0 else (0, 0)
         return None if offset % ALIGNMENT or offset + length > stop else (start, stop - start)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class _Outcome:
+    """What was found out once, or what was raised then."""
+
+    lock: Lock
+    is_known: bool = False
+    value: Any = None
+    error: BaseException | None = None
 
 
 class Overlaps:
@@ -105,7 +108,7 @@ class Overlaps:
                 by_file.setdefault(file, array.array("Q")).extend(place)
         self._inside: set[_Place] = set()
         # Of each place that is shared what was found out, by what it depends on.
-        self._found: dict[_Place, dict[Hashable, concurrent.futures.Future[object]]] = {}
+        self._found: dict[_Place, dict[Hashable, _Outcome]] = {}
         for file, flat in by_file.items():
             repeated, inside, _ = _swept(flat)
             self._inside.update((file, *place) for place in inside)
@@ -131,20 +134,19 @@ class Overlaps:
         known = self._found.get(place)
         if known is None:
             return work(_free)
-        own: concurrent.futures.Future[object] = concurrent.futures.Future()
         with self._lock:
             is_free = not known and place not in self._inside
-            future = known.setdefault(key, own)
-        if future is own:
-            try:
-                future.set_result(work(_free if is_free else lambda n: self._charge(file, n)))
-            except BaseException as raised:
-                future.set_exception(raised)
-                raise
-        error = future.exception()
-        if error is not None:
-            raise error.with_traceback(None)  # which would grow with each that asks
-        return future.result()  # type: ignore[return-value]  # what the same work gave
+            found = known.setdefault(key, _Outcome(Lock()))
+        with found.lock:  # those that come later wait
+            if not found.is_known:
+                found.is_known = True
+                try:
+                    found.value = work(_free if is_free else lambda n: self._charge(file, n))
+                except BaseException as error:  # noqa: BLE001  # raised below
+                    found.error = error
+        if found.error is not None:
+            raise found.error.with_traceback(None)  # which would grow with each that asks
+        return found.value  # type: ignore[no-any-return]  # what the same work gave
 
     def _charge(self, file: FileObjects, nbytes: int) -> None:
         limits, length = file.limits, file.nbytes

@@ -35,8 +35,8 @@ from ztensor.showing import counted
 from ztensor.spec.digest import Sum, parse_digest
 from ztensor.spec.model.manifest import TensorObject
 from ztensor.spec.model.objects import TableObjects
-from ztensor.threads.pool import Pool
-from ztensor.threads.sharing import WINDOWS, worth
+from ztensor.threads import run_jobs
+from ztensor.threads.sharing import worth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -224,7 +224,7 @@ def _walked(
     objects: dict[str, TensorObject | ZTensorError],
     workers: int,
     told: Callable[[int], None],
-) -> Iterable[VerifyReport]:
+) -> list[VerifyReport]:
     """Return a report of each object, by several threads where that pays."""
     whole = [one for one in objects.values() if isinstance(one, TensorObject)]
     overlaps = Overlaps((file, part) for one in whole for part in one.components.values())
@@ -238,24 +238,23 @@ def _walked(
             return error
         return None
 
-    def walk(item: tuple[str, TensorObject | ZTensorError]) -> VerifyReport:
-        name, found = item
+    reports: dict[str, VerifyReport] = {}
+
+    def walk(name: str) -> None:
+        found = objects[name]
         if not isinstance(found, TensorObject):
-            return _report([(found, ("objects", name))], objects=1)
-        walk = ObjectWalk(file, name, found, overlaps, told)
-        with WINDOWS.whole():
+            reports[name] = _report([(found, ("objects", name))], objects=1)
+            return
+        walk = ObjectWalk(file, name, found, overlaps, told, fault_of)
+        with walk.noted(None):
             walk.run()
-        if walk.unchecked is not None and file.sums:
-            walk.hold_to_sums(fault_of)
         unchecked = {} if walk.unchecked is None else {name: walk.unchecked}
         counts = {"checked": walk.checked, "undigested": walk.undigested, "objects": 1}
-        return _report(walk.faults, unchecked, **counts)
+        reports[name] = _report(walk.faults, unchecked, **counts)
 
     workers = worth(workers, (n for n in lengths_of(file, whole) if n >= _LEAST_SHARED_BYTES))
-    if workers <= 1 or len(objects) < 2:
-        return map(walk, objects.items())
-    with Pool(workers) as crew:
-        return list(crew.map(walk, objects.items()))
+    run_jobs((functools.partial(walk, name) for name in objects), workers, are_whole=True)
+    return [reports[name] for name in objects]
 
 
 def _of_shards(file: FileObjects, progress: Progress | None) -> VerifyReport:

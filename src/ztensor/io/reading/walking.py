@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from ztensor.io.reading.overlaps import Charge, Overlaps
 from ztensor.spec.digest import Digest, Sum
 from ztensor.spec.encoding.base import FRAME_FIELD, runs_of_field
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
-from ztensor.spec.layout.base import Watch, width_of
+from ztensor.spec.layout.base import Layout, Watch, width_of
 from ztensor.spec.layout.elements import require_bools, require_known, typed_array, whole_elements
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
@@ -51,6 +51,7 @@ class ObjectWalk:
         object: the object.
         overlaps: what is known of bytes that it shares with others.
         told: called with the stored bytes that were gone through.
+        fault_of: gives what is wrong with the bytes of a sum.
         faults: what is wrong or unknown, and where.
         checked: components whose digest matches.
         undigested: those without a digest that can be computed here.
@@ -62,6 +63,7 @@ class ObjectWalk:
     object: TensorObject
     overlaps: Overlaps
     told: Told
+    fault_of: Callable[[Sum], ZTensorError | None]
     faults: list[Fault] = dataclasses.field(default_factory=list)
     checked: int = 0
     undigested: int = 0
@@ -70,44 +72,34 @@ class ObjectWalk:
     def run(self) -> None:
         """Go through all of it."""
         one, layout = self.object, LAYOUTS.get(self.object.format)
-        entries = element_count(one.shape) if one.format == "dense" else known_entries(one)
-        walks: dict[str, ComponentWalk] = {}
-        counts: dict[str, int] = {}
         if layout is None:
             message = f"the layout {describe(one.format)} is unknown; its parts were checked"
             unknown = UnsupportedError(message, reason=Reason.UNKNOWN_LAYOUT)
             self.faults.append((unknown, ("objects", self.name, "format")))
+        entries = element_count(one.shape) if one.format == "dense" else known_entries(one)
+        walks: dict[str, ComponentWalk] = {}
+        counts: dict[str, int] = {}
         for role in roles_in_order(one):
-            component = one.components[role]
-            expected, watch = component.known_decoded_length, None
-            if layout is not None:
-                expected = layout.expected_length(one, role, entries)
-                watch = layout.watch(one, role, entries)
-            if component.encoding == "raw":  # whether it is right, the layout says at the end
-                expected = None
-            # All that a watch is made of; attributes say how large blocks are.
-            made_of = one.format, one.shape, repr(one.attributes), role, entries
-            walk = self._walked(role, component, expected, watch, watch is not None and made_of)
-            walks[role], counts[role] = walk, walk.count
+            walk = walks[role] = self._walked(role, layout, entries)
+            counts[role] = walk.count
+            if layout is not None and role == layout.main_role and walk.component.type is not None:
+                with self.noted(role):
+                    counts[role] = walk.count_of(entries)
             if layout is not None and walk.is_whole and entries is None:
                 entries = layout.entries_told(role, walk.count, walk.last)
-        main = walks.get(layout.main_role) if layout is not None else None
-        if layout is not None and main is not None and main.component.type is not None:
-            with self._noted(layout.main_role):
-                counts[layout.main_role] = main.count_of(entries)
         if not all(walk.is_whole for walk in walks.values()):
             return  # what one says of another cannot be compared
         for role, walk in walks.items():
             if walk.watch is not None:
-                with self._noted(role):
+                with self.noted(role):
                     walk.watch.finish(counts)
         if one.entries_once and not self.faults:
-            with self._noted(None):
+            with self.noted(None):
                 self.file.tensor(self.name, copy=False)
 
     @contextlib.contextmanager
-    def _noted(self, role: str | None) -> Iterator[None]:
-        """Note what is raised, for a component."""
+    def noted(self, role: str | None) -> Iterator[None]:
+        """Note what is wrong with a component, or with the object, instead of raising it."""
         try:
             with foreign_bytes("the component"):
                 yield
@@ -118,16 +110,16 @@ class ObjectWalk:
         inside = () if role is None else ("components", role)
         self.faults.append((error, ("objects", self.name, *inside)))
 
-    def _walked(
-        self,
-        role: str,
-        component: Component,
-        expected: int | None,
-        watch: Watch | None,
-        made_of: Hashable,
-    ) -> ComponentWalk:
+    def _walked(self, role: str, layout: Layout | None, entries: int | None) -> ComponentWalk:
         """Return the walk over a component, or over another one of which all the same is true."""
+        one, component = self.object, self.object.components[role]
         left, digest = component.length, self._digest(role, component)
+        expected, watch = component.known_decoded_length, None
+        if layout is not None:
+            expected = layout.expected_length(one, role, entries)
+            watch = layout.watch(one, role, entries)
+        if component.encoding == "raw":  # whether it is right, the layout says at the end
+            expected = None
 
         def told(count: int) -> None:
             nonlocal left
@@ -135,20 +127,21 @@ class ObjectWalk:
             self.told(count)
 
         def work(charge: Charge) -> ComponentWalk:
-            is_opaque = self.object.is_opaque
-            walk = ComponentWalk(self.file, component, watch, charge, told, is_opaque=is_opaque)
+            walk = ComponentWalk(self.file, component, watch, charge, told, one.is_opaque)
             walk.run(digest, expected)
             return walk
 
-        same = component._replace(extra=None, digest=digest and component.digest)
-        key = same, expected, self.object.is_opaque, made_of
+        # All that a watch is made of; attributes say how large blocks are.
+        made_of = watch and (one.format, one.shape, repr(one.attributes), role, entries)
+        stated = component._replace(digest=None, extra=None)
+        key = stated, digest, expected, one.is_opaque, made_of
         walk = self.overlaps.once(self.file, component, key, work)
         self.told(left)
         self.checked += walk.is_matched is True
         for fault in walk.faults:
             self._note(fault, role)
         if walk.failure is None:
-            with self._noted(role):
+            with self.noted(role):
                 require_listed(self.file, component, expected)
             return walk
         is_held = digest is None or walk.is_matched is not None
@@ -160,8 +153,15 @@ class ObjectWalk:
 
     def _digest(self, role: str, component: Component) -> Digest | None:
         """Return the digest that bytes are held to; None where there is none, or not here."""
-        if self.unchecked is None and self.file.is_unheld(self.object, component):
-            self.unchecked = "it has no digest"
+        if self.file.is_unheld(self.object, component):
+            found = self.file.sum_over(component) if component.length else None
+            if found is not None:
+                wrong = self.fault_of(found)
+                self.checked += wrong is None
+                if wrong is not None:
+                    self._note(wrong, role)
+                return None
+            self.unchecked = self.unchecked or "it has no digest"
         try:
             digest = digest_of(component)
             if digest is not None and digest.known is not None:
@@ -175,25 +175,6 @@ class ObjectWalk:
             self.unchecked = error.message
         self.undigested += 1
         return None
-
-    def hold_to_sums(self, fault_of: Callable[[Sum], ZTensorError | None]) -> None:
-        """Hold what has no digest to the checksums that the file has over more than a component.
-
-        Args:
-            fault_of: gives what is wrong with the bytes of one.
-        """
-        for role, component in self.object.components.items():
-            if not component.length or component.digest is not None:
-                continue
-            found = self.file.sum_over(component)
-            if found is None:
-                return
-            wrong = fault_of(found)
-            if wrong is None:
-                self.checked, self.undigested = self.checked + 1, self.undigested - 1
-            else:
-                self._note(wrong, role)
-        self.unchecked = None
 
 
 @dataclasses.dataclass(slots=True, eq=False)

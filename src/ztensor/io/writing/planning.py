@@ -10,7 +10,6 @@ import numpy as np
 
 from ztensor.errors import (
     ArgumentTypeError,
-    ArgumentValueError,
     FormatError,
     LayoutError,
     NotRepresentableError,
@@ -55,16 +54,15 @@ class Draft:
         self.extra: Mapping[str, object] | None = None
         self.shards: Mapping[str, Shard] = {}
 
-    def set_attributes(self, attributes: Mapping[str, object] | None) -> None:
-        """Set the file's own key-value pairs, all of them anew; None for none.
+    def set_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Set the file's own key-value pairs, all of them anew.
 
         Raises:
             ArgumentTypeError: they are no mapping.
             NotRepresentableError: the version cannot hold them.
         """
         own = attributes_of(attributes)
-        if own is not None:
-            self.emitter.require_attributes(own)
+        self.emitter.require_attributes(own)
         self.attributes = copy.deepcopy(own)
 
     def emit(self, offset: int, previous_length: int) -> bytes:
@@ -103,7 +101,6 @@ def plan_of(
         LayoutError: the tensor breaks a rule of its layout.
         NotRepresentableError: it is a value that cannot be stored, or an element type is none.
         ArgumentTypeError: it is neither, nor a value of a framework.
-        ArgumentValueError: the tensor has no components.
         FormatError: a bool for a file of 2.x is neither 0 nor 1.
     """
     framework = None if type(data) is np.ndarray else FRAMEWORKS.adapter_of(data)
@@ -136,8 +133,6 @@ def plan_of(
             _require_whole_bytes(role, array.size, components[role])
     if tensor.format == "dense" and tensor.type in (None, *LOGICAL_TYPES):
         DENSE.flat(View(tensor.shape, tensor.components, {}))  # others may pack their elements
-    if not components and layout is not None:
-        raise ArgumentValueError("the tensor has no components")
     given = attributes_of(tensor.attributes if attributes is None else attributes)
     return TensorObject(tensor.shape, tensor.format, components, given or None), tensor.components
 
@@ -231,12 +226,12 @@ def require_written_bools(role: str, array: Array) -> None:
             raise
 
 
-def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] | None:
+def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object]:
     """Return a caller's attributes as a dict of our own.
 
     Raises:
         ArgumentTypeError: they are no mapping.
     """
-    if attributes is None or isinstance(attributes, Mapping):
-        return None if attributes is None else dict(attributes)
+    if isinstance(attributes, Mapping | None):
+        return dict(attributes or {})
     raise ArgumentTypeError("attributes are a mapping", found=describe(attributes, 40))

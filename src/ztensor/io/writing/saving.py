@@ -142,11 +142,13 @@ class _Stored:
             self._alike[look] = {self._identity(self._tensors[first]): first}
         alike, identity = self._alike[look], self._identity(array)
         alias = alike.get(identity)
-        # A mapping may make its arrays when asked, where one was that is gone.
-        if alias is None or self._identity(self._tensors[alias]) != identity:
-            alike[identity] = name
-            return None
-        return alias
+        # A mapping may make its arrays when asked: this one where another was that is gone.
+        if alias is not None and (
+            self._by_content or self._identity(self._tensors[alias]) == identity
+        ):
+            return alias
+        alike[identity] = name
+        return None
 
     def _identity(self, array: Array) -> object:
         """Return what arrays of one shape and type have in common that are stored once."""
