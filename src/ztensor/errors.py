@@ -22,32 +22,13 @@ from ztensor.showing import secrets_of as secrets_of
 from ztensor.showing import without_secrets as without_secrets
 
 __all__ = [
-    "ArgumentTypeError",
-    "ArgumentValueError",
-    "BufferExportError",
-    "ClosedError",
-    "ContainerError",
-    "DigestMismatchError",
-    "EncodingError",
-    "FormatError",
-    "LayoutError",
-    "LimitError",
-    "ManifestError",
-    "MissingDependencyError",
-    "NotRepresentableError",
-    "NotZTensorError",
-    "ObjectNotFoundError",
-    "Problem",
-    "Reason",
-    "SourceError",
-    "SourceNotFoundError",
-    "SourceNotRegularError",
-    "SourcePermissionError",
-    "UnsupportedError",
-    "UnsupportedVersionError",
-    "UsageError",
-    "ZTensorError",
-]
+    "ArgumentTypeError", "ArgumentValueError", "BufferExportError", "ClosedError",
+    "ContainerError", "DigestMismatchError", "EncodingError", "FormatError", "LayoutError",
+    "LimitError", "ManifestError", "MissingDependencyError", "NotRepresentableError",
+    "NotZTensorError", "ObjectNotFoundError", "Problem", "Reason", "SourceError",
+    "SourceNotFoundError", "SourceNotRegularError", "SourcePermissionError", "UnsupportedError",
+    "UnsupportedVersionError", "UsageError", "ZTensorError",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:
@@ -172,6 +153,10 @@ class Problem(NamedTuple):
         """Return the same problem with the object, and perhaps the component, it concerns."""
         return self._replace(object_name=object_name, component=self.component or component)
 
+    def without_our_section(self) -> Problem:
+        """Return the problem as one of another format, which our specification says nothing of."""
+        return self._replace(section=None) if _is_ours(self.section) else self
+
     def __str__(self) -> str:
         """Return path, sentence and section on one line, safe to print."""
         path = "".join(f"[{describe(step, 60)}]" for step in self.path)
@@ -179,16 +164,9 @@ class Problem(NamedTuple):
         return f"{text} ({self.section})" if self.section else text
 
 
-def is_our_section(section: str | None) -> bool:
+def _is_ours(section: str | None) -> bool:
     """Return whether a section is one of our specification, as those of `1.2 section 3` are."""
     return section is not None and re.match(r"\d+\.\d+ section ", section) is not None
-
-
-def without_our_section(problem: Problem) -> Problem:
-    """Return a problem of a file of another format: it cites no section of our specification."""
-    if not is_our_section(problem.section):
-        return problem
-    return problem._replace(section=None)
 
 
 class ZTensorError(Exception):
@@ -260,7 +238,7 @@ class ZTensorError(Exception):
 
     def forget_sections(self) -> None:
         """Cite no section of our specification: the file is of another format."""
-        self.section = None if is_our_section(self.section) else self.section
+        self.section = None if _is_ours(self.section) else self.section
         self.message = re.sub(r" \(\d+\.\d+ section [^()]*\)", "", self.message)
 
     def __str__(self) -> str:
@@ -276,8 +254,7 @@ class ZTensorError(Exception):
         if self.component is not None:
             place.append(f"component {describe(self.component)}")
         text = f"{', '.join(place)}: {self.message}" if place else self.message
-        facts = self._facts()
-        if facts:
+        if facts := self._facts():
             text += ": " + ", ".join(facts)
         if self.section:
             text += f" ({self.section})"
@@ -332,7 +309,7 @@ class ManifestError(FormatError):
     def forget_sections(self) -> None:
         """Cite no section of our specification, in no problem either."""
         super().forget_sections()
-        self.problems = tuple(map(without_our_section, self.problems))
+        self.problems = tuple(map(Problem.without_our_section, self.problems))
 
 
 class EncodingError(FormatError):

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ztensor.io.reading.portable import Portable
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.reading.slices import slice_of
+    from ztensor.io.reading.verify import report_of_files
     from ztensor.io.shards.saving import ShardSet
     from ztensor.io.source import locking
     from ztensor.io.source.base import Range, Sink, Source
@@ -91,6 +92,7 @@ _HOMES = {
     "ztensor.io.reading.portable": "Portable",
     "ztensor.io.reading.reader": "ObjectReader",
     "ztensor.io.reading.slices": "slice_of",
+    "ztensor.io.reading.verify": "report_of_files",
     "ztensor.io.shards.saving": "ShardSet",
     "ztensor.io.source.base": "Range Sink Source",
     "ztensor.io.source.beneath": "Beneath",
@@ -128,8 +130,8 @@ __all__ = [
     "ShardSet", "Shown", "Sink", "Source", "Store", "Stored", "Tally", "TensorObject",
     "Unrepresented", "View", "cached_property", "cbor", "element_count", "empty_array",
     "foreign_bytes", "is_remote", "load_files", "locking", "no_collection",
-    "numpy_dtype", "open_file", "path_text", "remove", "require_equal_length", "result_dtype",
-    "run_jobs", "slice_of", "source_of", "spell", "thread_count", "typed_array",
+    "numpy_dtype", "open_file", "path_text", "remove", "report_of_files", "require_equal_length",
+    "result_dtype", "run_jobs", "slice_of", "source_of", "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there

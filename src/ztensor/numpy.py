@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import operator
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.io.opening import Reader
@@ -12,6 +13,7 @@ from ztensor.options import (
     LoadOptions,
     SaveOptions,
     WriteOptions,
+    for_load_files,
     opening,
     require_bytes,
     require_options,
@@ -106,15 +108,16 @@ def load_file(
         `ztensor.Tensor`. `save_file` takes the same dict.
 
     Raises:
+        ObjectNotFoundError: no name matches `only`.
         FormatError: the file is damaged or no zTensor file.
         UnsupportedError: a type or encoding is unknown here.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     require_options("load_file", options, LoadOptions)
-    threads, progress = options.get("threads"), options.get("progress")
+    how = for_load_files(options, operator.methodcaller("dequantize"))
     with open_files(filename, **opening(options)) as reader:
-        return load_files(reader.objects, None, progress, copy=copy, threads=threads)
+        return load_files(reader.objects, copy=copy, **how)
 
 
 def load(

@@ -10,7 +10,13 @@ import re
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from ztensor.arguments import require_choice as require_choice
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe, near_names
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    ObjectNotFoundError,
+    describe,
+    near_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -276,11 +282,17 @@ class LoadOptions(OpenOptions, total=False):
     """And how all of a file is loaded. For `load_file`, `load_model` and their like.
 
     Attributes:
+        only: a pattern, or several, with `*`, `?` and `[...]`, such as `"layers.0.*"`: loads the
+            objects whose names match one. By default all.
+        dequantize: True gives float32 tensors in the place of quantized ones: those of
+            `quantized_group` and the blocks of GGUF. By default they are `ztensor.Tensor`.
         threads: how many read or decompress; by default as many as there are cores, four at most,
             or what `ZTENSOR_NUM_THREADS` says. Shards are loaded one after the other.
         progress: called after each file with the bytes of the files loaded so far and of all.
     """
 
+    only: str | Iterable[str] | None
+    dequantize: bool
     threads: int | None
     progress: Progress | None
 
@@ -293,9 +305,9 @@ class TreeOptions(LoadOptions, total=False):
             gives views of the file where the data is raw, unchecked: nothing is read until it is
             touched, writing copies the page and never reaches the file, and the file must not be
             changed in place meanwhile.
-        only: a pattern, or several, with `*`, `?` and `[...]`, such as `"model.*"`: loads the
-            values whose keys, joined by dots, match one, and whatever is in them. What is left out
-            is missing in dicts, and None in lists, tuples and fields.
+        only: of a tree the patterns are of keys joined by dots, such as `"model.*"`: loads the
+            values that match one, and whatever is in them. What is left out is missing in dicts,
+            and None in lists, tuples and fields.
         into: a live tree: the result has its classes, and must have its keys, lengths, shapes and
             element types. Fields of dataclasses that are no data are taken from it.
         types: namedtuples, dataclasses and enums, found by their qualified names. One that is not
@@ -303,7 +315,6 @@ class TreeOptions(LoadOptions, total=False):
     """
 
     copy: bool
-    only: str | Iterable[str] | None
     into: Any
     types: Iterable[type]
 
@@ -387,11 +398,38 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(fnmatch.translate(pattern))
 
 
+def only_named(names: Iterable[str], only: str | Iterable[str], file: str) -> list[str]:
+    """Return the names that a caller asks for by patterns.
+
+    Raises:
+        ObjectNotFoundError: there are none.
+    """
+    patterns = [only] if isinstance(only, str) else list(only)
+    found = list(filter(keeps(patterns), names))
+    if not found:
+        asked = ", ".join(describe(pattern) for pattern in patterns) or "of no pattern"
+        raise ObjectNotFoundError(f"no object has a name like {asked}", file=file)
+    return found
+
+
 def opening(options: LoadOptions) -> OpenOptions:
     """Return those options of a load that are for `ztensor.open`."""
     known = OpenOptions.__optional_keys__
     chosen: Any = {name: value for name, value in options.items() if name in known}
     return chosen  # type: ignore[no-any-return]
+
+
+def for_load_files(options: LoadOptions, dequantize: Callable[[Any], Any]) -> dict[str, Any]:
+    """Return those options of a load that are for `load_files`.
+
+    Args:
+        options: the caller's.
+        dequantize: makes floats of a quantized tensor, where that is asked for.
+    """
+    known = ("threads", "progress", "only")
+    how: dict[str, Any] = {name: options[name] for name in known if name in options}  # type: ignore[literal-required]
+    how.setdefault("threads", None)
+    return how | {"dequantize": dequantize if options.get("dequantize") else None}
 
 
 def shifted(progress: Progress | None, done: int, total: int) -> Progress | None:

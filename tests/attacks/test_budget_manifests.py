@@ -96,7 +96,7 @@ def test_what_tells_a_key_from_others_is_charged(item_of_key: bytes) -> None:
 @pytest.mark.parametrize("wrap", [v0_1, v1], ids=["0.1", "1.2"])
 def test_empty_arrays_are_charged(wrap: Callable[[bytes], bytes]) -> None:
     """Attack: an array of empty arrays takes 64 bytes for each byte of the manifest."""
-    error = refused(wrap(many(20_000, b"\x80")))
+    error = refused(wrap(many(1, many(20_000, b"\x80"))))
     assert isinstance(error, LimitError)
     assert error.reason is Reason.LIMIT_COST
     assert "cost_floor" in str(error)

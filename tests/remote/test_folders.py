@@ -24,7 +24,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.io.shards.choosing import RemoteFolder
+from ztensor.io.shards.finding import remote_folder
 from ztensor.io.source.folders import folder_of, listed
 from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
@@ -261,9 +261,9 @@ def test_a_server_has_no_lists() -> None:
     store = obstore.store.MemoryStore()
     for name in ("m.zt", "odd:name", "per%cent.zt", "new\\line", "f/x.zt", "f"):
         obstore.put(store, f"a/{name}", b"x")
-    found = RemoteFolder(Remote("memory:///a", store))
+    found = remote_folder(Remote("memory:///a", store))
     assert list(found.names) == ["f", "m.zt"]
-    assert list(found.models_beneath()) == ["f"]
+    assert list(found.models_beneath) == ["f"]
 
 
 def test_a_file_url_of_a_folder(tmp_path: Path) -> None:

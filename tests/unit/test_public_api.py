@@ -257,7 +257,7 @@ WRONG: dict[str, object] = {
     "into": {"other": 1}, "limits": 3, "max_shard_size": "x", "only": 3, "progress": 3,
     "storage": 3, "threads": "x", "types": 3, "version": "9",
 }  # fmt: skip
-UNSEEN = {"mmap": False, "recover": True, "copy": False, "verify": False}
+UNSEEN = {"mmap": False, "recover": True, "copy": False, "verify": False, "dequantize": True}
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.stores import is_remote
 from ztensor.io.source.urls import with_storage
+from ztensor.limits import caps_of
 from ztensor.registry import Registry
 from ztensor.showing import counted
 
@@ -222,7 +223,7 @@ class ShardedReader(Reader):
     the reader, and it can be pickled.
 
     Args:
-        source: an index, a folder, or a list of paths; see `find_set`.
+        source: an index, a folder, or a list of paths; see `finder_of`.
         options: see `ztensor.typing.OpenOptions`; for the index and each file.
 
     Attributes:
@@ -380,29 +381,30 @@ def _is_one_file(given: Any) -> bool:
 
 
 def _found(given: Any, is_one: bool, how: FileOptions) -> Objects:  # noqa: FBT001  # one caller
-    from ztensor.io.shards.naming import is_set  # a file on disk needs none of it
-
     leads_to_several = isinstance(given, (str, os.PathLike)) and _leads_to_several(given)
     found = _by_opener(given, how) if leads_to_several else None
     if found is not None:
         return found
-    if not is_one and is_set(given):
-        return set_of(given, **how)
-    try:
+    if is_one:
         return open_file(given, **how)
-    except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
-        if is_one:
-            raise
-        from ztensor.io.shards.finding import set_instead
+    from ztensor.io.shards.finding import finder_of  # a file on disk needs none of it
 
-        is_url = isinstance(given, Remote) or is_remote(path_text(given))
-        found = _by_opener(given, how, is_missing=True) if is_url else None
-        if found is not None:
-            return found
-        several = set_instead(given)
-        if several is None:
-            raise
-    return set_of(several, **how)
+    caps = caps_of(how.get("limits"))
+    find = finder_of(given, caps)
+    if find is None:
+        try:
+            return open_file(given, **how)
+        except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
+            is_url = isinstance(given, Remote) or is_remote(path_text(given))
+            found = _by_opener(given, how, is_missing=True) if is_url else None
+            if found is not None:
+                return found
+            find = finder_of(given, caps, is_missing=True) if is_url else None
+            if find is None:
+                raise
+    from ztensor.io.shards.objects import ShardedObjects
+
+    return ShardedObjects(find(), **how)
 
 
 def _leads_to_several(given: Any) -> bool:
@@ -429,6 +431,6 @@ def set_of(
     **how: Unpack[FileOptions],
 ) -> ShardedObjects:
     """Return the objects of a set of files; see `ztensor.io.ShardedReader`."""
-    from ztensor.io.shards.objects import ShardedObjects
+    from ztensor.io.shards.objects import open_set
 
-    return ShardedObjects(with_storage(given, storage, cache), **how)
+    return open_set(with_storage(given, storage, cache), **how)

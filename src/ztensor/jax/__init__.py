@@ -13,6 +13,7 @@ frameworks asks, and `trees.py` has nested states.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,7 +30,9 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import (
+    LAYOUTS,
     ObjectReader,
+    Quantized,
     Registry,
     element_count,
     empty_array,
@@ -41,13 +44,17 @@ from ztensor.ext import (
 from ztensor.numpy import save as save_arrays
 from ztensor.numpy import save_file as save_array_file
 from ztensor.options import (
+    LoadOptions,
     OpenOptions,
     SaveOptions,
     WriteOptions,
+    for_load_files,
+    only_named,
+    opening,
     require_bytes,
     require_options,
 )
-from ztensor.typing import Array
+from ztensor.typing import Array, Progress
 
 try:
     import jax
@@ -154,8 +161,7 @@ def load_file(
     device: JaxDevice | None = None,
     sharding: JaxSharding | None = None,
     copy: bool = False,
-    threads: int | None = None,
-    **options: Unpack[OpenOptions],
+    **options: Unpack[LoadOptions],
 ) -> dict[str, jax.Array | Any]:
     """Load all objects of a file, or of a model that is kept in several.
 
@@ -169,8 +175,7 @@ def load_file(
         copy: False lets large arrays on the CPU be views of the mapped file, unchecked: nothing is
             read until it is used, and the file must not be changed in place meanwhile. True gives
             each array its own memory.
-        threads: how many read or decompress; see `ztensor.typing.LoadOptions`.
-        options: see `ztensor.typing.OpenOptions`. By default `verify` checks whole objects that are
+        options: see `ztensor.typing.LoadOptions`. By default `verify` checks whole objects that are
             copied, to a device, too; no view and no part of an object.
 
     Returns:
@@ -181,15 +186,17 @@ def load_file(
         NotRepresentableError: JAX cannot hold an object as it is: 64-bit elements while
             `jax_enable_x64` is not set, an unknown element type, a sparse object to be sharded.
         ArgumentValueError: no such device, or a sharding does not fit an object's shape.
-        ObjectNotFoundError: `sharding` names an object that is not in the file.
+        ObjectNotFoundError: `sharding` names an object that is not in the file, or no name matches
+            `only`.
         FormatError: the file is damaged or no zTensor file.
         UnsupportedError: a type or encoding is unknown here.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
-    require_options("load_file", options, OpenOptions)
-    with open_files(filename, **options) as reader:
-        return _load(reader, device, sharding, copy=copy, threads=threads)
+    require_options("load_file", options, LoadOptions)
+    how = for_load_files(options, operator.methodcaller("dequantize"))
+    with open_files(filename, **opening(options)) as reader:
+        return _load(reader, device, sharding, copy=copy, **how)
 
 
 def load(
@@ -288,16 +295,38 @@ def read(reader: ObjectReader, name: Any, *, device: Any = None, sharding: Any =
 
 
 def _load(
-    reader: ObjectReader, device: Any, sharding: Any, *, copy: bool, threads: int | None
+    reader: ObjectReader, device: Any, sharding: Any, *, copy: bool, **how: Any
 ) -> dict[str, Any]:
     if sharding is not None:
-        return _read(reader, reader.keys(), device, sharding, copy=copy, threads=threads)
+        return _load_sharded(reader, device, sharding, copy=copy, **how)
     target = named_device(device)
     copy = copy or not _is_on_cpu(target)
-    arrays = load_files(reader.objects, copy=copy, threads=threads)
+    arrays = load_files(reader.objects, copy=copy, **how)
     if not copy:
         _require_copied(reader, arrays)
     return placed(arrays, target, reader.name)
+
+
+def _load_sharded(
+    reader: ObjectReader,
+    device: Any,
+    sharding: Any,
+    *,
+    copy: bool,
+    threads: int | None,
+    only: str | Iterable[str] | None = None,
+    dequantize: Callable[[Tensor], Array] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    names = reader.keys() if only is None else only_named(reader, only, reader.name)
+    found = _read(reader, names, device, sharding, copy=copy, threads=threads)
+    for name, value in found.items():
+        if dequantize and isinstance(LAYOUTS.get(getattr(value, "format", "")), Quantized):
+            with reader.objects.part(name).located(name):
+                found[name] = jax.device_put(dequantize(value))
+    if progress is not None:
+        progress(reader.nbytes, reader.nbytes)
+    return found
 
 
 def _is_on_cpu(target: Any) -> bool:

@@ -15,6 +15,7 @@ ones. `adapter.py` is what the table of frameworks asks, and `trees.py` has nest
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -35,6 +36,7 @@ from ztensor.options import (
     ModelOptions,
     SaveOptions,
     WriteOptions,
+    for_load_files,
     opening,
     require_bytes,
     require_options,
@@ -173,6 +175,7 @@ def load_file(
         `save_file` takes the same dict.
 
     Raises:
+        ObjectNotFoundError: no name matches `only`.
         FormatError: the file is damaged or no zTensor file.
         UnsupportedError: a type or encoding is unknown here or to torch, or there is no such
             device.
@@ -182,11 +185,9 @@ def load_file(
     """
     require_options("load_file", options, LoadOptions)
     place = device_of(device)
-    threads, progress = options.get("threads"), options.get("progress")
+    how = for_load_files(options, functools.partial(dequantize, device=place))
     with open_files(filename, **opening(options)) as reader:
-        return load_files(
-            reader.objects, load_onto, progress, device=place, copy=copy, threads=threads
-        )
+        return load_files(reader.objects, load_onto, device=place, copy=copy, **how)
 
 
 def load(

@@ -8,6 +8,7 @@ verb of the command, and every program that reads the format, sees the tensors o
 from __future__ import annotations
 
 import functools
+import operator
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -203,6 +204,7 @@ def loaded_tree(
     only: str | Iterable[str] | None = None,
     into: Any = None,
     types: Iterable[type] = (),
+    dequantize: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
     **options: Unpack[OpenOptions],
@@ -219,6 +221,7 @@ def loaded_tree(
             copy=copy,
             only=only,
             types=types,
+            dequantize=dequantize,
             threads=threads,
             progress=progress,
         )
@@ -233,6 +236,7 @@ def read_tree(
     copy: bool,
     only: str | Iterable[str] | None = None,
     types: Iterable[type] = (),
+    dequantize: bool = False,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Any:
@@ -264,7 +268,8 @@ def read_tree(
         decoded(reader, lambda leaf: used.setdefault(leaf.name), keep=keep)
         _require_there(reader, used)
         objects = objects.select(used)
-    arrays = load_files(objects, None, progress, copy=copy, threads=threads)
+    floats = operator.methodcaller("dequantize") if dequantize else None
+    arrays = load_files(objects, None, progress, dequantize=floats, copy=copy, threads=threads)
     for name in separate(arrays):
         copied(name)
 
@@ -274,7 +279,8 @@ def read_tree(
             value = arrays.get(leaf.name)
             if value is None:
                 raise _missing(leaf.name, reader)
-            home = homes.of(leaf.framework)
+            is_made = dequantize and not leaf.framework and framework != AS_SAVED
+            home = homes.of(framework if framework and is_made else leaf.framework)
             if home is not None:
                 value = home.tree_leaf(value, functools.partial(copied, leaf.name))
             made[leaf] = value

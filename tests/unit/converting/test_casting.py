@@ -22,7 +22,7 @@ from ztensor.errors import (
     NotRepresentableError,
     UnsupportedError,
 )
-from ztensor.io.shards.naming import index_path
+from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.numpy import load_file, save_file
 from ztensor.quantization.gguf_blocks import BLOCK_TYPES
 
@@ -221,7 +221,7 @@ def test_sets_of_shards(tmp_path: Path, sharded_to: int | None) -> None:
     tensors["q"] = QUANTIZED["group"]()  # type: ignore[assignment]
     save_file(tensors, tmp_path / "m.zt", max_shard_size=200_000)
     report = ztensor.convert(
-        index_path(str(tmp_path / "m.zt")),
+        f"{tmp_path / 'm.zt'}{INDEX_SUFFIX}",
         tmp_path / "n.zt",
         dtype="bfloat16",
         dequantize=True,

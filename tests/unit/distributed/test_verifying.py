@@ -68,3 +68,16 @@ def test_another_file_in_the_place_of_one_is_found(tmp_path: Path) -> None:
         assert any("not the one that the root" in problem.message for problem in report.problems)
         with pytest.raises(ztensor.DigestMismatchError):
             reader["w"]
+
+
+def test_every_chunk_of_a_file_is_compared_with_the_root(tmp_path: Path) -> None:
+    """The last of many is the one that differs."""
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        tensors = {f"w{number:03}": W for number in range(299)} | {"w299": W + ord(name)}
+        save(tmp_path / name, tensors, processes=1)
+    ours, theirs = (next((tmp_path / name).glob("00000-*.zt")) for name in "ab")
+    ours.write_bytes(theirs.read_bytes())
+    with ztensor.open(tmp_path / "a") as reader:
+        problems = reader.verify().problems
+    assert {problem.object_name for problem in problems} == {None, "w299"}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.ext import (
     ALGORITHMS,
-    Component,
     FileObjects,
     Lock,
     ObjectReader,
@@ -184,10 +183,10 @@ def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: 
     for role, component in found.components.items():
         stored = there.components[role]
 
-        def hexdigest(role: str = role, stored: Component = stored) -> str:
+        def hexdigest(charge: Callable[[int], None], role: str = role) -> str:
             hasher = ALGORITHMS["sha256"].hasher()
-            chunks = portable.chunks(file, name, role)
-            for chunk in overlaps.metered(file, stored, chunks, "elements"):
+            for chunk in portable.chunks(file, name, role):
+                charge(chunk.nbytes)
                 hasher.update(chunk)
             return hasher.hexdigest()
 

@@ -293,11 +293,10 @@ def survey(
         if main is None:
             return _stats_of(there, objects[name], asked, report)
 
-        def work() -> TensorStats:
-            charge = overlaps.charger(there, main, "elements")
+        def work(charge: Callable[[int], None]) -> TensorStats:
             return _stats_of(there, objects[name], asked, report, charge)
 
-        found = work() if key is None else overlaps.once(there, main, key, work)
+        found = overlaps.once(there, main, key, work)
         report(sizes[name])  # where another's was taken
         return dataclasses.replace(found, name=name)
 
@@ -354,13 +353,13 @@ def _batch(batch: list[tuple[TensorMetadata, Array]], asked: Asked) -> Iterator[
 def _main_component(file: FileObjects, name: str) -> tuple[Component | None, Hashable]:
     """Return the component that values are of, and beside it what they depend on, if it is little.
 
-    Of a quantized object they depend on all components and attributes: no key tells them.
+    Of a quantized object they depend on all components and attributes: those of no other are its.
     """
     tensor_object = file.object(name)
     layout = LAYOUTS.get(tensor_object.format)
     main = None if layout is None else tensor_object.components.get(layout.main_role)
     if main is None or is_quantized(tensor_object.format):
-        return main, None
+        return main, name
     stated = main._replace(extra=None)
     length = file.known_length(name, LAYOUTS[tensor_object.format].main_role)
     return main, (stated, tensor_object.format, tensor_object.shape, length)

@@ -56,11 +56,9 @@ class ViewServer:
 
     @property
     def viewed(self) -> Viewed:
-        """Return what is looked at; what looks is loaded when the address is already there."""
+        """Return what is looked at, made when it is first asked for."""
         with self._lock:
             if self._viewed is None:
-                from ztensor.insight.serving.model import Viewed
-
                 self._viewed = Viewed(self._readers, self._files)
             return self._viewed
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from ztensor.buffers import new_bytes
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.places import Place
+from ztensor.io.source.base import Source
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.encoding import Encoding
 from ztensor.spec.model.objects import Bools, Ints
@@ -30,8 +31,9 @@ _GAP_BYTES = 64 << 10
 RUN_BYTES = 4 << 20
 # Small: of so many bytes at most, stored and decoded; larger ones are looked at one by one.
 _SMALL_BYTES = 128 << 10
-# So much is read for a run of encoded ones: it is still in the cache when it is decoded.
-_PACKED_RUN_BYTES = 512 << 10
+# So much of these is read and decoded at a time: it is still in the cache when it is checked.
+_SMALL_RUN_BYTES = 2 << 20
+_SMALL_GAP_BYTES = 16 << 10
 # Of fewer encoded ones each is looked at by itself: arrays of few numbers cost what one does.
 _LEAST_PACKED = 6
 # Threads pay where the work on a tensor takes longer than to hand it over, which holds the
@@ -56,8 +58,8 @@ class Run(NamedTuple):
     def of(cls, named: Iterable[Named]) -> Run:
         """Return tensors in the order of their bytes."""
         found = sorted(named, key=lambda one: one[1].offset)
-        offsets = np.fromiter((place.offset for _, place in found), np.int64, len(found))
-        lengths = np.fromiter((place.length for _, place in found), np.int64, len(found))
+        offsets = np.array([place.offset for _, place in found], np.int64)
+        lengths = np.array([place.length for _, place in found], np.int64)
         return cls(found, offsets, np.maximum.accumulate(offsets + lengths))
 
     @property
@@ -90,8 +92,36 @@ class Run(NamedTuple):
                 bound = self.offsets[first] + most
                 after = first + int(np.searchsorted(self.ends[first:stop], bound, "right"))
                 some = slice(first, max(after, first + 1))
-                yield Run(self.named[some], self.offsets[some], self.ends[some])
+                yield self._part(some)
                 first = some.stop
+
+    def cut_small(self, nbytes: Ints) -> Iterator[Run]:
+        """Yield those of small tensors that are read and decoded at a time.
+
+        Args:
+            nbytes: (count,) the decoded bytes of each.
+        """
+        is_near = self.offsets[1:] <= self.ends[:-1] + _SMALL_GAP_BYTES
+        read = np.where(is_near, np.diff(self.ends), self.ends[1:] - self.offsets[1:])
+        done = np.cumsum(np.append(self.ends[:1] - self.offsets[:1], read) + nbytes)
+        borders = np.flatnonzero(np.diff(done // _SMALL_RUN_BYTES)) + 1
+        for first, stop in itertools.pairwise([0, *borders.tolist(), len(self.named)]):
+            yield self._part(slice(first, stop))
+
+    def _part(self, some: slice) -> Run:
+        return Run(self.named[some], self.offsets[some], self.ends[some])
+
+    def read(self, source: Source) -> tuple[memoryview, Ints]:
+        """Return the bytes of all, few dead ones between, and where in them each begins."""
+        is_first = np.append(True, self.offsets[1:] > self.ends[:-1] + _SMALL_GAP_BYTES)
+        firsts = np.flatnonzero(is_first)
+        counts = np.diff(firsts, append=len(self.named))
+        starts, stops = self.offsets[firsts], self.ends[firsts + counts - 1]
+        places = np.cumsum(stops - starts)
+        memory, shifts = new_bytes(places.item(-1)), places - stops
+        parts = zip(starts.tolist(), stops.tolist(), shifts.tolist(), strict=True)
+        source.read_many([(start, memory[start + to : stop + to]) for start, stop, to in parts])
+        return memory, self.offsets + np.repeat(shifts, counts)
 
 
 Take = Callable[[Run, list[memoryview], Bools], None]
@@ -160,28 +190,31 @@ def take_small(file: FileObjects, named: Iterable[Named], take: Take, workers: i
     jobs: list[Callable[[], None]] = []
     nbytes = count = 0
     for word, some in groups.items():
-        encoding, most = None, RUN_BYTES
+        encoding = None
         if word != "raw":
-            encoding, most = file.encodings.get(word), _PACKED_RUN_BYTES
+            encoding = file.encodings.get(word)
             limit = min(_SMALL_BYTES, file.limits.decoded_bytes)
             some = [one for one in some if 0 < one[1].nbytes <= limit]  # noqa: PLW2901
             if encoding is None or not encoding.decodes_many or len(some) < _LEAST_PACKED:
                 continue
-        nbytes, count = nbytes + sum(place.nbytes for _, place in some), count + len(some)
+        run = Run.of(some)
+        some_bytes = (one.length if word == "raw" else one.nbytes for _, one in run.named)
+        sizes = np.fromiter(some_bytes, np.int64, len(run.named))
+        nbytes, count = nbytes + int(sizes.sum()), count + len(some)
         jobs += [
-            functools.partial(_take_run, file, encoding, run, take)
-            for run in Run.of(some).cut(most, _SMALL_BYTES + 1)
+            functools.partial(_take_run, file, encoding, part, take)
+            for part in run.cut_small(sizes)
         ]
     run_jobs(jobs, workers if nbytes > _LEAST_FOR_THREADS * count else 1)
 
 
 def _take_run(file: FileObjects, encoding: Encoding | None, run: Run, take: Take) -> None:
-    (start, stop), name = run.span, run.named[0][0]
-    memory = new_bytes(stop - start)
+    name = run.named[0][0]
     with file.located(name):
         file.source.require_unchanged()
-        file.source.read_into(start, memory)
-    found = run.stored(memory)
+        memory, starts = run.read(file.source)
+    places = zip(starts.tolist(), run.named, strict=True)
+    found = [memory[start : start + place.length] for start, (_, place) in places]
     if encoding is None:
         take(run, found, _are_right(file, run, found))
         return
@@ -190,16 +223,15 @@ def _take_run(file: FileObjects, encoding: Encoding | None, run: Run, take: Take
     right = np.ones(len(targets), np.bool_) if covers_decoded else _are_right(file, run, found)
     some = np.flatnonzero(right)
     into = [targets[number] for number in some.tolist()]
-    starts = run.offsets[some] - start
     lengths = np.array([len(found[number]) for number in some.tolist()], np.int64)
-    right[some] = encoding.decode_small(memory, starts, lengths, into, file.limits)
+    right[some] = encoding.decode_small(memory, starts[some], lengths, into, file.limits)
     if covers_decoded:
         right &= _are_right(file, run, targets)
     take(run, targets, right)
 
 
 def right_names(
-    file: FileObjects, names: Collection[str], report: Callable[[int], None], workers: int
+    file: FileObjects, named: Iterable[Named], report: Callable[[int], None], workers: int
 ) -> set[str]:
     """Return the small plain tensors of which every byte was looked at and found right.
 
@@ -208,26 +240,20 @@ def right_names(
 
     Args:
         file: an open file whose digests are checked.
-        names: those to look at.
+        named: the plain tensors to look at.
         report: called with stored bytes that were checked.
         workers: how many threads to use where they pay.
     """
-    wanted = frozenset(names)
-    run = Run.of(
-        (name, place)
-        for name, place in file.places().items()
-        if name in wanted
-        and place is not None
-        and place.digest is not None
-        and place.dtype.char != "?"  # of a bool any other byte is a number
+    run = Run.of(  # of a bool any other byte is a number
+        one for one in named if one[1].digest is not None and one[1].dtype.char != "?"
     )
     is_apart = np.append(True, run.offsets[1:] >= run.ends[:-1])
     right: set[str] = set()
 
     def note(run: Run, _: list[memoryview], mask: Bools) -> None:
-        found = [run.named[number] for number in np.flatnonzero(mask).tolist()]
-        right.update(name for name, _ in found)
-        report(sum(place.length for _, place in found))
+        found = list(itertools.compress(run.named, mask.tolist()))
+        right.update([name for name, _ in found])
+        report(sum([place.length for _, place in found]))
 
     take_small(file, itertools.compress(run.named, is_apart.tolist()), note, workers)
     return right

@@ -22,13 +22,10 @@ from ztensor.spec.digest import Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
 from ztensor.spec.layout.base import Array, Indices
-from ztensor.spec.layout.elements import result_dtype
-from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
     from ztensor.io.reading.parts import Fill, Recent
-    from ztensor.io.source.base import AtOnce
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
 # those aligned that are multiples of 8, so no flag would tell.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ from ztensor.io.reading.bulk import RUN_BYTES, Run, require_right, take_small
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.places import Place
+from ztensor.options import only_named
+from ztensor.spec.layout import LAYOUTS
+from ztensor.spec.layout.base import Quantized
 from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.model.objects import Bools, LaterObjects
 from ztensor.threads import run_jobs
@@ -84,34 +87,68 @@ def load_files(
     objects: Objects,
     load: Callable[..., dict[str, Any]] | None = None,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    only: str | Iterable[str] | None = None,
+    dequantize: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Load all objects of one file or of a set, file after file.
+    """Load all objects of one file or of a set, or those that are asked for, file after file.
 
     Args:
         objects: of what `ztensor.open` gave, or of one file.
         load: takes the objects of one file and loads them all; None gives arrays, and takes `copy`
             and `threads`.
         progress: called after each file with the bytes loaded so far and of all of them.
+        only: patterns of the names of those that are loaded; None loads all.
+        dequantize: makes a value of a quantized `ztensor.Tensor`; None leaves it as it is.
         options: passed on to `load`.
 
     Returns:
         Names to what `load` made of them, in the order of the objects.
 
     Raises:
+        ObjectNotFoundError: no name matches `only`.
         ZTensorError: what opening a file or `load` raises.
     """
     load = load or load_all
     require_function("progress", progress)
-    files = objects.parts()
+    files = objects.parts() if only is None else _chosen(objects, only)
     total, done = sum(file.nbytes for file in files), 0
     result: dict[str, Any] = {}
     for file in files:
-        result.update(load(file, **options))
+        loaded = load(file, **options)
+        if dequantize is not None:
+            _dequantize(file, loaded, dequantize, copy=options.get("copy", False))
+        result.update(loaded)
         done += file.nbytes
         if progress is not None:
             progress(done, total)
-    return result if len(files) == 1 else {name: result[name] for name in objects.names}
+    in_order = objects.names if len(files) > 1 else ()
+    return {name: result[name] for name in in_order if name in result} if in_order else result
+
+
+def _chosen(objects: Objects, only: str | Iterable[str]) -> list[FileObjects]:
+    """Return the objects whose names match, by the file they are in; no other file is opened.
+
+    Raises:
+        ObjectNotFoundError: there are none.
+    """
+    homes: dict[FileObjects, list[str]] = {}
+    for name in only_named(objects.names, only, objects.name):
+        homes.setdefault(objects.part(name), []).append(name)
+    return [file.select(some) for file, some in homes.items()]
+
+
+def _dequantize(
+    file: FileObjects, loaded: dict[str, Any], dequantize: Callable[[Any], Any], *, copy: bool
+) -> None:
+    """Put floats in the place of each quantized tensor; what was a view is checked before."""
+    for name, value in loaded.items():
+        if isinstance(LAYOUTS.get(getattr(value, "format", "")), Quantized):
+            if not copy:
+                file.require_copied(name)
+            with file.located(name):
+                loaded[name] = dequantize(value)
 
 
 def _read_left(

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import array
 import bisect
-import concurrent.futures
+import dataclasses
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,31 +22,25 @@ from ztensor.io.reading.file import FileObjects
 from ztensor.locks import Lock
 from ztensor.spec.model.manifest import ALIGNMENT, Component
 
-if TYPE_CHECKING:
-    Place = tuple[FileObjects, int, int]
-
 _T = TypeVar("_T")
+_Pair = tuple[int, int]
+_Place = tuple[FileObjects, int, int]
+Charge = Callable[[int], None]
 
 # Of what listing a file may cost: decoded bytes that are gone through again.
 _TIMES_COST = 4
 
 
-class _Swept(NamedTuple):
-    """What some places, offsets and lengths, have in common.
+def _swept(flat: array.array[int]) -> tuple[list[_Pair], list[_Pair], list[_Pair]]:
+    """Return what places have in common.
 
-    Attributes:
-        repeated: those that there are more than once.
-        inside: those that begin inside of another one before them.
-        runs: where bytes begin and end that several of different places have.
+    Args:
+        flat: offset and length of each, one after the other.
+
+    Returns:
+        Those that there are more than once; those that begin inside of another one before them;
+        and where bytes begin and end that several of different places have.
     """
-
-    repeated: list[list[int]]
-    inside: list[list[int]]
-    runs: list[tuple[int, int]]
-
-
-def _swept(flat: array.array[int]) -> _Swept:
-    """Return what places have in common: offset and length of each, one after the other."""
     places = np.frombuffer(flat, np.uint64).reshape(-1, 2)
     offsets, ends = places[:, 0], places.sum(axis=1)
     order = np.lexsort((~ends, offsets))  # of those that begin together the longest first
@@ -54,13 +48,12 @@ def _swept(flat: array.array[int]) -> _Swept:
     is_same = (places[1:] == places[:-1]).all(axis=1)
     is_apart = offsets[1:] >= reach[:-1]
     is_inside = ~is_apart & ~is_same
-    borders = [0, *(np.flatnonzero(is_apart) + 1).tolist(), len(places)]
-    runs = [
-        (int(offsets[first]), int(reach[stop - 1]))
-        for first, stop in itertools.pairwise(borders)
-        if is_inside[first : stop - 1].any()
-    ]
-    return _Swept(places[1:][is_same].tolist(), places[1:][is_inside].tolist(), runs)
+    first = np.flatnonzero(np.append(True, is_apart))  # of each run
+    is_shared = np.logical_or.reduceat(np.append(False, is_inside), first)
+    runs = np.stack((offsets[first], reach[np.append(first[1:], len(places)) - 1]), axis=1)
+    found = places[1:][is_same], places[1:][is_inside], runs[is_shared]
+    repeated, inside, shared = ([(a, b) for a, b in some.tolist()] for some in found)
+    return repeated, inside, shared
 
 
 class SharedRuns:
@@ -76,7 +69,7 @@ class SharedRuns:
     def __init__(self, blobs: Iterable[tuple[int, int]]) -> None:
         aligned = (blob for blob in blobs if blob[1] and not blob[0] % ALIGNMENT)
         flat = array.array("Q", itertools.chain.from_iterable(aligned))
-        self._runs = _swept(flat).runs if flat else []
+        self._runs = _swept(flat)[2] if flat else []
 
     def around(self, offset: int, length: int) -> tuple[int, int] | None:
         """Return offset and length of the run a blob is in, or None where it is in none."""
@@ -85,48 +78,48 @@ class SharedRuns:
         return None if offset % ALIGNMENT or offset + length > stop else (start, stop - start)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
+class _Outcome:
+    """What was found out once, or what was raised then."""
+
+    lock: Lock
+    is_known: bool = False
+    value: Any = None
+    error: BaseException | None = None
+
+
 class Overlaps:
     """What one call that goes through many objects knows of the bytes they share.
 
     Args:
         parts: all components it will go through, and their readers.
+
+    Attributes:
+        are_any: whether any bytes are shared.
     """
 
+    runs = SharedRuns
+
     def __init__(self, parts: Iterable[tuple[FileObjects, Component]]) -> None:
-        by_reader: dict[FileObjects, array.array[int]] = {}
+        by_file: dict[FileObjects, array.array[int]] = {}
         for file, component in parts:
-            is_common = file.format == "zt" and file.is_common(component.encoding)
-            if component.length and is_common:
+            if component.length and file.format == "zt" and file.is_common(component.encoding):
                 place = component.offset, component.length
-                by_reader.setdefault(file, array.array("Q")).extend(place)
-        self._repeated: set[Place] = set()
-        self._inside: set[Place] = set()
-        for file, flat in by_reader.items():
-            swept = _swept(flat)
-            self._repeated.update((file, offset, length) for offset, length in swept.repeated)
-            self._inside.update((file, offset, length) for offset, length in swept.inside)
-        self._seen: set[tuple[Place, str]] = set()
-        self._found: dict[Hashable, concurrent.futures.Future[object]] = {}
+                by_file.setdefault(file, array.array("Q")).extend(place)
+        self._inside: set[_Place] = set()
+        # Of each place that is shared what was found out, by what it depends on.
+        self._found: dict[_Place, dict[Hashable, _Outcome]] = {}
+        for file, flat in by_file.items():
+            repeated, inside, _ = _swept(flat)
+            self._inside.update((file, *place) for place in inside)
+            self._found.update({(file, *place): {} for place in repeated})
+        self._found.update({place: {} for place in self._inside})
+        self.are_any = bool(self._found)
         self._left: dict[FileObjects, int] = {}
         self._lock = Lock()
 
-    @staticmethod
-    def runs(blobs: Iterable[tuple[int, int]]) -> SharedRuns:
-        """Return the runs of bytes that several blobs share in part: offset and length of each."""
-        return SharedRuns(blobs)
-
-    @property
-    def are_any(self) -> bool:
-        """Return whether any bytes are shared."""
-        return bool(self._repeated or self._inside)
-
-    def is_repeated(self, file: FileObjects, component: Component) -> bool:
-        """Return whether other components have exactly the same bytes."""
-        repeated = self._repeated
-        return bool(repeated) and (file, component.offset, component.length) in repeated
-
     def once(
-        self, file: FileObjects, component: Component, key: Hashable, work: Callable[[], _T]
+        self, file: FileObjects, component: Component, key: Hashable, work: Callable[[Charge], _T]
     ) -> _T:
         """Return what `work` gives, of what is asked for first under a key; raise what it raises.
 
@@ -134,62 +127,26 @@ class Overlaps:
             file: the file of the component.
             component: what is gone through.
             key: everything the result depends on beside the place of the stored bytes.
-            work: goes through it.
+            work: goes through it. It is given what counts bytes as they are gone through, which
+                raises a `LimitError` (LIMIT_COST) where these are gone through too often.
         """
-        if not self.is_repeated(file, component):
-            return work()
         place = file, component.offset, component.length
-        own: concurrent.futures.Future[object] = concurrent.futures.Future()
+        known = self._found.get(place)
+        if known is None:
+            return work(_free)
         with self._lock:
-            future = self._found.setdefault((place, key), own)
-        if future is own:
-            try:
-                future.set_result(work())
-            except BaseException as raised:
-                future.set_exception(raised)
-                raise
-        error = future.exception()
-        if error is not None:
-            raise error.with_traceback(None)  # which would grow with each that asks
-        return future.result()  # type: ignore[return-value]  # what the same work gave
-
-    def metered(
-        self,
-        file: FileObjects,
-        component: Component,
-        chunks: Iterator[memoryview],
-        purpose: str,
-    ) -> Iterator[memoryview]:
-        """Yield pieces of a component, as long as the budget lasts where others share its bytes.
-
-        Args:
-            file: the file of the component.
-            component: what is gone through.
-            chunks: its bytes.
-            purpose: a word for why, since bytes may be read for this and for that.
-
-        Raises:
-            LimitError: it does not last (LIMIT_COST).
-        """
-        charge = self.charger(file, component, purpose)
-        for chunk in chunks:
-            if charge is not None:
-                charge(chunk.nbytes)
-            yield chunk
-
-    def charger(
-        self, file: FileObjects, component: Component, purpose: str
-    ) -> Callable[[int], None] | None:
-        """Return what counts bytes that are gone through again; None where it is the first time."""
-        if not self.are_any:
-            return None
-        place = file, component.offset, component.length
-        if place not in self._inside:
-            with self._lock:
-                if place not in self._repeated or (place, purpose) not in self._seen:
-                    self._seen.add((place, purpose))
-                    return None
-        return lambda nbytes: self._charge(file, nbytes)
+            is_free = not known and place not in self._inside
+            found = known.setdefault(key, _Outcome(Lock()))
+        with found.lock:  # those that come later wait
+            if not found.is_known:
+                found.is_known = True
+                try:
+                    found.value = work(_free if is_free else lambda n: self._charge(file, n))
+                except BaseException as error:  # noqa: BLE001  # raised below
+                    found.error = error
+        if found.error is not None:
+            raise found.error.with_traceback(None)  # which would grow with each that asks
+        return found.value  # type: ignore[no-any-return]  # what the same work gave
 
     def _charge(self, file: FileObjects, nbytes: int) -> None:
         limits, length = file.limits, file.nbytes
@@ -209,3 +166,7 @@ class Overlaps:
                 "allows more"
             )
             raise error
+
+
+def _free(nbytes: int) -> None:
+    """Count nothing: it is the first time."""

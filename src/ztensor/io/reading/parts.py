@@ -207,7 +207,7 @@ def _each_run(ends: Sequence[int], runs: Sequence[int], decode: Callable[[int], 
 
 
 def _units(component: Component) -> tuple[int, int]:
-    """Return how many elements share a unit of the decoded bytes, 1 of most types, and its width."""
+    """Return how many elements share a unit of decoded bytes, 1 of most types, and its width."""
     width, logical = result_dtype(component).itemsize, component.logical
     if logical is None or logical.elements_per_storage == 1:
         return 1, width

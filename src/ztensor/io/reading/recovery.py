@@ -14,7 +14,7 @@ is its position.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import (
     ContainerError,
@@ -60,22 +60,18 @@ _MOST_GAP = PAGE_2
 _MOST_CANDIDATES = 1000  # that are reported
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """A committed state.
 
     Attributes:
-        frame: where its manifest lies; `file_size` is where the state ends.
+        frame: where its manifest lies.
         manifest: what it says.
+        end: the offset behind its footer.
     """
 
     frame: Frame
     manifest: Manifest
-
-    @property
-    def end(self) -> int:
-        """Return the offset behind its footer."""
-        return self.frame.file_size
+    end: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -115,14 +111,12 @@ def search(
         MissingDependencyError: the library for the hash of 2.x is not installed.
         SourceError: it cannot be read.
     """
-    caps = caps_of(limits)
-    size = source.size
-    if not size:
-        raise ContainerError("the file is empty", reason=Reason.HEADER_MAGIC, file=source.name)
-    head = bytes(source.read(0, min(HEAD_BYTES, size)))
-    if head not in (MAGIC_1, MAGIC_2):
+    caps, size = caps_of(limits), source.size
+    magic = bytes(source.read(0, min(HEAD_BYTES, size)))
+    if magic not in (MAGIC_1, MAGIC_2):
+        only = "only files that begin as 1.1, 1.2 or 2.x do can be searched for committed states"
         raise ContainerError(
-            "only files that begin as 1.1, 1.2 or 2.x do can be searched for committed states",
+            only if size else "the file is empty",
             reason=Reason.HEADER_MAGIC,
             file=source.name,
             expected=f"{MAGIC_1!r} or {MAGIC_2!r} at offset 0",
@@ -130,34 +124,30 @@ def search(
         )
     candidates: list[Candidate] = []
     left = max(_PARSE_LEAST, _PARSE_FACTOR * min(size, size if within is None else within))
-    budget = Budget(caps, size)
-    before = budget.bytes_left
-    for end, footer in _footers(source, head, within):
+    for end, footer in _footers(source, magic, within):
         frame = _frame_ending(end, footer, caps)
         if frame is None:
             continue  # random bytes, the usual case: not worth a line in the report
-        if accept != frame.file_size:
-            left -= frame.manifest_length + _PARSE_OVERHEAD
-            if left < 0:
-                continue
-        budget.release_to(before)  # what the one before was decoded to is gone
+        left -= frame.manifest_length + _PARSE_OVERHEAD
+        if left < 0 and accept != end:
+            continue
+        manifest: Manifest | None = None
         try:
+            budget = Budget(caps, size)
             budget.charge_bytes(frame.manifest_length)  # which is read as a whole
             with foreign_bytes("the manifest"):
                 manifest = parse_frame(source, frame, budget)
+            fault = None if accept == end else _misplaced(source, frame, manifest)
         except (SourceError, MissingDependencyError):
             raise
         except ZTensorError as error:
-            if len(candidates) < _MOST_CANDIDATES:
-                candidates.append(Candidate(frame.file_size, 0, error.message, is_commit=False))
-            continue
-        state = State(frame, manifest)
-        fault = None if accept == state.end else _misplaced(source, state)
-        count, is_commit = len(manifest.objects), manifest.commit is not None
+            fault = error.message
         if fault is None or len(candidates) < _MOST_CANDIDATES:
-            candidates.append(Candidate(state.end, count, fault, is_commit=is_commit))
-        if fault is None:
-            return state, candidates
+            count = 0 if manifest is None else len(manifest.objects)
+            is_commit = manifest is not None and manifest.commit is not None
+            candidates.append(Candidate(end, count, fault, is_commit=is_commit))
+        if manifest is not None and fault is None:
+            return State(frame, manifest, end), candidates
     return None, candidates
 
 
@@ -165,9 +155,8 @@ def _footers(source: Source, magic: bytes, within: int | None) -> Iterator[tuple
     """Yield what ends with the magic as a footer does, and where, from the last to the first."""
     footer = FOOTER_2_BYTES if magic == MAGIC_2 else TAIL_BYTES
     before = footer - len(magic)
-    start = source.size if within is None else within
-    lowest = max(HEAD_BYTES + before, source.size - start)
-    high = source.size
+    high, start = source.size, source.size if within is None else within
+    lowest = max(HEAD_BYTES + before, high - start)
     while high > lowest:
         low = max(lowest, high - _WINDOW)
         # The window reaches over its end, so that a magic across the border is found once.
@@ -190,35 +179,30 @@ def _frame_ending(end: int, footer: bytes, limits: Limits) -> Frame | None:
         return frame if frame.manifest_length else None  # no state of a file that was changed
     length = int.from_bytes(footer[:8], "little")
     start = end - len(footer) - length
-    if length == 0 or start < HEAD_BYTES or length > limits.manifest_bytes:
-        return None
-    return Frame(Container.V1, start, length, end)
+    is_one = 0 < length <= limits.manifest_bytes and start >= HEAD_BYTES
+    return Frame(Container.V1, start, length, end) if is_one else None
 
 
-def _misplaced(source: Source, state: State) -> str | None:
-    frame, manifest = state.frame, state.manifest
+def _misplaced(source: Source, frame: Frame, manifest: Manifest) -> str | None:
+    """Return why a state's position does not prove it, or None."""
+    end, commit = frame.file_size, manifest.commit
+    last = _blobs_end(manifest) if commit is None else 0  # which takes all objects
     if frame.manifest_hash is not None:
-        behind = max(frame.manifest_offset + frame.manifest_length, _blobs_end(manifest))
-        gap = frame.file_size - FOOTER_2_BYTES - behind
-        if gap <= _MOST_GAP and not any(source.read(behind, gap)):
+        last = max(frame.manifest_offset + frame.manifest_length, last)
+        gap = end - FOOTER_2_BYTES - last
+        if gap <= _MOST_GAP and not any(source.read(last, gap)):
             return None
-        return (
-            f"a copy of the footer of the state whose last blob ends at {behind}, or one that "
-            f"another writer padded; accept={frame.file_size} takes it"
-        )
-    commit = manifest.commit
-    if commit is not None:
-        if commit.end != frame.file_size:
+        what = "a copy of the footer of the state whose last blob ends at"
+    elif commit is not None:
+        if commit.end != end:
             return f"a copy of the state that ends at {commit.end}"
         # A commit of names alone puts its manifest directly behind the footer before it.
         return None if commit.prev <= frame.manifest_offset else "its commit record contradicts it"
-    last = _blobs_end(manifest)
-    if last == frame.manifest_offset:
-        return None
-    return (
-        f"its manifest does not follow its last blob, which ends at {last}: a copy of a state, or "
-        f"one another writer padded; accept={frame.file_size} takes it"
-    )
+    else:
+        if last == frame.manifest_offset:
+            return None
+        what = "a copy of a state: its manifest does not follow its last blob, which ends at"
+    return f"{what} {last}, or one that another writer padded; accept={end} takes it"
 
 
 def _blobs_end(manifest: Manifest) -> int:

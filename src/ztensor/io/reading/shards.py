@@ -29,7 +29,7 @@ from ztensor.spec.digest import parse_digest
 from ztensor.spec.model.manifest import Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 
 SECTION = "2.1 section 7.3"
@@ -60,12 +60,14 @@ def join_shards(root: Source, shards: Mapping[str, Shard], limits: Limits) -> So
     return JoinedSource(parts) if needed else root
 
 
-def _places(path: str, shard: Shard) -> Iterator[tuple[str, ...]]:
-    name = os.path.basename(path)
-    stem = name.removesuffix(".zt")
-    yield (f"{stem}-{shard.name}.zt",)
-    digest = parse_digest(shard.digest, strict=True)
-    yield ("blobs", digest.algorithm, digest.expected)
+def _places(path: str, shard: Shard) -> list[tuple[str, ...]]:
+    stem, digest = (
+        os.path.basename(path).removesuffix(".zt"),
+        parse_digest(shard.digest, strict=True),
+    )
+    places = (f"{stem}-{shard.name}.zt",), ("blobs", digest.algorithm, digest.expected)
+    # No file has a longer name: digests may be of any length.
+    return [place for place in places if len(os.fsencode(place[-1])) <= 255]
 
 
 def _open(root: Source, shard: Shard, limits: Limits) -> Source:
@@ -78,29 +80,23 @@ def _open(root: Source, shard: Shard, limits: Limits) -> Source:
             found=f"the shard {describe(shard.name)}",
         )
     wrong: ZTensorError | None = None
-    for parts in _places(path, shard):
-        if len(os.fsencode(parts[-1])) > 255:  # no file is called so: digests may be of any length
-            continue
+    for place in _places(path, shard):
         try:
             if root.remote is None:
-                source: Source = Beneath.beside(path, parts).open(mapped=False)
+                source: Source = Beneath.beside(path, place).open(mapped=False)
             else:
-                source = open_url(root.remote.beside("/".join(parts)))
+                source = open_url(root.remote.beside("/".join(place)))
         except SourceNotFoundError:
             continue
         try:
             _require_shard(source, shard, limits)
-        except BaseException as error:
+        except ZTensorError as error:
             source.close()
-            if not isinstance(error, ZTensorError):
-                raise
             wrong = wrong or error.locate(file=source.name)
         else:
             return source
-    if wrong is not None:
-        raise wrong
     expected = os.path.basename(path).removesuffix(".zt") + f"-{shard.name}.zt"
-    raise _unfit(
+    raise wrong or _unfit(
         "a shard of the file is not beside it",
         file=path,
         expected=f"{describe(expected)}, or a file of `blobs` called by its digest",
@@ -109,11 +105,14 @@ def _open(root: Source, shard: Shard, limits: Limits) -> Source:
 
 
 def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:
-    if source.size != shard.size:
-        expected = f"{shard.size} bytes"
-        raise _unfit("the shard is of another size", expected=expected, found=f"{source.size}")
-    if FileObjects.frame_in(source, limits).container is not Container.V2:
-        raise _unfit("the shard is a file of another version", expected="2.x")
+    found = f"{source.size} bytes"
+    if source.size == shard.size:
+        container = FileObjects.frame_in(source, limits).container
+        if container is Container.V2:
+            return
+        found = f"a file of {container.value}"
+    expected = f"a file of 2.x of {shard.size} bytes"
+    raise _unfit("the shard is another file", expected=expected, found=found)
 
 
 def _unfit(message: str, **details: str) -> ContainerError:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import codecs
 import collections
-import dataclasses
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import (
     FormatError,
     LimitError,
     Reason,
-    SourceError,
     SourceNotFoundError,
     UnsupportedError,
-    ZTensorError,
     describe,
 )
+from ztensor.guard import foreign_bytes
 from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.table import source_of
@@ -28,18 +26,17 @@ from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.showing import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 _MAP = re.compile(rb'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')
 _TEXT = rb'[ \t\r\n]*"([^"\\\x00-\x1f]*)"[ \t\r\n]*'
-_PAIR = re.compile(_TEXT + b":" + _TEXT + b"([,}])")
+_PAIR = re.compile(_TEXT + b":" + _TEXT + b"[,}]")
 _MOST_NAME = 1 << 15  # characters: no system has a longer path
 _PAIR_BYTES = 240  # of memory at most that a pair of the map takes beside its name
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class FileSet:
+class FileSet(NamedTuple):
     """Several files that are read as one.
 
     Attributes:
@@ -48,25 +45,15 @@ class FileSet:
         places: the names of its files, absolute paths or URLs, and what opens each, in order.
         weight_map: names of objects to names of files; None where only the files tell.
         metadata: what else the index says; empty where there is none.
-        source: the index, where it is a URL; it stays open.
+        source: the index; it stays open where it is a URL.
     """
 
     name: str
     origin: Any
     places: Mapping[str, Any]
     weight_map: Mapping[str, str] | None = None
-    metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    metadata: Mapping[str, Any] = {}
     source: Source | None = None
-
-    @property
-    def index(self) -> str | None:
-        """Return what messages call the index; None without one."""
-        return None if self.weight_map is None else self.name
-
-    @property
-    def is_prefix(self) -> bool:
-        """Return whether it is what a folder of a store has, without an index."""
-        return self.index is None and isinstance(self.origin, Remote) and self.name.endswith("/")
 
 
 def read_index(place: str | Beneath | Remote, limits: Limits = DEFAULT_LIMITS) -> FileSet:
@@ -87,21 +74,13 @@ def read_index(place: str | Beneath | Remote, limits: Limits = DEFAULT_LIMITS) -
         UsageError: its URL is signed, and so opens no other file.
     """
     source = source_of(place, mapped=False)
-    name = source.name
     try:
-        index = parse_index(_data_of(source, limits), limits)
-        weight_map: dict[str, str] = index["weight_map"]
-        files = {file: _parts_of(file) for file in sorted(set(weight_map.values()))}
-        places: dict[str, Beneath] | dict[str, Remote]
-        if isinstance(place, Remote):
-            places = {file: place.beside("/".join(parts)) for file, parts in files.items()}
-        else:
-            places = _beneath(name, files)
-            _require_all(files, places, weight_map)
-    except BaseException as error:
+        with foreign_bytes("the index", source.name):
+            index = parse_index(_data_of(source, limits), limits)
+            weight_map: dict[str, str] = index["weight_map"]
+            places = _places(place, source.name, weight_map)
+    except BaseException:
         source.close()
-        if isinstance(error, ZTensorError):
-            error.locate(file=name)
         raise
     if not isinstance(place, Remote):
         source.close()
@@ -109,12 +88,12 @@ def read_index(place: str | Beneath | Remote, limits: Limits = DEFAULT_LIMITS) -
     for one, file in weight_map.items():  # in place: a second table would take as much again
         weight_map[one] = names[file]
     return FileSet(
-        name,
+        source.name,
         os.fspath(place) if isinstance(place, Beneath) else place,
         {names[file]: found for file, found in places.items()},
         weight_map,
         index.get("metadata") or {},
-        source if isinstance(place, Remote) else None,
+        source,
     )
 
 
@@ -134,71 +113,54 @@ def shown_name(place: Any) -> str:
     return os.fspath(place) if isinstance(place, (str, Beneath)) else place.name
 
 
-def _parts_of(file: str) -> tuple[str, ...]:
-    """Return the steps from an index to a file it names, alike on every system.
-
-    Raises:
-        FormatError: it is not beneath the folder of the index, or is hidden.
-    """
-    try:
-        os.fsencode(file)
-        return Beneath.parts_of(file)
-    except (FormatError, UnicodeEncodeError):
-        raise _leads_out(file) from None
-
-
-def _leads_out(file: str) -> FormatError:
-    return broken_index(
-        "the index leads out of its folder, or to a hidden file",
-        expected="files beneath the index's folder, none of them hidden",
-        found=describe(file, 200),
-    )
-
-
-def _beneath(index: str, files: Mapping[str, tuple[str, ...]]) -> dict[str, Beneath]:
-    """Return what opens the files of an index on disk, of those that are there."""
-    folder = os.path.dirname(index)
-    roots = frozenset((os.path.realpath(folder), os.path.dirname(os.path.realpath(index))))
-    try:
-        there = {name.lower() for name in os.listdir(folder or os.curdir)}
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot list the folder", folder) from error
-    places: dict[str, Beneath] = {}
-    for file, parts in files.items():
-        # An index may name a million: what begins with no name in the folder is not looked for. In
-        # small letters, and ASCII only: some systems do not tell names apart that others do.
-        if parts[0].lower() not in there and parts[0].isascii():
-            continue
-        place = Beneath(os.path.join(folder, *parts), roots)
-        if os.path.isfile(place.path):
-            try:
-                place.require_beneath()
-            except UnsupportedError:
-                raise _leads_out(file) from None
-            places[file] = place
+def _places(
+    place: str | Beneath | Remote, name: str, weight_map: Mapping[str, str]
+) -> dict[str, Beneath | Remote]:
+    """Return what opens each file that an index names; on disk, each is there."""
+    folder = os.path.dirname(name)
+    roots = frozenset((os.path.realpath(folder), os.path.dirname(os.path.realpath(name))))
+    places: dict[str, Beneath | Remote] = {}
+    missing: list[str] = []
+    for file in sorted(set(weight_map.values())):
+        try:
+            os.fsencode(file)
+            parts = Beneath.parts_of(file)  # alike on every system
+            if isinstance(place, Remote):
+                places[file] = place.beside("/".join(parts))
+                continue
+            found = places[file] = Beneath(os.path.join(folder, *parts), roots)
+            if os.path.isfile(found.path):
+                found.require_beneath()
+            else:
+                missing.append(file)
+        except (FormatError, UnsupportedError, UnicodeEncodeError):
+            raise broken_index(
+                "the index leads out of its folder, or to a hidden file",
+                expected="files beneath the index's folder, none of them hidden",
+                found=describe(file, 200),
+            ) from None
+    if missing:
+        raise _incomplete(missing, len(places), weight_map)
     return places
 
 
-def _require_all(
-    files: Collection[str], places: Collection[str], weight_map: Mapping[str, str]
-) -> None:
-    """Raise where files of an index are missing."""
-    missing = [file for file in files if file not in places]
-    if missing:
-        lost = [name for name, file in weight_map.items() if file not in places]
-        share = f"{len(missing)} of {counted(len(files), 'shard')} missing"
-        raise _incomplete(some_of(missing), f"{share}, and with them {some_of(lost)}")
-
-
-def _incomplete(expected: str, found: str) -> SourceNotFoundError:
+def _incomplete(
+    missing: Sequence[str], count: int, weight_map: Mapping[str, str]
+) -> SourceNotFoundError:
     """Return the error; one that is raised where it is a variable is in a circle with its frame."""
+    gone = frozenset(missing)
+    lost = [name for name, file in weight_map.items() if file in gone]
+    share = f"{len(missing)} of {counted(count, 'shard')} missing"
     error = SourceNotFoundError(
         "the index names shards that are not there; fetch them again",
-        expected=expected,
-        found=found,
+        expected=some_of(missing),
+        found=f"{share}, and with them {some_of(lost)}",
     )
     error.in_python = "a list of their paths opens those that are there"
     return error
+
+
+# --- The text of an index -------------------------------------------------------------------
 
 
 def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
@@ -212,14 +174,12 @@ def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dic
         FormatError: it is not JSON in UTF-8, has a name twice, or is of another shape.
         LimitError: it is nested too deeply, or would take far more memory than its length.
     """
-    budget = Budget(limits, len(data))
-    budget.charge_bytes(2 * len(data))
     if data.startswith(codecs.BOM_UTF8):
         data = data[len(codecs.BOM_UTF8) :]
     try:
-        index = _regular(data, budget)
+        index = _regular(data, _budget(data, limits))
         if index is None:
-            index = _parsed(data, budget)
+            index = _parsed(data, _budget(data, limits))
     except (FormatError, LimitError):
         raise
     except RecursionError as error:
@@ -227,24 +187,29 @@ def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dic
     except ValueError as error:  # also of a number with thousands of digits
         message = describe(str(error), 120)
         raise broken_index("the index is not JSON in UTF-8", found=message) from error
-    if not isinstance(index, dict) or not isinstance(index.get("weight_map"), dict):
+    root: dict[str, Any] = index if isinstance(index, dict) else {}
+    if not all(
+        isinstance(one, dict) for one in (root.get("weight_map"), root.get("metadata") or {})
+    ):
         raise broken_index(
-            "the index has no weight_map",
+            "the index is of another shape",
             expected='{"metadata": {...}, "weight_map": {name: file}}',
             found=describe(index),
         )
-    if not isinstance(index.get("metadata") or {}, dict):
-        raise broken_index(
-            "the metadata of the index are no object", found=describe(index["metadata"])
-        )
-    for name, file in index["weight_map"].items():
+    for name, file in root["weight_map"].items():
         if not isinstance(file, str) or len(file) > _MOST_NAME:
             raise broken_index(
                 "the index gives no file for an object",
                 expected="a file's name",
                 found=f"{describe(file)} for {describe(name)}",
             )
-    return index
+    return root
+
+
+def _budget(data: bytes | bytearray, limits: Limits) -> Budget:
+    budget = Budget(limits, len(data))
+    budget.charge_bytes(2 * len(data))
+    return budget
 
 
 def _parsed(data: bytes | bytearray, budget: Budget) -> Any:
@@ -259,32 +224,25 @@ def _regular(data: bytes | bytearray, budget: Budget) -> Any:
     many objects are in the file. What is around the map is read as any JSON.
     """
     found = _MAP.search(data)
-    if found is None or data.count(b'"weight_map"') != 1:
+    if found is None or data.count(b'"weight_map"') != 1 or b"\\" in data:
         return None
     start, stop = found.end(), data.find(b"}", found.end())
-    if stop < 0 or data.find(b"\\", 0, start) >= 0 or data.find(b"\\", stop) >= 0:
-        return None
-    before = budget.bytes_left
     budget.charge_bytes(stop - start + _PAIR_BYTES * data.count(b":", start, stop))
     weight_map: dict[str, str] = {}
     files: dict[bytes, str] = {}
     at, count = start, 0
-    while (pair := _PAIR.match(data, at)) is not None:
-        name, file, mark = pair.groups()
-        if (path := files.get(file)) is None:
-            path = files[file] = budget.text(file)
-        weight_map[name.decode() if name.isascii() else budget.text(name)] = path
+    while at <= stop and (pair := _PAIR.match(data, at)) is not None:
+        name, file = pair.groups()
+        if file not in files:
+            files[file] = budget.text(file)
+        weight_map[name.decode() if name.isascii() else budget.text(name)] = files[file]
         count += 1
         at = pair.end()
-        if mark == b"}":
-            break
     if at != stop + 1 or len(weight_map) < count:
-        budget.release_to(before)
         return None
     budget.charge_bytes(2 * (len(data) - (stop - start)))
     index = _parsed(data[:start] + data[stop:], budget)
     if not isinstance(index, dict) or index.get("weight_map") != {}:
-        budget.release_to(before)
         return None
     return {**index, "weight_map": weight_map}
 
@@ -305,18 +263,7 @@ def broken_index(message: str, **details: Any) -> FormatError:
     return FormatError(message, reason=Reason.SHARD_INDEX, **details)
 
 
-def some_of(names: Sequence[str]) -> str:
+def some_of(names: Sequence[str], most: int = 3) -> str:
     """Return the first names of a list, and how many more there are, for a message."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"{', '.join(describe(name, 200) for name in names[:3])}{more}"
-
-
-def state_of(path: str | None) -> tuple[int, ...] | None:
-    """Return what differs between a file and the one that takes its name; None for no file."""
-    if path is None:
-        return None
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(describe(name, 200) for name in names[:most])}{more}"

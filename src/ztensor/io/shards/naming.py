@@ -1,15 +1,10 @@
-"""What shards are called, how large they may be, and which objects come into which."""
+"""What shards are called, and which objects come into which."""
 
 from __future__ import annotations
 
 import os
 import re
-import stat
-from typing import TYPE_CHECKING, Any
-
-from ztensor.io.source.paths import path_of_file_url, path_text
-from ztensor.io.source.stores import Store, is_remote
-from ztensor.io.source.urls import Remote
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,9 +12,10 @@ if TYPE_CHECKING:
 
 # Of the file that tells where the objects of a sharded model are, behind the model's own name.
 INDEX_SUFFIX = ".index.json"
-_INDEX = re.compile(r"index(\.[^./\\]+)?\.json\Z")  # of a variant it is `.index.fp16.json`
+# Of a variant it is `.index.fp16.json`; `model_index.json` is of a pipeline of diffusers.
+_INDEX = re.compile(r"(?:\A|[./\\])index(\.[^./\\]+)?\.json\Z")
 # Shards of GGUF have no index: whoever names the first means all of them.
-FIRST_OF_GGUF = re.compile(r"-00001-of-(?!0000[01])\d{5}\.gguf\Z")
+FIRST_OF_GGUF = re.compile(r"(?P<stem>.+)-00001-of-(?P<count>(?!0000[01])\d{5})\.gguf")
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<extension>\.[^.]+)")
 # Where a shard waits while an older one has its name.
 WAITING = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.[0-9a-f]{8}(?P<extension>\.[^.]+)")
@@ -36,41 +32,9 @@ def shard_paths(path: str, count: int) -> list[str]:
     ]
 
 
-def index_path(path: str) -> str:
-    """Return where the index of a file's shards lies: `model.zt.index.json`."""
-    return path + INDEX_SUFFIX
-
-
 def is_index(path: str) -> bool:
     """Return whether a path is called as the index of a sharded model is."""
     return _INDEX.search(path) is not None
-
-
-def is_set(source: Any) -> bool:
-    """Return whether a caller means several files."""
-    if isinstance(source, (list, tuple)):
-        return True
-    if not isinstance(source, (str, os.PathLike)):
-        return False
-    path = path_text(source)
-    if is_remote(path):
-        whole = path.partition("?")[0]
-        if is_index(whole) or FIRST_OF_GGUF.search(whole) or Store.of(path).names_folder(path):
-            return True
-        # What a store has under a name that could be either is asked when it is opened.
-        if not path.lower().startswith("file://") or isinstance(source, Remote):
-            return False
-        return is_set(path_of_file_url(path))
-    if path.endswith((".json", ".gguf")) and (is_index(path) or FIRST_OF_GGUF.search(path)):
-        return True
-    try:
-        if not stat.S_ISDIR(os.stat(path).st_mode):
-            return False
-    except OSError:
-        return os.path.exists(path + INDEX_SUFFIX)
-    from ztensor.io.formats import opened_in  # one file needs none of it
-
-    return opened_in(path) is None
 
 
 def plan_shards(
@@ -90,14 +54,12 @@ def plan_shards(
     filled = [0]
     placed: dict[object, int] = {}
     for name, nbytes, sharing in objects:
-        if sharing is not None and sharing in placed:
-            names[placed[sharing]].append(name)
-            continue
-        if names[-1] and filled[-1] + nbytes > limit:
-            names.append([])
-            filled.append(0)
-        names[-1].append(name)
-        filled[-1] += nbytes
-        if sharing is not None:
-            placed[sharing] = len(names) - 1
+        home = None if sharing is None else placed.get(sharing)
+        if home is None:
+            if names[-1] and filled[-1] + nbytes > limit:
+                names.append([])
+                filled.append(0)
+            home = placed[sharing] = len(names) - 1
+            filled[home] += nbytes
+        names[home].append(name)
     return list(zip(names, filled, strict=True))

@@ -14,17 +14,22 @@ from ztensor.errors import (
     ObjectNotFoundError,
     Reason,
     SourceError,
+    SourceNotFoundError,
     ZTensorError,
     describe,
+    without_secrets,
 )
 from ztensor.io.attributes import AttributeKind, kinds_of
 from ztensor.io.contents import open_file
 from ztensor.io.formats import FORMATS
 from ztensor.io.losses import Unrepresented
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.shards.finding import find_set
-from ztensor.io.shards.index import broken_index, some_of, state_of
+from ztensor.io.shards.finding import finder_of
+from ztensor.io.shards.index import FileSet, broken_index, some_of
 from ztensor.io.source.beneath import Beneath
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.table import source_of
+from ztensor.io.source.urls import Remote
 from ztensor.limits import caps_of
 from ztensor.locks import Lock
 from ztensor.options import FileOptions
@@ -43,6 +48,25 @@ _OF_ONE_SHARD = frozenset({"split.no", "split.count", "split.tensors.count", "GG
 _MADE_ANEW = frozenset({"total_size", "total_parameters", "digests"})
 
 
+def open_set(source: Any, **options: Unpack[FileOptions]) -> ShardedObjects:
+    """Return the objects of the files that a caller means; see `finder_of`.
+
+    Raises:
+        FormatError: the index is damaged, or leads out of its folder.
+        LimitError: it is larger or deeper than the caps allow.
+        SourceError: it cannot be read, or a shard is missing, or the folder has no model.
+        ArgumentTypeError: `source` is nothing that can be opened.
+        ArgumentValueError: a list is empty, or a folder has several models; the message names them.
+    """
+    find = finder_of(source, caps_of(options.get("limits")), is_missing=True)
+    if find is None:
+        raise SourceNotFoundError(
+            "no set of files: no index, folder or list, nor is there an index of that name",
+            file=without_secrets(path_text(source)),
+        )
+    return ShardedObjects(find(), **options)
+
+
 class ShardedObjects:
     """The objects of several files; see `Objects`.
 
@@ -51,7 +75,7 @@ class ShardedObjects:
     name is not there. It may be used by several threads, and pickled.
 
     Args:
-        source: an index, a folder, or a list of paths; see `find_set`.
+        files: which they are.
         options: of each file.
 
     Attributes:
@@ -60,26 +84,23 @@ class ShardedObjects:
         is_closed: whether the files were given back.
 
     Raises:
-        FormatError: the index is damaged, a file without an index is, or two have one name.
+        FormatError: a file without an index is damaged, or two have one name.
         LimitError: a safety cap is exceeded.
-        SourceError: something cannot be read, or a shard is missing.
-        ArgumentTypeError: `source` is nothing that can be opened.
+        SourceError: something cannot be read.
     """
 
     is_set = True
 
-    def __init__(self, source: Any, **options: Unpack[FileOptions]) -> None:
+    def __init__(self, files: FileSet, **options: Unpack[FileOptions]) -> None:
         require_choice("verify", options.get("verify"), (None, True, False))
-        caps = caps_of(options.get("limits"))
         self._how = options
         self.is_closed = False
         self._lock = Lock()
         self._opened: dict[str, FileObjects] = {}
-        self.set = find_set(source, caps)
-        self._state = state_of(self.set.index)
-        self.homes: dict[str, str] = dict(self.set.weight_map or {})
+        self.set = files
+        self.homes: dict[str, str] = dict(files.weight_map or {})
         self._names = self.by_file(self.homes)
-        if self.set.index is None:
+        if files.weight_map is None:
             try:
                 self._open_all()
             except BaseException:
@@ -87,12 +108,13 @@ class ShardedObjects:
                 raise
 
     def _open_all(self) -> None:
+        # A file of a prefix may be a part of something else; folders were looked at.
+        is_prefix = isinstance(self.set.origin, Remote) and self.name.endswith("/")
         for file in self.set.places:
             opened = self.file(file)
-            if self.set.is_prefix and opened.format == "zt":
-                # A file of a prefix may be a part of something else; folders were looked at.
+            if is_prefix and opened.format == "zt":
                 for _, kind, value in kinds_of(opened.manifest.attributes):
-                    kind.require_whole(value, self.set.name)
+                    kind.require_whole(value, self.name)
             self._names[file] = list(opened.names)
             for name in opened.names:
                 if self.homes.setdefault(name, file) != file:
@@ -116,8 +138,9 @@ class ShardedObjects:
     @property
     def paths(self) -> tuple[str, ...]:
         """Return the paths of the files, and before them that of the index."""
-        index = [] if self.set.index is None or self.set.source else [self.set.index]
-        return (*index, *filter(self._is_on_disk, self.set.places))
+        index = [] if self.set.source is None else [self.set.source.path]
+        on_disk = filter(self._is_on_disk, self.set.places)
+        return (*(path for path in index if path is not None), *on_disk)
 
     @property
     def names(self) -> Collection[str]:
@@ -203,13 +226,14 @@ class ShardedObjects:
         return verify_set(self, names, **how)
 
     def identity(self) -> object:
-        """Return what tells these files from others: their places and times."""
-        return (self._state, *map(state_of, self.set.places))
+        """Return what tells these files, which this opens, from others."""
+        index = self.set.source and self.set.source.identity()
+        return (index, *(part.identity() for part in self.parts()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by paths, so that workers open the files themselves."""
         self.require_open()
-        return functools.partial(type(self), **self._how), (self.set.origin,)
+        return functools.partial(open_set, **self._how), (self.set.origin,)
 
     # --- Its files --------------------------------------------------------------------------
 
@@ -317,9 +341,10 @@ class ShardedObjects:
 
         Shards of another save may have the same names.
         """
-        if self.set.source is not None:
-            self.set.source.require_unchanged(ask=True)
-        elif state_of(self.set.index) != self._state:
+        index = self.set.source
+        if index is not None and index.path is None:
+            index.require_unchanged(ask=True)
+        elif index and source_of(index.path, mapped=False).identity() != index.identity():
             raise SourceError(
                 "the index was replaced after it was opened; open it again",
                 reason=Reason.SOURCE_CHANGED,

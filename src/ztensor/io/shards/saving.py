@@ -11,23 +11,150 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import ArgumentTypeError, SourceError, ZTensorError, describe
+from ztensor.errors import (
+    ArgumentTypeError,
+    FormatError,
+    SourceError,
+    SourceNotFoundError,
+    ZTensorError,
+    describe,
+)
+from ztensor.io.contents import open_file
 from ztensor.io.formats import FORMATS
-from ztensor.io.shards.earlier import Earlier, data_of
-from ztensor.io.shards.naming import SHARD, is_index, is_set, plan_shards, shard_paths
-from ztensor.io.source.paths import is_path, path_text
+from ztensor.io.reading.file import FileObjects
+from ztensor.io.shards import naming
+from ztensor.io.shards.finding import finder_of
+from ztensor.io.shards.index import parse_index
+from ztensor.io.source.beneath import names_in
+from ztensor.io.source.paths import is_path
 from ztensor.io.source.removal import remove
-from ztensor.io.source.rights import Rights
+from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
+from ztensor.io.source.table import source_of
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.tensor import no_mapping
 from ztensor.io.writing.saving import save_all, save_as
+from ztensor.limits import DEFAULT_LIMITS
 from ztensor.options import parse_size, shifted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from ztensor.accepted import Durable, Progress
+
+
+class Earlier:
+    """What an earlier save of a model left, on disk or in a store: an index, and its shards.
+
+    A file goes only where it is what its index says of it: of its shards, those that are called as
+    shards of this model are, and have the objects that the index says they have.
+
+    Args:
+        given: the file that the model is saved as, or that its shards are named after: a path, or a
+            URL of a store.
+        replaces_file: whether a file that is there is a part of it.
+
+    Attributes:
+        place: where the file is.
+        name: its name without its folder.
+        index: where the index of its shards is, if there is one.
+        index_data: what is there; None for no index.
+        shards: the names of its shards, and the objects in each; an index that cannot be read names
+            none. On disk also of those that a killed save left under the names that shards wait
+            with, in which no index names objects.
+        like: the rights of the file on disk, of these, that grants the fewest.
+
+    Raises:
+        SourceError: the index cannot be read.
+    """
+
+    def __init__(self, given: Any, *, replaces_file: bool = True) -> None:
+        self.place = Place.of(given)
+        self.name = os.path.basename(self.place.path)
+        self.index = self.beside(self.name + naming.INDEX_SUFFIX)
+        self.index_data = _data_of(self.index.remote or self.index.path)
+        stem = os.path.splitext(self.name)[0]
+        shards: dict[str, list[str]] = {}
+        if self.place.remote is None:
+            names = names_in(os.path.dirname(self.place.path) or os.curdir)
+            waiting = filter(None, map(naming.WAITING.fullmatch, names))
+            shards.update((match[0], []) for match in waiting if match["stem"] == stem)
+        with contextlib.suppress(ZTensorError):
+            for name, file in parse_index(self.index_data or b"")["weight_map"].items():
+                match = naming.SHARD.fullmatch(file) or naming.WAITING.fullmatch(file)
+                if match is not None and match["stem"] == stem:
+                    shards.setdefault(file, []).append(name)
+        self.shards = dict(sorted(shards.items()))
+        whole = [self.place.path] if replaces_file else []
+        self.like = narrowest_of([*(self.beside(file).path for file in self.shards), *whole])
+        self._is_there = self.index_data is not None or any(map(os.path.lexists, whole))
+
+    def beside(self, name: str) -> Place:
+        """Return the file of that name in the same folder."""
+        if self.place.remote is not None:
+            return Place.of(self.place.remote.beside(name))
+        return Place(os.path.join(os.path.dirname(self.place.path), name))
+
+    def files(self) -> list[Place]:
+        """Return the index and the shards, whether they exist or not."""
+        return [self.index, *map(self.beside, self.shards)]
+
+    def place_of_whole(self, durable: Durable) -> tuple[Place, Durable]:
+        """Return how a file is to be written that takes its place; what is left goes next."""
+        is_flushed = durable == "auto" and self._is_there
+        return self.place._replace(like=self.like), is_flushed or durable
+
+    def remove(self) -> None:
+        """Remove the index and the shards; the model now is one file.
+
+        Raises:
+            SourceError: one could not be removed from a store; on disk it stays.
+        """
+        if self.index_data is not None:
+            _remove(self.index, _is_index)
+        self.remove_shards(self.shards)
+
+    def remove_shards(self, files: Iterable[str]) -> None:
+        """Remove some of the shards, or other files that no index names; as `remove`."""
+        for file in files:
+            _remove(self.beside(file), functools.partial(_has_objects, self.shards.get(file, ())))
+
+
+def _data_of(index: Any) -> bytes | bytearray | None:
+    """Return an index, which is a path, a URL or a file object; None where there is none.
+
+    Raises:
+        SourceError: it cannot be read.
+    """
+    with (
+        contextlib.suppress(SourceNotFoundError),
+        contextlib.closing(source_of(index, mapped=False)) as source,
+    ):
+        return source.read(0, min(source.size, DEFAULT_LIMITS.index_bytes))
+    return None
+
+
+def _remove(place: Place, is_ours: Callable[[Any], bool]) -> None:
+    with contextlib.nullcontext() if place.remote is not None else contextlib.suppress(OSError):
+        remove(place.remote or place.path, is_ours)
+
+
+def _is_index(given: Any) -> bool:
+    with contextlib.suppress(ZTensorError):
+        parse_index(_data_of(given) or b"")
+        return True
+    return False
+
+
+def _has_objects(names: Iterable[str], given: Any) -> bool:
+    """Return whether a file has objects, or may be one of ours that is damaged."""
+    try:
+        with contextlib.closing(open_file(given, mmap=False)) as file:
+            return all(map(file.manifest.objects.__contains__, names))
+    except FormatError:
+        return FileObjects.may_be_ours(given)
+    except ZTensorError:
+        return False
 
 
 class ShardSet:
@@ -55,12 +182,16 @@ class ShardSet:
     """
 
     # What programs ask that write shards themselves.
-    names = staticmethod(shard_paths)
-    planned = staticmethod(plan_shards)
-    match = staticmethod(SHARD.fullmatch)
-    is_index = staticmethod(is_index)
-    is_meant = staticmethod(is_set)
+    names = staticmethod(naming.shard_paths)
+    planned = staticmethod(naming.plan_shards)
+    match = staticmethod(naming.SHARD.fullmatch)
+    is_index = staticmethod(naming.is_index)
     earlier = Earlier
+
+    @staticmethod
+    def is_meant(given: Any) -> bool:
+        """Return whether a caller means several files."""
+        return finder_of(given) is not None
 
     def __init__(
         self,
@@ -71,31 +202,25 @@ class ShardSet:
         sources: Iterable[Rights] = (),
         replaces_file: bool = True,
     ) -> None:
-        self._earlier = earlier = Earlier(given)
+        self._earlier = earlier = Earlier(given, replaces_file=replaces_file)
         self._sources = tuple(sources)
         self._replaces_file = replaces_file
         self._made = contextlib.ExitStack()
-        self._like: Rights | None = None
-        files = self._names = shard_paths(earlier.name, count)
-        is_taken = earlier.index_data is not None
-        if earlier.place.remote is None:
-            whole = [earlier.place.path] if replaces_file else []
-            self._like = earlier.narrowest(whole)
-            if durable == "auto" and (is_taken or any(map(os.path.lexists, whole))):
-                durable = True
+        whole, self.durable = earlier.place_of_whole(durable)
+        self._names = self._files = naming.shard_paths(earlier.name, count)
+        if whole.remote is not None:
+            is_taken = earlier.index_data is not None
+        else:
             is_taken = any(os.path.lexists(earlier.beside(name).path) for name in self._names)
         if is_taken:
-            extension = os.path.splitext(self._names[0])[1]
-            suffix = f".{secrets.token_hex(4)}{extension}"
-            files = [name.removesuffix(extension) + suffix for name in files]
-        self._files = files
-        self.durable: Durable = durable
+            suffix = f".{secrets.token_hex(4)}{os.path.splitext(self._names[0])[1]}"
+            self._files = [os.path.splitext(name)[0] + suffix for name in self._names]
+        self._index = earlier.index._replace(is_derived=True, like=earlier.like)
+        undo = self._made.callback
         self.places = [
-            self._of_set(earlier.beside(file))._replace(undo=self._made.callback) for file in files
+            earlier.beside(file)._replace(is_derived=True, like=earlier.like, undo=undo)
+            for file in self._files
         ]
-
-    def _of_set(self, place: Place) -> Place:
-        return place._replace(is_derived=True, like=self._like)
 
     def commit(
         self,
@@ -116,7 +241,7 @@ class ShardSet:
         """
         homes = sorted((name, number) for number, names in enumerate(shards) for name in names)
 
-        def index_for(files: Sequence[str]) -> bytes:
+        def index_of(files: Sequence[str]) -> bytes:
             metadata: dict[str, Any] = {"total_size": total_size}
             if digests:
                 metadata["digests"] = dict(zip(files, digests, strict=True))
@@ -124,57 +249,55 @@ class ShardSet:
             text = json.dumps({"metadata": metadata, "weight_map": weight_map}, indent=2)
             return f"{text}\n".encode("ascii")
 
+        earlier, live = self._earlier, self._files
         try:
-            self._write_index(index_for(self._files))
+            self._write_index(index_of(live))
         except BaseException:
             # Where it may be in place, and only its flush failed, the shards stay: it names them.
-            if not self._has_index(index_for(self._files)):
+            if not self._has_index(index_of(live)):
                 self.abort()
             raise
-        live, kept = self._files, {*self._files}
-        if self._earlier.place.remote is None and self._files is not self._names:
+        kept = {*live}
+        if earlier.place.remote is None and live is not self._names:
             # A file system without hard links keeps the other names: the set is whole either way.
             with contextlib.suppress(OSError):
                 for place, name in zip(self.places, self._names, strict=True):
-                    _link_over(place.path, self._earlier.beside(name).path)
-                self._write_index(index_for(self._names))
+                    _link_over(place.path, earlier.beside(name).path)
+                self._write_index(index_of(self._names))
                 kept = set()
-            if self._has_index(index_for(self._names)):
+            if self._has_index(index_of(self._names)):
                 live = self._names
-            kept.update(live)
-        old = dict.fromkeys([*self._files, *self._earlier.shards])
+            kept |= {*live}
+        old = dict.fromkeys([*self._files, *earlier.shards])
         try:
-            self._earlier.remove_shards(file for file in old if file not in kept)
+            earlier.remove_shards(file for file in old if file not in kept)
             if self._replaces_file:
-                remove(self._earlier.place.remote or self._earlier.place.path)
+                remove(earlier.place.remote or earlier.place.path)
         except SourceError as error:
             error.hint = "the new set is in place; this one of the old stays, and can be removed"
             raise
-        return [self._earlier.beside(file).path for file in live]
+        return [earlier.beside(file).path for file in live]
 
     def abort(self) -> None:
         """Remove the shards that were written; what was there before is untouched."""
         self._made.close()
 
     def _write_index(self, data: bytes) -> None:
-        sink = self._of_set(self._earlier.index).sink(self.durable)
+        sink = self._index.sink(self.durable)
         try:
             if isinstance(sink, FileSink):
                 for rights in self._sources:
                     sink.narrow(rights)
-            sink.write(data)
-            if isinstance(sink, FileSink) and self.durable is True:
-                # No index before the names it trusts.
-                sink.flush_folder("the names of the shards could not be flushed")
-            sink.commit()
+                if self.durable is True:  # no index before the names it trusts
+                    sink.flush_folder("the names of the shards could not be flushed")
+            sink.commit(data)
         finally:
             sink.abort()
 
     def _has_index(self, data: bytes) -> bool:
         """Return whether an index is in place; True where that cannot be told."""
         try:
-            index = self._earlier.index
-            return data_of(index.remote or index.path) == data
+            return _data_of(self._index.remote or self._index.path) == data
         except ZTensorError:
             return True
 
@@ -228,44 +351,29 @@ def save_files(
         ZTensorError: what `save_all` raises.
         SourceError: the index could not be written.
     """
-    path = path_text(target) if is_path(target) else ""
-    kind = FORMATS.written_as(path, format)
+    place = Place.of(target) if is_path(target) else None
+    kind = FORMATS.written_as("" if place is None else place.path, format)
     write: Callable[..., dict[str, str]] = save_all
     if kind != "zt":
         write = functools.partial(save_as, kind)
     save = functools.partial(write, metadata=metadata, compression=compression, **options)
     if not hasattr(tensors, "items"):
         raise no_mapping(tensors, "arrays")
-    if max_shard_size is not None:
-        if not path:
-            raise ArgumentTypeError(
-                "shards need a path to be named after; drop max_shard_size to write one file",
-                found=describe(target, 40),
-            )
-        limit = parse_size(max_shard_size)
-        return _save_within(save, tensors, target, limit, progress, durable)
-    if path:
-        target = Place.of(target)
-        if target.remote is not None:
+    if max_shard_size is None:
+        if place is not None and place.remote is not None:
             length = sum(int(getattr(value, "nbytes", 0)) for value in tensors.values())
-            target = target._replace(expected=length + length // 16)
-    return save(tensors, target, progress=progress, durable=durable)
-
-
-def _save_within(
-    save: Callable[..., dict[str, str]],
-    tensors: Mapping[str, Any],
-    target: Any,
-    limit: int,
-    progress: Progress | None,
-    durable: Durable,
-) -> dict[str, str]:
-    """Save a dict as one file, or as several of at most `limit` bytes and an index."""
+            place = place._replace(expected=length + length // 16)
+        return save(tensors, place or target, progress=progress, durable=durable)
+    if place is None:
+        raise ArgumentTypeError(
+            "shards need a path to be named after; drop max_shard_size to write one file",
+            found=describe(target, 40),
+        )
+    limit = parse_size(max_shard_size)
     Nowhere(target)  # raises where no file can be
     sizes = {name: int(getattr(tensors[name], "nbytes", 0)) for name in sorted(tensors, key=str)}
-    groups = plan_shards(
-        ((name, size, _memory(tensors, name)) for name, size in sizes.items()), limit
-    )
+    objects = ((name, size, _memory(tensors, name)) for name, size in sizes.items())
+    groups = [names for names, _ in naming.plan_shards(objects, limit)]
     if len(groups) == 1:
         earlier = Earlier(target)
         whole, durable = earlier.place_of_whole(durable)
@@ -275,7 +383,7 @@ def _save_within(
     shards = ShardSet(target, len(groups), durable=durable)
     shared, done, total = {}, 0, sum(sizes.values())
     try:
-        for (names, _), place in zip(groups, shards.places, strict=True):
+        for names, place in zip(groups, shards.places, strict=True):
             part = {name: tensors[name] for name in names}
             report = shifted(progress, done, total)
             shared |= save(part, place, progress=report, durable=shards.durable)
@@ -283,7 +391,7 @@ def _save_within(
     except BaseException:
         shards.abort()
         raise
-    shards.commit([names for names, _ in groups], total)
+    shards.commit(groups, total)
     return shared
 
 
@@ -291,8 +399,6 @@ def _memory(tensors: Mapping[str, Any], name: str) -> object:
     """Return what is equal for arrays over the same memory; None where that cannot be told."""
     value = tensors[name]
     # Another mapping may make its arrays when asked: the address of one that is gone says nothing.
-    if not isinstance(tensors, dict):
+    if not isinstance(tensors, dict) or not isinstance(value, np.ndarray) or not value.size:
         return None
-    if isinstance(value, np.ndarray) and value.size:
-        return value.__array_interface__["data"][0], value.dtype, value.shape, value.strides
-    return None
+    return value.__array_interface__["data"][0], value.dtype, value.shape, value.strides

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.errors import (
-    FormatError,
-    LimitError,
-    ManifestError,
-    Problem,
-    Reason,
-    UnsupportedError,
-    ZTensorError,
-)
-from ztensor.io.reading.verify import VerifyReport
+from ztensor.errors import FormatError, LimitError, UnsupportedError, ZTensorError
+from ztensor.io.reading.verify import VerifyReport, fault_of_whole, report_of_files
 from ztensor.io.source.base import Range
 from ztensor.io.source.table import source_of
 from ztensor.options import shifted
-from ztensor.spec.digest import parse_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,43 +36,34 @@ def verify_set(
     """
     objects.require_open()
     digests = _digests(objects) if names is None else {}
-    chosen = objects.by_file(
-        objects.names if names is None else [names] if isinstance(names, str) else names
-    )
-    problems: list[Problem] = []
-    unsupported: list[Problem] = []
+    asked = objects.names if names is None else [names] if isinstance(names, str) else names
+    chosen = objects.by_file(asked)
+    found: list[tuple[str, VerifyReport | ZTensorError]] = []
     sizes: dict[str, int] = {}
     for file, wanted in chosen.items():
-        if not wanted and names is not None:
-            continue
-        try:
-            sizes[file] = sum(objects.file(file).object(name).stored_nbytes for name in wanted)
-        except FormatError as error:
-            problems += _problems_of(error, file)
-        except (UnsupportedError, LimitError) as error:
-            unsupported += _problems_of(error, file)
-    total = sum(sizes.values()) + sum(objects.file(f).nbytes for f in digests if f in sizes)
-    counts = dict.fromkeys(("checked", "undigested", "objects", "nbytes"), 0)
-    unchecked: dict[str, str] = {}
+        if wanted or names is None:
+            try:
+                sizes[file] = sum(objects.file(file).object(name).stored_nbytes for name in wanted)
+            except (FormatError, UnsupportedError, LimitError) as error:
+                found.append((file, error))
+    total = sum(sizes.values()) + sum(objects.file(file).nbytes for file in digests.keys() & sizes)
     done = 0
     for file, size in sizes.items():
         opened = objects.file(file)
-        report = opened.check(
-            chosen[file], deep=deep, threads=threads, progress=shifted(progress, done, total)
-        )
+        how = {"deep": deep, "threads": threads, "progress": shifted(progress, done, total)}
+        report = opened.check(chosen[file], **how)
         done += size
-        problems += (problem.under(file) for problem in report.problems)
-        unsupported += (problem.under(file) for problem in report.unsupported)
-        for key in counts:
-            counts[key] += getattr(report, key)
-        if file not in digests:  # else one of the whole file covers all that is in it
-            unchecked.update(report.unchecked)
-            continue
-        problems += _check_file(objects, file, digests[file])
-        done += opened.nbytes
-        if progress is not None:
-            progress(done, total)
-    return VerifyReport(tuple(problems), tuple(unsupported), unchecked=unchecked, **counts)
+        if file in digests:
+            with contextlib.closing(source_of(objects.set.places[file], mapped=False)) as source:
+                whole, told = Range(source, 0, source.size), shifted(progress, done, total)
+                fault = fault_of_whole(whole, digests[file], told)
+            if fault is None:  # it covers all that is in the file
+                report = dataclasses.replace(report, unchecked={})
+            else:
+                found.append((file, fault))
+            done += opened.nbytes
+        found.append((file, report))
+    return report_of_files(found)
 
 
 def _digests(objects: ShardedObjects) -> dict[str, str]:
@@ -91,28 +74,3 @@ def _digests(objects: ShardedObjects) -> dict[str, str]:
     folder = os.path.dirname(objects.set.name)
     named = ((file, texts.get(os.path.relpath(file, folder))) for file in objects.set.places)
     return {file: text for file, text in named if isinstance(text, str)}
-
-
-def _problems_of(error: ZTensorError, file: str) -> list[Problem]:
-    """Return why a file cannot be opened, as problems of the set."""
-    if isinstance(error, ManifestError) and error.problems:
-        return [problem.under(file) for problem in error.problems]
-    return [Problem(error.reason or Reason.SHARD_INDEX, error.message, (file,), error.section)]
-
-
-def _check_file(objects: ShardedObjects, file: str, text: str) -> list[Problem]:
-    """Return what is wrong where a file's bytes are not those of the digest in the index."""
-    try:
-        digest = parse_digest(text)
-    except FormatError as error:
-        return _problems_of(error, file)
-    if digest.known is None:
-        return []
-    with contextlib.closing(source_of(objects.set.places[file], mapped=False)) as source:
-        hasher = digest.known.hasher()
-        for piece in Range(source, 0, source.size).pieces(8 << 20):
-            hasher.update(piece)
-    if hasher.hexdigest().lower() == digest.expected:
-        return []
-    message = f"the file is not the one the index was written for: its {digest.algorithm} differs"
-    return [Problem(Reason.DIGEST_MISMATCH, message, (file,))]

@@ -188,14 +188,7 @@ class LockedFile(FileSource):
         Raises:
             SourceError: closing failed, where a network file system says that it could not write.
         """
-        descriptor, self._descriptor = self._descriptor, None
-        try:
-            if descriptor is not None:
-                descriptor.close()
-        except OSError as error:
-            raise SourceError.from_os(
-                error, "the change is in the file, but closing it failed", self.name
-            ) from error
+        self._close("the change is in the file, but closing it failed")
 
 
 class Commit(Gatherer):
@@ -213,6 +206,11 @@ class Commit(Gatherer):
         self._guard = guard
         piece = max(_PIECE_BYTES, _GUARDS_PER_PIECE * len(guard))
         self.small_bytes = self.most_bytes = piece
+
+    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+        gathered = b"".join(pieces)
+        self._file.put(gathered, start)
+        self._file.put(data, start + len(gathered))
 
     def abort(self) -> None:
         """Drop what is gathered, and let go of the file, which holds its old state."""
@@ -242,9 +240,7 @@ class CommitBehind(Commit):
     def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
         self._file.put(self._guard, self.position)
         self._guarded = self.position + len(self._guard)
-        gathered = b"".join(pieces)
-        self._file.put(gathered, start)
-        self._file.put(data, start + len(gathered))
+        super()._store(pieces, data, start)
 
     def end_blobs(self) -> int:
         """Put every blob on disk before what follows, and return where the manifest will lie."""
@@ -297,9 +293,7 @@ class CommitOver(Commit):
         needed = self.position + len(self._guard)
         if needed > self._room:
             self._make_room(needed, min(needed - self._file.size, _AHEAD_BYTES))
-        gathered = b"".join(pieces)
-        self._file.put(gathered, start)
-        self._file.put(data, start + len(gathered))
+        super()._store(pieces, data, start)
 
     def _make_room(self, needed: int, ahead: int) -> None:
         """Make the file long enough for `needed` bytes, and up to `ahead` longer where it may be.

@@ -4,7 +4,7 @@ Read `value.py` (what a tensor is and becomes), `constructors.py` (tensors from 
 libraries and of quantized checkpoints), `arrays.py` (what is taken as an array).
 """
 
-from ztensor.io.tensor.arrays import dtype_named, no_mapping, no_tensor, shape_of
+from ztensor.io.tensor.arrays import as_array, element_type, no_mapping, no_tensor, shape_of
 from ztensor.io.tensor.value import Tensor, tensor_of
 
-__all__ = ["Tensor", "dtype_named", "no_mapping", "no_tensor", "shape_of", "tensor_of"]
+__all__ = ["Tensor", "as_array", "element_type", "no_mapping", "no_tensor", "shape_of", "tensor_of"]

@@ -63,14 +63,15 @@ def no_mapping(tensors: object, of: str) -> ArgumentTypeError:
     return error
 
 
-def no_tensor(value: object, expected: str) -> ArgumentTypeError:
-    """Return the error for a value that somebody wants to save under a name.
+def no_tensor(value: object, expected: str, what: str = "value") -> ArgumentTypeError:
+    """Return the error for a value that somebody wants to save.
 
     Args:
         value: the value.
         expected: what is saved.
+        what: what it should be.
     """
-    error = ArgumentTypeError("the value is no tensor", expected=expected, found=kind_of(value))
+    error = ArgumentTypeError(f"the {what} is no tensor", expected=expected, found=kind_of(value))
     if isinstance(value, Mapping):
         error = ArgumentTypeError(
             "the value is a dict of its own, and a file holds tensors by their names, not dicts",
@@ -102,7 +103,6 @@ def as_array(role: object, value: Any) -> Array:
         raise NotRepresentableError(
             "a masked array has values that are not there; fill them with array.filled()"
         )
-    array: Array
     framework = FRAMEWORKS.adapter_of(value)
     if framework is not None:
         value = framework.stored(value)
@@ -111,23 +111,16 @@ def as_array(role: object, value: Any) -> Array:
                 f"the component {describe(role)} is sparse; Tensor.from_torch() and "
                 "Tensor.from_scipy() take all of it"
             )
-    if isinstance(value, np.ndarray):
-        array = np.asarray(value)  # what a subclass changes ends here: a matrix is never flat
-    elif hasattr(value, "__array__") or isinstance(value, (bool, int, float, complex, list, tuple)):
-        try:
-            array = np.asarray(value)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise ArgumentTypeError(
-                f"the component {describe(role)} is no array: {error}", found=kind_of(value)
-            ) from error
-    else:
-        if role == "data":
-            raise no_tensor(value, "a NumPy array, or what numpy.asarray takes")
+    plain = (np.ndarray, bool, int, float, complex, list, tuple)
+    if not (isinstance(value, plain) or hasattr(value, "__array__")):
+        what = "value" if role == "data" else f"component {describe(role)}"
+        raise no_tensor(value, "a NumPy array, or what numpy.asarray takes", what)
+    try:
+        array: Array = np.asarray(value)  # what a subclass changes ends here
+    except (ValueError, TypeError, OverflowError) as error:
         raise ArgumentTypeError(
-            f"the component {describe(role)} is no array",
-            expected="a NumPy array, or what numpy.asarray takes",
-            found=kind_of(value),
-        )
+            f"the component {describe(role)} is no array: {error}", found=kind_of(value)
+        ) from error
     return array
 
 
@@ -153,14 +146,32 @@ def as_index(role: str, value: Any) -> Array:
     return array.astype(np.uint64, copy=False)
 
 
-def dtype_named(name: str) -> np.dtype[Any]:
-    """Return the NumPy type of a storage type, a logical type or one of NumPy, by its name.
+def element_type(dtype: Any) -> np.dtype[Any]:
+    """Return the element type a caller named, in native byte order.
+
+    Args:
+        dtype: the name of a storage type, a logical type or one of NumPy; or a type of NumPy or of
+            a framework.
 
     Raises:
-        TypeError, ValueError, UnsupportedError: there is none of that name.
+        ArgumentValueError: there is none of that name.
+        NotRepresentableError: it is one of a framework that cannot be stored.
     """
-    known = STORAGE_TYPES.get(name) or LOGICAL_TYPES.get(name)
-    return numpy_dtype(name if known is None else known.long_name)
+    framework = FRAMEWORKS.adapter_beside(dtype)
+    found: np.dtype[Any] | None = None
+    if hasattr(framework, "element_type"):
+        found = framework.element_type(dtype)
+    try:
+        if isinstance(dtype, str):
+            known = STORAGE_TYPES.get(dtype) or LOGICAL_TYPES.get(dtype)
+            found = numpy_dtype(dtype if known is None else known.long_name)
+        return np.dtype(dtype if found is None else found).newbyteorder("=")
+    except (TypeError, ValueError, UnsupportedError) as error:
+        raise ArgumentValueError(
+            "unknown element type",
+            expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",
+            found=describe(dtype, 40),
+        ) from error
 
 
 def viewed_as(array: Array, name: str) -> Array:
@@ -172,12 +183,7 @@ def viewed_as(array: Array, name: str) -> Array:
     storage = STORAGE_TYPES.get(name) or BY_LONG_NAME.get(name)
     if storage is not None and spell(array.dtype)[0] == storage.name:
         return array
-    try:
-        target = dtype_named(name)
-    except (TypeError, UnsupportedError) as error:
-        raise ArgumentValueError(
-            "unknown dtype", expected=f"one of {', '.join(BY_LONG_NAME)}", found=describe(name)
-        ) from error
+    target = element_type(name)
     if array.dtype.name == target.name:
         return array
     if array.dtype != np.uint8 or array.nbytes % target.itemsize:

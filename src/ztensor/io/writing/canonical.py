@@ -11,7 +11,8 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, UsageError, describe
-from ztensor.io.writing.blob import Blob, BlobOptions, Pieces, as_of
+from ztensor.io.writing.blob import Blob, Pieces, as_of
+from ztensor.io.writing.options import BlobOptions
 from ztensor.spec.digest import ALGORITHMS
 
 if TYPE_CHECKING:

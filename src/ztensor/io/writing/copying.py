@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.io.reading.component import digest_of as digest_in
 from ztensor.io.reading.overlaps import SharedRuns
 from ztensor.io.reading.portable import Portable
 from ztensor.io.source.sink import FileSink
-from ztensor.io.writing.blob import Blob, BlobOptions, Compression, Pieces, as_of
-from ztensor.spec.digest import Algorithm, Digest, parse_digest, require_match
+from ztensor.io.writing.blob import Blob, Pieces, as_of
+from ztensor.io.writing.options import BlobOptions, Compression
+from ztensor.spec.digest import Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.layout import known_length
 from ztensor.spec.layout.elements import BLOCK_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.objects import Objects
     from ztensor.io.source.base import Sink, Source
@@ -25,6 +25,34 @@ if TYPE_CHECKING:
     Progress = Callable[[int], None]
     Chunks = Callable[[FileObjects, str, str], Iterator[memoryview]]
     Write = Callable[[TensorObject, str, Pieces, int | None, BlobOptions], Component]
+
+
+class _Part(NamedTuple):
+    """A component that is copied.
+
+    Attributes:
+        file: where it is.
+        name: the name of its object there.
+        role: its role.
+        plan: the object as it will be.
+        progress: called with the bytes of each piece that was written.
+    """
+
+    file: FileObjects
+    name: str
+    role: str
+    plan: TensorObject
+    progress: Progress | None
+
+    @property
+    def component(self) -> Component:
+        """Return it as it will be, but for its place."""
+        return self.plan.components[self.role]
+
+    @property
+    def there(self) -> Component:
+        """Return it as its file says it."""
+        return self.file.object(self.name).components[self.role]
 
 
 class Copier:
@@ -110,18 +138,17 @@ class Copier:
             progress: called with the bytes of each piece that was written.
             shards: other files of the new one, in which components stay.
         """
-        (planned, is_stored), there = plan, file.object(name).components
+        (planned, is_stored), copied = plan, {}
         is_raw = options is not None and options.compression is None
-        copied = {}
         for role in sorted(planned.components):
-            component, shard = planned.components[role], there[role].shard
-            if shard is not None and shard.name in shards and not self._is_decoded:
-                copied[role] = there[role]
-            elif is_stored and (options is None or (is_raw and component.encoding == "raw")):
-                copied[role] = self._stored(file, name, role, component, progress)
+            part = _Part(file, name, role, planned, progress)
+            there = part.there
+            if there.shard is not None and there.shard.name in shards and not self._is_decoded:
+                copied[role] = there
+            elif is_stored and (options is None or (is_raw and part.component.encoding == "raw")):
+                copied[role] = self._stored(part)
             else:
-                how = options or self._kept(file, there[role])
-                copied[role] = self._decoded(file, name, role, planned, how, progress)
+                copied[role] = self._decoded(part, options or self._kept(file, there))
         return copied
 
     # --- Decoded anew -----------------------------------------------------------------------
@@ -135,43 +162,32 @@ class Copier:
         compression = None if called == "raw" else Compression(called)
         return self._options._replace(compression=compression)
 
-    def _decoded(
-        self,
-        file: FileObjects,
-        name: str,
-        role: str,
-        plan: TensorObject,
-        options: BlobOptions,
-        progress: Progress | None,
-    ) -> Component:
+    def _decoded(self, part: _Part, options: BlobOptions) -> Component:
         """Write a component's decoded bytes, or find them written for another that has them."""
-        component = plan.components[role]
-        there = file.object(name).components[role]
+        component, there, file = part.component, part.there, part.file
         stored = file.stored(there)
         # All that the written bytes turn on, and whether they can be written.
         read_as = there._replace(digest=None, extra=None)
-        length = known_length(file.object(name), role)
+        length = known_length(file.object(part.name), part.role)
         key = file.source, read_as, length, component.dtype, options.compression
         digest = stored.digest
         if key in self._recoded:
             placed, checked = self._recoded[key]
             if digest is not None and digest.known is not None and digest not in checked:
-                for _ in file.decoded_chunks(name, role):  # which holds them to it
+                for _ in file.decoded_chunks(part.name, part.role):  # which holds them to it
                     pass
         else:
-            pieces = self._pieces(file, name, role, progress)
             is_same = component.dtype == there.dtype  # indices may become wider
-            placed = self._write(plan, role, pieces, length if is_same else None, options)
-            checked = set()
-            has_place = getattr(stored.encoding(), "has_place", False)
-            # Another format's may have none.
-            if has_place or file.is_common(there.encoding):
+            pieces, length = self._pieces(part), length if is_same else None
+            placed, checked = self._write(part.plan, part.role, pieces, length, options), set()
+            # Components of another format may have no place that tells what they are.
+            if file.is_common(there.encoding) or getattr(stored.encoding(), "has_place", False):
                 self._recoded[key] = placed, checked
         if digest is not None:
             checked.add(digest)
         return as_of(placed, component)
 
-    def _pieces(self, file: FileObjects, name: str, role: str, progress: Progress | None) -> Pieces:
+    def _pieces(self, part: _Part) -> Pieces:
         """Return what gives the decoded bytes of a component, as often as it is called."""
         chunks = self.chunks
         reported = 0
@@ -180,41 +196,49 @@ class Copier:
             nonlocal chunks, reported
             given, chunks = chunks, self._portable.chunks
             done = 0
-            for chunk in given(file, name, role):
+            for chunk in given(part.file, part.name, part.role):
                 yield chunk
                 done += chunk.nbytes
-                if done > reported and progress is not None:
-                    progress(done - reported)
+                if done > reported and part.progress is not None:
+                    part.progress(done - reported)
                 reported = max(reported, done)
 
         return pieces
 
     # --- As stored --------------------------------------------------------------------------
 
-    def _stored(
-        self,
-        file: FileObjects,
-        name: str,
-        role: str,
-        component: Component,
-        progress: Progress | None,
-    ) -> Component:
-        """Write a component's stored bytes, checked, or find them written for another."""
-        place = file.source, component.offset, component.length
+    def _stored(self, part: _Part) -> Component:
+        """Write a component's stored bytes, or find them written; hold them to its own digest.
+
+        Raises:
+            DigestMismatchError: they do not match.
+        """
+        component, file = part.component, part.file
         digest = digest_in(component)
         algorithm = self._options.algorithm if digest is None else digest.known
         is_of_decoded = component.digest_covers_decoded and component.encoding != "raw"
-        found = self._copy(file, component, None if is_of_decoded else algorithm, progress)
+        blobs = self._options._replace(algorithm=None if is_of_decoded else algorithm)
+        found = self._copy(file, component, blobs, part.progress)
+        place = file.source, component.offset, component.length
         # What other objects say of the same bytes is no check of this one's digest.
         key = *place, digest, component.encoding
         if key not in self._checked:
             text = component.digest
-            if is_of_decoded and algorithm is not None:
-                if file.is_common(component.encoding):
-                    found = algorithm.of(file.decoded_chunks(name, role))  # which checks it
-                    text = text or found
-            elif algorithm is not None:
-                text = self._held(file, name, role, component, algorithm, found)
+            if algorithm is None or (is_of_decoded and not file.is_common(component.encoding)):
+                pass  # nobody can tell
+            elif is_of_decoded:
+                found = algorithm.of(file.decoded_chunks(part.name, part.role))  # checks it, too
+                text = text or found
+            else:
+                found = found or algorithm.of(file.stored(component).stored().pieces(BLOCK_BYTES))
+                if digest is None:
+                    text = found
+                elif (actual := parse_digest(found).expected) != digest.expected:
+                    if not component.digest_may_cover_decoded or component.encoding == "raw":
+                        require_match(digest, actual)
+                    for _ in file.decoded_chunks(part.name, part.role):
+                        pass  # raises where it covers neither
+                    text = found
             self._checked[key] = text
         return component._replace(offset=self._copied[place], digest=self._checked[key])
 
@@ -222,7 +246,7 @@ class Copier:
         self,
         file: FileObjects,
         component: Component,
-        algorithm: Algorithm | None,
+        options: BlobOptions,
         progress: Progress | None,
     ) -> str | None:
         """Copy stored bytes where that is not done; return their digest where it was computed."""
@@ -233,10 +257,10 @@ class Copier:
         run = overlaps and overlaps.around(component.offset, component.length)
         if run and run != place[1:]:
             whole = component._replace(offset=run[0], length=run[1], shard=None)
-            self._copy(file, whole, None, progress)
+            self._copy(file, whole, options._replace(algorithm=None), progress)
             self._copied[place] = self._copied[file.source, *run] + component.offset - run[0]
             return None
-        blob = Blob(self._sink, self._options._replace(algorithm=algorithm))
+        blob = Blob(self._sink, options)
         for piece in file.stored(component).stored().pieces(BLOCK_BYTES):
             blob.write(piece)
             if progress is not None:
@@ -245,37 +269,3 @@ class Copier:
         placed = blob.finish(component)
         self._copied[place] = placed.offset
         return placed.digest
-
-    def _held(
-        self,
-        file: FileObjects,
-        name: str,
-        role: str,
-        component: Component,
-        algorithm: Algorithm,
-        found: str | None,
-    ) -> str:
-        """Hold copied bytes to their digest, and return the one they have in the new file.
-
-        Args:
-            file: where the object is.
-            name: its name there.
-            role: the component's role.
-            component: as it is there.
-            algorithm: of the digest there, or of the one it gets.
-            found: the digest of the stored bytes, where it was computed.
-
-        Raises:
-            DigestMismatchError: they do not match.
-        """
-        digest = digest_in(component)
-        found = found or algorithm.of(file.stored(component).stored().pieces(BLOCK_BYTES))
-        if digest is None:
-            return found
-        if parse_digest(found).expected == digest.expected:
-            return component.digest or found
-        if not component.digest_may_cover_decoded or component.encoding == "raw":
-            require_match(digest, parse_digest(found).expected)
-        for _ in file.decoded_chunks(name, role):  # raises where it covers neither
-            pass
-        return found

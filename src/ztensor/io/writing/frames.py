@@ -6,19 +6,21 @@ their size is the price of one row.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.spec.encoding import ENCODINGS
+from ztensor.spec.encoding.base import listed_frames
 from ztensor.spec.encoding.zstd.codec import FRAME_BYTES
 from ztensor.spec.layout import LAYOUTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Future
 
-    from ztensor.spec.model.manifest import TensorObject
+    from ztensor.io.writing.options import BlobOptions
+    from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.threads.pool import Pool
 
 # No frame is longer, whatever `chunk_rows` says: writers and readers hold a frame in memory.
@@ -30,6 +32,8 @@ _JOB_BYTES = 256 << 10
 _ALONE_BYTES = 512 << 10
 # Shorter pieces are copied together until so much is there.
 _GATHERED_BYTES = 1 << 20
+# Frames that are held until it is known whether they stay; then they are made a second time.
+_HELD_BYTES = 8 << 20
 
 
 class Frames(NamedTuple):
@@ -53,55 +57,26 @@ class Frames(NamedTuple):
         return start + min(self.piece, self.period - start % self.period)
 
 
-def frames_of(
-    plan: TensorObject, role: str, chunk_rows: int | None, *, are_equal: bool = False
-) -> Frames:
+def frames_of(plan: TensorObject, role: str, options: BlobOptions) -> Frames:
     """Return where the frames of a component end.
 
-    Args:
-        plan: the object it is of.
-        role: its role.
-        chunk_rows: rows in a frame; None for as many as `FRAME_BYTES` holds. A row that is longer
-            than that, or than `MOST_FRAME_BYTES`, is cut into equal parts.
-        are_equal: all frames but the last have one length, as 2.x asks for; those of long rows
-            then end anywhere in them.
+    A row that is longer than a frame should be is cut into equal parts; in 2.x, where all frames
+    but the last have one length, anywhere.
     """
-    row = _row_bytes(plan, role)
-    if row is None or (chunk_rows is None and len(plan.shape) < 2):
+    chunk_rows, layout = options.chunk_rows, LAYOUTS.get(plan.format)
+    total = None
+    if plan.shape and role == "data" and layout is not None and layout.has_row_bytes:
+        total = layout.expected_length(plan, role, None)
+    has_rows = total and total % plan.shape[0] == 0 and (chunk_rows or len(plan.shape) > 1)
+    if not total or not has_rows:
         return Frames(FRAME_BYTES, FRAME_BYTES)
+    row = total // plan.shape[0]
     wanted = FRAME_BYTES if chunk_rows is None else min(chunk_rows * row, MOST_FRAME_BYTES)
-    if row > wanted and not are_equal:
+    if row > wanted and not options.form.is_exact:
         parts = -(-row // wanted)
         return Frames(row, -(-row // parts // _WORD) * _WORD)
     length = wanted // row * row if row <= wanted else wanted // _WORD * _WORD
     return Frames(length, length)
-
-
-def _row_bytes(plan: TensorObject, role: str) -> int | None:
-    """Return the bytes of an index of the first axis, or None where rows are no runs of bytes."""
-    layout = LAYOUTS.get(plan.format)
-    if not plan.shape or role != "data" or layout is None or not layout.has_row_bytes:
-        return None
-    total = layout.expected_length(plan, role, None)
-    if not total or total % plan.shape[0]:
-        return None
-    return total // plan.shape[0]
-
-
-def require_chunk_rows(chunk_rows: object) -> int | None:
-    """Return how many rows a caller wants in a frame.
-
-    Raises:
-        ArgumentTypeError: it is no integer and not None.
-        ArgumentValueError: it is not positive.
-    """
-    if chunk_rows is None or (type(chunk_rows) is int and chunk_rows >= 1):
-        return chunk_rows
-    raise (ArgumentValueError if type(chunk_rows) is int else ArgumentTypeError)(
-        "chunk_rows is the number of rows in a frame",
-        expected="an integer from 1 on, or None",
-        found=describe(chunk_rows, 40),
-    )
 
 
 class Frame(NamedTuple):
@@ -115,24 +90,35 @@ class Compressor:
     """Makes the frames of one component, in order; they are the same whatever it comes in.
 
     Args:
-        encoding: how it is encoded, by its name in the table.
-        level: how hard to try.
-        frames: where frames end.
+        plan: the object it is of.
+        role: its role.
+        options: how it is stored.
         crew: threads that compress.
 
     Attributes:
-        lengths: stored and decoded bytes of each frame so far.
+        must_shrink: whether frames are stored only where they are fewer bytes.
     """
 
-    def __init__(self, encoding: str, level: int, frames: Frames, crew: Pool) -> None:
-        self._encoding, self._level = ENCODINGS[encoding], level
-        self._frames, self._crew = frames, crew
+    def __init__(self, plan: TensorObject, role: str, options: BlobOptions, crew: Pool) -> None:
+        called, self._level = options.compression or ("zstd", 0)
+        self._called, self._encoding = called, ENCODINGS[called]
+        self.must_shrink = self._encoding.must_shrink
+        self._is_exact = options.form.is_exact
+        # A digest of 2.x is that of the decoded bytes.
+        self._algorithm = options.algorithm if self._is_exact else None
+        self._frames, self._crew = frames_of(plan, role, options), crew
+        self._begin()
+
+    def _begin(self) -> None:
         self._encoded_to = 0  # decoded bytes that were handed over; a frame begins here
         self._pending = bytearray()
-        self.lengths: list[tuple[int, int]] = []
+        self._lengths: list[tuple[int, int]] = []
+        self._hasher = self._algorithm and self._algorithm.hasher()
 
     def add(self, data: memoryview) -> Iterator[Frame]:
         """Take decoded bytes, the caller's again behind the last frame; yield what is ready."""
+        if self._hasher is not None:
+            self._hasher.update(data)
         if len(self._pending) + data.nbytes < _GATHERED_BYTES:
             self._pending += data
             return
@@ -156,7 +142,56 @@ class Compressor:
         elif not self._encoded_to:  # a component without bytes is one frame
             yield from self._noted(self._encode([memoryview(b"")]))
         if self._encoding.has_table:
-            yield Frame(0, self._encoding.end(self.lengths))
+            yield Frame(0, self._encoding.end(self._lengths))
+
+    def frames(
+        self, pieces: Callable[[], Iterable[memoryview]], most: int | None
+    ) -> Iterator[Frame] | None:
+        """Return all frames of a component, or None where they are not fewer bytes than `most`.
+
+        Args:
+            pieces: gives the decoded bytes, a second time where it takes more frames to know than
+                are held.
+            most: how many bytes it has; None for frames of any length.
+        """
+        if most is None:
+            return self._all(pieces())
+        held: list[Frame] = []
+        stored, rest = 0, most
+        frames = self._all(pieces())
+        for frame in frames:
+            stored += len(frame.data)
+            rest -= frame.decoded
+            held.append(frame)
+            if stored > _HELD_BYTES:
+                held.clear()
+            # Most save more at their beginning than all that follows can cost.
+            if stored + rest + rest // 1024 + 64 * (rest // self._frames.piece + 1) < most:
+                break
+        if stored >= most:
+            return None
+        return itertools.chain(held, frames) if held else self._all(pieces())
+
+    def _all(self, pieces: Iterable[memoryview]) -> Iterator[Frame]:
+        """Yield all frames of a component, from its first byte on."""
+        self._begin()
+        for data in pieces:
+            yield from self.add(data)
+        yield from self.end()
+
+    def described(self, stored: Component) -> Component:
+        """Return a component whose frames were written, with what tells how they decode."""
+        extra, digest = None, stored.digest
+        if self._called == "zstd" and not self._is_exact:  # 2.x has tables of its own
+            extra = listed_frames(*self._frames, [length for length, _ in self._lengths])
+        if self._algorithm is not None and self._hasher is not None:
+            digest = self._algorithm.spell(self._hasher.hexdigest())
+        return stored._replace(
+            encoding=self._called,
+            decoded_length=sum(decoded for _, decoded in self._lengths),
+            digest=digest,
+            extra=extra,
+        )
 
     def _encoded(self, data: memoryview) -> Iterator[Frame]:
         """Yield the frames of bytes that end with one, or are the last."""
@@ -188,11 +223,9 @@ class Compressor:
             job.append(data[done : done + end])
             done += job[-1].nbytes
             self._encoded_to += job[-1].nbytes
-            if done - start >= _JOB_BYTES:
+            if done - start >= _JOB_BYTES or done == data.nbytes:
                 yield job
                 job, start = [], done
-        if job:
-            yield job
 
     def _encode(self, parts: list[memoryview]) -> list[Frame]:
         encode, level = self._encoding.encode, self._level
@@ -203,5 +236,5 @@ class Compressor:
         ]
 
     def _noted(self, frames: list[Frame]) -> list[Frame]:
-        self.lengths += [(len(frame.data), frame.decoded) for frame in frames]
+        self._lengths += [(len(frame.data), frame.decoded) for frame in frames]
         return frames

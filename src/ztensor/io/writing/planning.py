@@ -10,22 +10,20 @@ import numpy as np
 
 from ztensor.errors import (
     ArgumentTypeError,
-    ArgumentValueError,
     FormatError,
     LayoutError,
     NotRepresentableError,
     Reason,
-    UnsupportedError,
     describe,
 )
 from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.reading.portable import require_once
-from ztensor.io.tensor import Tensor, dtype_named, no_tensor, shape_of
+from ztensor.io.tensor import Tensor, element_type, no_tensor, shape_of
 from ztensor.spec.container.framing import FORM_1, Form
 from ztensor.spec.layout import LAYOUTS, View
-from ztensor.spec.layout.dense import Dense
+from ztensor.spec.layout.dense import DENSE
 from ztensor.spec.layout.elements import numpy_dtype, require_bools, spell
-from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, decoded_size
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, decoded_size
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, WrittenObjects
 
 if TYPE_CHECKING:
@@ -56,16 +54,15 @@ class Draft:
         self.extra: Mapping[str, object] | None = None
         self.shards: Mapping[str, Shard] = {}
 
-    def set_attributes(self, attributes: Mapping[str, object] | None) -> None:
-        """Set the file's own key-value pairs, all of them anew; None for none.
+    def set_attributes(self, attributes: Mapping[str, object]) -> None:
+        """Set the file's own key-value pairs, all of them anew.
 
         Raises:
             ArgumentTypeError: they are no mapping.
             NotRepresentableError: the version cannot hold them.
         """
         own = attributes_of(attributes)
-        if own is not None:
-            self.emitter.require_attributes(own)
+        self.emitter.require_attributes(own)
         self.attributes = copy.deepcopy(own)
 
     def emit(self, offset: int, previous_length: int) -> bytes:
@@ -88,47 +85,39 @@ class Draft:
         return self.emitter.emit(manifest, offset, prev=previous_length)
 
 
-def stored_value(data: Any) -> Array | Tensor:
-    """Return what a caller wants to write as an array or a tensor.
-
-    Raises:
-        ArgumentTypeError: it is neither, nor a value of a framework.
-        NotRepresentableError: it is a value that cannot be stored.
-    """
-    framework = FRAMEWORKS.adapter_of(data)
-    if framework is not None:
-        return framework.stored(data)
-    if isinstance(data, Mapping) and "data" not in data:
-        raise no_tensor(data, "a Tensor, or an array")
-    return data if isinstance(data, Tensor) else Tensor(data)
-
-
 def plan_of(
-    value: Array | Tensor, attributes: Mapping[str, object] | None, form: Form = FORM_1
+    data: Any, attributes: Mapping[str, object] | None, form: Form = FORM_1
 ) -> tuple[TensorObject, Mapping[str, Array]]:
-    """Return the object as the manifest will have it, and the array of each component.
+    """Return an object as the manifest will have it, and the array of each component.
 
     Places and digests come later; lengths are those of the decoded bytes.
 
     Args:
-        value: what is written.
+        data: what a caller wants to write: an array, a tensor, or a value of a framework.
         attributes: its attributes; by default a tensor's own.
         form: what blobs of the file are like.
 
     Raises:
         LayoutError: the tensor breaks a rule of its layout.
-        NotRepresentableError: an element type cannot be stored.
-        ArgumentValueError: the tensor has no components.
+        NotRepresentableError: it is a value that cannot be stored, or an element type is none.
+        ArgumentTypeError: it is neither, nor a value of a framework.
+        FormatError: a bool for a file of 2.x is neither 0 nor 1.
     """
-    if isinstance(value, np.ndarray) and not attributes:  # nothing can be wrong but its elements
-        component = _component(value, *spell(value.dtype))
-        return TensorObject(value.shape, "dense", {"data": component}), {"data": value}
-    tensor = value if isinstance(value, Tensor) else Tensor(value)
-    tensor = with_indices(tensor, form.indices)
+    framework = None if type(data) is np.ndarray else FRAMEWORKS.adapter_of(data)
+    if framework is not None:
+        data = framework.stored(data)
+    if type(data) is np.ndarray and not attributes:  # nothing can be wrong but its elements
+        component = _component(data, *spell(data.dtype))
+        if form.is_exact:
+            require_written_bools("data", data)
+        return TensorObject(data.shape, "dense", {"data": component}), {"data": data}
+    if isinstance(data, Mapping) and "data" not in data:
+        raise no_tensor(data, "a Tensor, or an array")
+    tensor = with_indices(data if isinstance(data, Tensor) else Tensor(data), form.indices)
     if form.is_exact:
         require_once(tensor)
-    components = {}
     layout = LAYOUTS.get(tensor.format)
+    components = {}
     for role in sorted(tensor.components, key=lambda text: text.encode("utf-8", "replace")):
         array = tensor.components[role]
         storage, logical = spell(array.dtype)
@@ -137,16 +126,13 @@ def plan_of(
         components[role] = _component(array, storage, logical)
         # Bits of no element: the shape of a dense tensor says which, in 2.x indices do as well.
         is_told = tensor.format == "dense" and role == "data"
-        if form.is_exact and tensor.format in ("sparse_csr", "sparse_coo"):
-            is_told = role == "values"
+        if form.is_exact:
+            require_written_bools(role, array)
+            is_told |= tensor.format in ("sparse_csr", "sparse_coo") and role == "values"
         if not is_told:
             _require_whole_bytes(role, array.size, components[role])
-    if tensor.format == "dense" and tensor.type not in (None, *LOGICAL_TYPES):
-        pass  # an unknown logical type may pack its elements: no size equation holds
-    elif tensor.format == "dense":
-        Dense().flat(View(tensor.shape, tensor.components, {}))  # the size equation
-    if not components and tensor.format in LAYOUTS:
-        raise ArgumentValueError("the tensor has no components")
+    if tensor.format == "dense" and tensor.type in (None, *LOGICAL_TYPES):
+        DENSE.flat(View(tensor.shape, tensor.components, {}))  # others may pack their elements
     given = attributes_of(tensor.attributes if attributes is None else attributes)
     return TensorObject(tensor.shape, tensor.format, components, given or None), tensor.components
 
@@ -226,66 +212,26 @@ def with_indices(tensor: Tensor, types: Sequence[str]) -> Tensor:
     )
 
 
-def require_written_bools(arrays: Mapping[str, Array]) -> None:
-    """Raise where a bool of components that go into a file of 2.x is neither 0 nor 1.
+def require_written_bools(role: str, array: Array) -> None:
+    """Raise where a bool of a component that goes into a file of 2.x is neither 0 nor 1.
 
     Raises:
         FormatError: one is.
     """
-    for role, array in arrays.items():
-        if array.dtype == np.bool_:
-            try:
-                require_bools(array.view(np.uint8))
-            except FormatError as error:
-                error.locate(component=role)
-                raise
+    if array.dtype == np.bool_:
+        try:
+            require_bools(array.view(np.uint8))
+        except FormatError as error:
+            error.locate(component=role)
+            raise
 
 
-def element_type(dtype: Any) -> np.dtype[Any]:
-    """Return the element type a caller named, in native byte order.
-
-    Raises:
-        ArgumentValueError: there is none of that name.
-        NotRepresentableError: it is one of a framework that cannot be stored.
-    """
-    framework = FRAMEWORKS.adapter_beside(dtype)
-    named: np.dtype[Any] | None = None
-    if hasattr(framework, "element_type"):
-        named = framework.element_type(dtype)
-    if named is not None:
-        return named
-    try:
-        found = dtype_named(dtype) if isinstance(dtype, str) else np.dtype(dtype)
-        return found.newbyteorder("=")
-    except (TypeError, ValueError, UnsupportedError) as error:
-        raise ArgumentValueError(
-            "unknown element type",
-            expected=f"one of {', '.join([*BY_LONG_NAME, *LOGICAL_TYPES])}",
-            found=describe(dtype, 40),
-        ) from error
-
-
-def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object] | None:
+def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object]:
     """Return a caller's attributes as a dict of our own.
 
     Raises:
         ArgumentTypeError: they are no mapping.
     """
-    if attributes is None or isinstance(attributes, Mapping):
-        return None if attributes is None else dict(attributes)
+    if isinstance(attributes, Mapping | None):
+        return dict(attributes or {})
     raise ArgumentTypeError("attributes are a mapping", found=describe(attributes, 40))
-
-
-def aligned(form: Form, alignment: int, version: str) -> Form:
-    """Return a form with the alignment a caller asks for.
-
-    Raises:
-        ArgumentValueError: the version has no such alignment.
-    """
-    if type(alignment) is not int or alignment not in form.alignments:
-        raise ArgumentValueError(
-            f"blobs of a file of version {version} begin elsewhere",
-            expected=f"alignment of {' or '.join(map(str, form.alignments))}",
-            found=describe(alignment, 40),
-        )
-    return form._replace(alignment=alignment)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,11 +124,7 @@ class _Stored:
     """
 
     def __init__(self, tensors: Mapping[str, Any], *, by_content: bool) -> None:
-        self._tensors = tensors
-        self._by_content = by_content
-        # A mapping may make its arrays when asked: the address of one that is gone says nothing.
-        self._is_kept = by_content or isinstance(tensors, dict)
-        self._references: dict[str, weakref.ref[Array]] = {}
+        self._tensors, self._by_content = tensors, by_content
         self._firsts: dict[object, str] = {}
         self._alike: dict[object, dict[object, str]] = {}
 
@@ -137,8 +132,6 @@ class _Stored:
         """Return the name under which an array is stored, or None; then it will be as `name`."""
         if not array.size or array.dtype.hasobject:
             return None
-        if not self._is_kept:
-            self._references[name] = weakref.ref(array)
         dtype = array.dtype.newbyteorder("=") if self._by_content else array.dtype
         element = array.item(0)
         look = array.shape, dtype, element if element == element else "NaN"
@@ -146,19 +139,16 @@ class _Stored:
         if first is name:
             return None
         if look not in self._alike:
-            earlier = self._array(first)
-            self._alike[look] = {} if earlier is None else {self._identity(earlier): first}
+            self._alike[look] = {self._identity(self._tensors[first]): first}
         alike, identity = self._alike[look], self._identity(array)
         alias = alike.get(identity)
-        if alias is not None and self._array(alias) is not None:
+        # A mapping may make its arrays when asked: this one where another was that is gone.
+        if alias is not None and (
+            self._by_content or self._identity(self._tensors[alias]) == identity
+        ):
             return alias
         alike[identity] = name
         return None
-
-    def _array(self, name: str) -> Array | None:
-        """Return an array that is stored, or None where it is gone."""
-        array: Array | None = self._tensors[name] if self._is_kept else self._references[name]()
-        return array
 
     def _identity(self, array: Array) -> object:
         """Return what arrays of one shape and type have in common that are stored once."""

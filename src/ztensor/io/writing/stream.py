@@ -4,35 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import numpy as np
-
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     ClosedError,
     UsageError,
+    ZTensorError,
     describe,
 )
-from ztensor.io.frameworks import FRAMEWORKS
-from ztensor.io.tensor import Tensor
-from ztensor.io.writing.blob import Blob, BlobOptions, FrameBlob, write_component
+from ztensor.io.tensor import as_array
+from ztensor.io.writing.blob import Blob, FrameBlob
 from ztensor.io.writing.planning import Draft, require_written_bools
-from ztensor.spec.encoding import ENCODINGS
-from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.elements import Blocks
-from ztensor.spec.model.dtype import LOGICAL_TYPES, element_count
-from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.model.dtype import element_count
+from ztensor.spec.model.manifest import TensorObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import numpy as np
 
     from ztensor.accepted import TensorLike
-    from ztensor.io.source.base import Sink
     from ztensor.spec.layout.base import Array
-    from ztensor.threads.pool import Pool
-
-# What comes in pieces is held up to here, as only its end tells whether compressing it saves.
-_MOST_HELD_BYTES = 4 << 20
 
 
 class _Owner(Protocol):
@@ -43,6 +34,7 @@ class _Owner(Protocol):
     @property
     def state(self) -> str: ...
     def abort(self) -> None: ...
+    def _end_stream(self, name: str, tensor_object: TensorObject) -> None: ...
 
 
 class ObjectSink:
@@ -60,16 +52,12 @@ class ObjectSink:
         name: str,
         plan: TensorObject,
         dtype: np.dtype[Any],
-        blob: Blob | FrameBlob | _HeldBlob,
-        end: Callable[[str, TensorObject], None],
+        blob: Blob | FrameBlob,
     ) -> None:
         self.name = name
         self.shape: tuple[int, ...] = plan.shape
         self.dtype = dtype
-        self._writer = writer
-        self._plan = plan
-        self._blob = blob
-        self._end = end
+        self._writer, self._plan, self._blob = writer, plan, blob
         self._missing = element_count(plan.shape)
         self._is_open = True
 
@@ -90,30 +78,14 @@ class ObjectSink:
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
         self._require_open()
-        array = self._array_of(piece)
-        if not flat:
-            self._require_rows(array.shape)
-        if array.size > self._missing:
-            raise ArgumentValueError(
-                "there are more elements than the shape has",
-                object_name=self.name,
-                expected=f"at most {self._missing} more",
-                found=str(array.size),
-            )
-        packed = LOGICAL_TYPES.get(self._plan.components["data"].type or "")
-        if (
-            packed is not None
-            and packed.elements_per_storage > 1
-            and (array.size % packed.elements_per_storage and array.size != self._missing)
-        ):
-            raise ArgumentValueError(
-                "a piece of packed elements must fill whole bytes",
-                object_name=self.name,
-                expected=f"a multiple of {packed.elements_per_storage} elements",
-                found=str(array.size),
-            )
-        if self._writer.draft.emitter.form.is_exact:
-            require_written_bools({"data": array})
+        try:
+            array = as_array("data", piece)
+            self._require_next(array, flat=flat)
+            if self._writer.draft.emitter.form.is_exact:
+                require_written_bools("data", array)
+        except ZTensorError as error:
+            error.locate(object_name=self.name)
+            raise
         try:
             for block in Blocks.of(array):
                 self._blob.write(block)
@@ -123,45 +95,41 @@ class ObjectSink:
             raise
         self._missing -= array.size
 
-    def _array_of(self, piece: Any) -> Array:
-        framework = FRAMEWORKS.adapter_of(piece)
-        if framework is not None:
-            piece = framework.stored(piece)
-        if isinstance(piece, Tensor):
-            piece = piece.numpy()
-        try:
-            array = np.asarray(piece)
-        except (TypeError, ValueError) as error:
-            raise ArgumentTypeError(
-                "the piece is no array", object_name=self.name, found=describe(piece, 40)
-            ) from error
+    def _require_next(self, array: Array, *, flat: bool) -> None:
+        """Raise where a piece is not what comes next: its elements would land elsewhere."""
         if array.dtype.newbyteorder("=") != self.dtype:
             raise ArgumentTypeError(
                 "the piece has another element type",
-                object_name=self.name,
                 expected=self.dtype.name,
                 found=array.dtype.name,
             )
-        return array
-
-    def _require_rows(self, found: tuple[int, ...]) -> None:
-        """Raise where a piece is no run of whole rows: its elements would land in other rows."""
         row = self.shape[1:]
-        is_rows = found == row or (len(found) == len(self.shape) and found[1:] == row)
-        if not is_rows:
+        if not flat and row != array.shape and (row != array.shape[1:] or not self.shape):
             error = ArgumentValueError(
                 "the piece is no run of whole rows",
-                object_name=self.name,
                 expected=f"shape {describe(('k', *row)).replace(repr('k'), 'k')}",
-                found=describe(found),
+                found=describe(array.shape),
             )
             error.hint = "write(piece, flat=True) stores any elements in C order"
             raise error
-        if self._missing % max(element_count(row), 1):
+        if not flat and self._missing % max(element_count(row), 1):
             raise ArgumentValueError(
                 "a piece written with flat=True ended within a row; go on with flat=True",
-                object_name=self.name,
                 found=f"{self._missing} elements missing, rows of {element_count(row)}",
+            )
+        if array.size > self._missing:
+            raise ArgumentValueError(
+                "there are more elements than the shape has",
+                expected=f"at most {self._missing} more",
+                found=str(array.size),
+            )
+        packed = self._plan.components["data"].logical
+        in_byte = 1 if packed is None else packed.elements_per_storage
+        if array.size % in_byte and array.size != self._missing:
+            raise ArgumentValueError(
+                "a piece of packed elements must fill whole bytes",
+                expected=f"a multiple of {in_byte} elements",
+                found=str(array.size),
             )
 
     def close(self) -> None:
@@ -185,7 +153,8 @@ class ObjectSink:
         except BaseException:
             self._writer.abort()
             raise
-        self._end(self.name, self._plan._replace(components={"data": component}))
+        made = self._plan._replace(components={"data": component})
+        self._writer._end_stream(self.name, made)
 
     def _require_open(self) -> None:
         if not self._is_open or self._writer.state != "open":
@@ -202,40 +171,3 @@ class ObjectSink:
             self._writer.abort()
         elif self._is_open:
             self.close()
-
-
-class _HeldBlob:
-    """A small component, held until it is whole: only then it is known whether frames save."""
-
-    def __init__(self, sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool) -> None:
-        self._where, self._how = (sink, plan), (options, crew)
-        self._data = bytearray()
-
-    def write(self, data: memoryview) -> None:
-        self._data += data
-
-    def finish(self, component: Component) -> Component:
-        del component
-        whole = memoryview(self._data)
-        return write_component(*self._where, "data", lambda: [whole], whole.nbytes, *self._how)
-
-
-def blob_of_stream(
-    sink: Sink, plan: TensorObject, options: BlobOptions, crew: Pool
-) -> Blob | FrameBlob | _HeldBlob:
-    """Return what writes the data of an object that comes in pieces.
-
-    Args:
-        sink: where it goes.
-        plan: the object.
-        options: how it is stored.
-        crew: threads that compress and hash.
-    """
-    compression = options.compression
-    if compression is None:
-        return Blob(sink, options, crew)
-    total = LAYOUTS["dense"].expected_length(plan, "data", None)
-    must_shrink = ENCODINGS[compression.encoding].must_shrink
-    if must_shrink and total is not None and total <= _MOST_HELD_BYTES:
-        return _HeldBlob(sink, plan, options, crew)
-    return FrameBlob(sink, plan, "data", options, compression, crew)

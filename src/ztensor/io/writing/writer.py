@@ -29,18 +29,13 @@ from ztensor.io.formats import FORMATS
 from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.paths import is_path, path_text
 from ztensor.io.source.sink import sink_of
-from ztensor.io.writing.blob import BlobOptions, Pieces, start_blob, write_component
+from ztensor.io.writing.blob import Blob, FrameBlob, Pieces, start_blob, write_component
 from ztensor.io.writing.canonical import CanonicalBlobs
 from ztensor.io.writing.copying import Copier
-from ztensor.io.writing.planning import (
-    Draft,
-    aligned,
-    plan_of,
-    plan_of_stream,
-    require_written_bools,
-    stored_value,
-)
-from ztensor.io.writing.stream import ObjectSink, blob_of_stream
+from ztensor.io.writing.options import BlobOptions
+from ztensor.io.writing.planning import Draft, plan_of, plan_of_stream
+from ztensor.io.writing.stream import ObjectSink
+from ztensor.locks import cached_property
 from ztensor.options import ObjectOptions, WriteOptions, require_options
 from ztensor.showing import counted
 from ztensor.spec.container import EMITTERS, Emitter
@@ -61,6 +56,7 @@ if TYPE_CHECKING:
 
 # The bytes of shorter arrays take less time to write than the steps of any other object.
 _SMALL_BYTES = 32 << 10
+_PADDING = bytes(4096)
 
 
 class Writer(Hinted, WriterAliases):
@@ -103,7 +99,7 @@ class Writer(Hinted, WriterAliases):
         **options: Unpack[WriteOptions],
     ) -> None:
         require_options("Writer", options, WriteOptions)
-        if is_path(path):
+        if format != "zt" and is_path(path):
             FORMATS.require_ours(path_text(path), format)
         self._prepare(compression=compression, threads=threads, **options)
         if attributes is not None:
@@ -124,19 +120,18 @@ class Writer(Hinted, WriterAliases):
     ) -> None:
         """Look at the options of a file; `_begin` or `_extend` follows before the first object."""
         emitter = emitter or EMITTERS.named(version)
-        if alignment is not None:
-            emitter.form = aligned(emitter.form, alignment, emitter.version)
+        how = BlobOptions(emitter.form).asked(compression, checksum, chunk_rows, alignment)
+        emitter.form, self._options = how.form, how
         self.draft = Draft(emitter)
         self.state: Literal["open", "finished", "aborted"] = "open"
-        self._options = BlobOptions(emitter.form).asked(compression, checksum, chunk_rows)
-        self._canonical = CanonicalBlobs(emitter.version, self._options) if canonical else None
-        self._crew = Pool(thread_count(threads))
+        self._canonical = CanonicalBlobs(emitter.version, how) if canonical else None
+        self._threads = None if threads is None else thread_count(threads)
         self._streamed: str | None = None  # the object whose stream is open
         self._shared: dict[str, str] = {}
         # By shape and element type: the number of the kind that small arrays are of.
         self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
-        algorithm = self._options.algorithm
-        self._digest: Callable[[bytes], str] | None = algorithm and algorithm.whole()
+        self._sayable: set[object] = set()  # kinds of objects that the version has
+        self._digest: Callable[[bytes], str] | None = how.algorithm and how.algorithm.whole()
 
     def _begin(self, sink: Sink) -> None:
         """Start a new file."""
@@ -146,8 +141,17 @@ class Writer(Hinted, WriterAliases):
     def _extend(self, sink: Sink, length: int) -> None:
         """Go on with a file that was `length` bytes long, 0 for a new one."""
         self._sink, self._previous_length = sink, length
-        is_canonical = self._canonical is not None
-        self.copier = Copier(sink, self._options, self._component, is_decoded=is_canonical)
+
+    @cached_property
+    def copier(self) -> Copier:
+        """Return what copies components of other files."""
+        is_decoded = self._canonical is not None
+        return Copier(self._sink, self._options, self._component, is_decoded=is_decoded)
+
+    @cached_property
+    def _crew(self) -> Pool:
+        """Return the threads that compress and hash beside the writing."""
+        return Pool(thread_count(self._threads))
 
     # --- Objects ----------------------------------------------------------------------------
 
@@ -182,35 +186,28 @@ class Writer(Hinted, WriterAliases):
         require_options("write", options, ObjectOptions)
         self._require_ready(name)
         with self._located(name):
-            value = data if type(data) is np.ndarray else stored_value(data)
-            plan, arrays = plan_of(value, options.get("attributes"), self._options.form)
-            self.draft.emitter.require_object(plan)
-            if self._options.form.is_exact:
-                require_written_bools(arrays)
+            plan, arrays = plan_of(data, options.get("attributes"), self._options.form)
+            plain = plan.only_data
+            if plain is None or (plan.shape, plain) not in self._sayable:
+                self.draft.emitter.require_object(plan)
+                self._sayable.add((plan.shape, plain))  # many are of one kind
             how = self._own_options(options)
-        with self._whole_or_aborted():
-            components = {
-                role: self._component(
-                    plan,
-                    role,
-                    functools.partial(Blocks.of, arrays[role]),
-                    one.known_decoded_length,
-                    how,
-                )
-                for role, one in plan.components.items()
-            }
+        components = {}
+        with self._located(name, is_last=True):
+            for role, one in plan.components.items():
+                pieces = functools.partial(Blocks.of, arrays[role])
+                length = one.known_decoded_length
+                components[role] = self._component(plan, role, pieces, length, how)
         # Attributes are written at the end; the caller may change its dict before.
         own = plan.attributes and copy.deepcopy(plan.attributes)
         self.draft.objects[name] = plan._replace(components=components, attributes=own)
 
     def _kind_of(self, array: Array) -> int | None:
         """Return the number of a small array's kind, or None where it has none."""
-        options = self._options
-        if (
-            options.compression is not None
-            or self._canonical is not None
-            or (options.form.is_exact and array.dtype.kind == "b")  # those are looked at
-        ):
+        form = self._options.form
+        if self._options.compression is not None or self._canonical is not None:
+            return None
+        if form.is_exact and array.dtype.kind == "b":  # those are looked at
             return None
         try:
             plan, _ = plan_of(array, None)
@@ -219,7 +216,7 @@ class Writer(Hinted, WriterAliases):
             return None  # `write` finds the same, and says of which object
         if not is_stored_as_is(array.dtype):
             return None
-        digest = None if self._digest is None else self._digest(b"")
+        digest = self._digest and self._digest(b"")
         component = plan.components["data"]._replace(digest=digest)
         kinds = self.draft.objects.kinds
         kinds.append(plan._replace(components={"data": component}))
@@ -231,12 +228,12 @@ class Writer(Hinted, WriterAliases):
         self._require_ready(name)
         sink, alignment = self._sink, self._options.form.alignment
         try:
-            offset = sink.position
-            if offset % alignment:
-                offset = start_blob(sink, alignment)
-            data = array.tobytes()
-            sink.write(data)
-            digest = None if self._digest is None else self._digest(data)
+            if alignment > len(_PADDING):  # what is before it may be a hole
+                start_blob(sink, alignment)
+            padding = _PADDING[: -sink.position % alignment]
+            offset, data = sink.position + len(padding), array.tobytes()
+            sink.write(padding + data)
+            digest = self._digest and self._digest(data)
         except BaseException:
             self.abort()
             raise
@@ -300,7 +297,7 @@ class Writer(Hinted, WriterAliases):
             options = None if compress is None else self._own_options({"compress": compress})
             planned = self.copier.plan(file, source_name)
             self.draft.emitter.require_object(planned[0])
-        with self._whole_or_aborted(file.name, source_name):
+        with self._located(source_name, file.name, is_last=True):
             components = self.copier.components(
                 file, source_name, planned, options, progress, self.draft.shards
             )
@@ -367,9 +364,13 @@ class Writer(Hinted, WriterAliases):
             how = self._own_options(options)
         # Attributes are written at the end; the caller may change its dict before.
         plan = plan._replace(attributes=copy.deepcopy(plan.attributes))
-        blob = blob_of_stream(self._sink, plan, how, self._crew)
+        blob: Blob | FrameBlob
+        if how.compression is None:
+            blob = Blob(self._sink, how, self._crew)
+        else:
+            blob = FrameBlob(self._sink, plan, how, self._crew)
         self._streamed = name
-        return ObjectSink(self, name, plan, element, blob, self._end_stream)
+        return ObjectSink(self, name, plan, element, blob)
 
     def _end_stream(self, name: str, tensor_object: TensorObject) -> None:
         self.draft.objects[name] = tensor_object
@@ -386,26 +387,23 @@ class Writer(Hinted, WriterAliases):
             SourceError: the file could not be put in place; what was there before still is.
         """
         self._require_idle()
-        with self._whole_or_aborted():
+        with self._located(None, is_last=True):
             self._sink.commit(self.draft.emit(self._sink.end_blobs(), self._previous_length))
-        self._crew.close()
-        self.state = "finished"
-        self._release()
+        self._end("finished")
         return self._sink.position
 
     def abort(self) -> None:
         """Forget everything; no file appears, and an old one stays. May be called again."""
         if self.state == "open":
-            self.state = "aborted"
-            self._streamed = None
-            self._crew.close()
-            try:
-                self._sink.abort()
-            finally:
-                self._release()
+            self._end("aborted")
 
-    def _release(self) -> None:
-        """Let go of what a subclass holds until the end."""
+    def _end(self, state: Literal["finished", "aborted"]) -> None:
+        """Let go of all that is held until the end."""
+        self.state, self._streamed = state, None
+        if "_crew" in self.__dict__:
+            self._crew.close()
+        if state == "aborted":
+            self._sink.abort()
 
     def __enter__(self) -> Self:
         """Return the writer itself."""
@@ -434,7 +432,8 @@ class Writer(Hinted, WriterAliases):
     def _require_ready(self, name: str) -> None:
         if self.state != "open" or self._streamed is not None:
             self._require_idle()
-        self._require_name(name)
+        if type(name) is not str or not name.isascii() or self._options.form.is_exact:
+            self._require_name(name)
         entries = self.draft.objects.data
         if name in entries:
             raise UsageError(
@@ -457,34 +456,29 @@ class Writer(Hinted, WriterAliases):
             )
 
     def _require_name(self, name: object) -> None:
-        if not isinstance(name, str):
-            raise ArgumentTypeError(
-                "an object's name is text", file=self._sink.name, found=describe(name)
-            )
-        try:
+        with self._located(None):
+            if not isinstance(name, str):
+                raise ArgumentTypeError("an object's name is text", found=describe(name))
             self.draft.emitter.require_name(name)
-        except NotRepresentableError as error:
-            error.locate(file=self._sink.name)
-            raise
 
     @contextlib.contextmanager
-    def _located(self, name: str | None) -> Iterator[None]:
-        """Have an error of ours say which object of which file it is about."""
-        try:
-            yield
-        except ZTensorError as error:
-            error.locate(file=self._sink.name, object_name=name)
-            raise
+    def _located(
+        self, name: str | None, file: str | None = None, *, is_last: bool = False
+    ) -> Iterator[None]:
+        """Have an error of ours say which object of which file it is about.
 
-    @contextlib.contextmanager
-    def _whole_or_aborted(self, file: str | None = None, name: str | None = None) -> Iterator[None]:
-        """Abort where bytes could not be stored; errors are about an object of another file."""
+        Args:
+            name: the object, if it is about one.
+            file: the file; by default the one that is written.
+            is_last: whether bytes were to be stored: the writer is then aborted.
+        """
         try:
             yield
         except BaseException as error:
-            self.abort()
+            if is_last:
+                self.abort()
             if isinstance(error, ZTensorError):
-                error.locate(file=file, object_name=name)
+                error.locate(file=file or self._sink.name, object_name=name)
             raise
 
     def __repr__(self) -> str:

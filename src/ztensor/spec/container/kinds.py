@@ -10,20 +10,20 @@ of a schema, and what is read is what the general reader would give:
 - Which objects are of one kind is guessed by some of their bytes, and proved by all.
 - The few objects of no kind are read by the general reader, where they are.
 
-Where a manifest has mostly other objects, or anything is wrong with one, `read_kinds` returns
-None, and the general reader reads all and says what is wrong.
+Where a manifest has mostly other objects, or anything is wrong with one, `Kinds.read`
+returns None, and the general reader reads all and says what is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ztensor.errors import LimitError, ManifestError
 from ztensor.spec.model.dtype import decoded_size
-from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.spec.model.manifest import TensorObject
 from ztensor.spec.model.objects import Bools, Ints, Table, TableObjects, Uints
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import Form
@@ -35,7 +35,7 @@ _MANY_KINDS = 4  # objects to a kind at least, beyond the first few kinds
 _ROUNDS = 4  # how often objects are grouped that a guess put with others
 _LONGEST = 1024  # bytes before a blob's offset, or behind its length: longer objects are of no kind
 _STRIDE = 1 << 18  # bytes searched at a time: what is compared stays in cache
-_NAMES = 512  # names cut out of memory that is still in cache
+_SAMPLE = 4096  # bytes that tell how often one is there
 _PAD = 16  # bytes behind the manifest, so that a word may begin at each of its bytes
 _ROW_COST = 400  # bytes of memory: columns of an object, its name, and the index of names
 _MOST_BYTES = 1 << 50  # of an object: no column of numbers overflows
@@ -82,59 +82,51 @@ class _Kind(NamedTuple):
     length: int
 
 
-def read_kinds(
-    decoder: cbor.Decoder,
-    pos: int,
-    count: int,
-    level: int,
-    form: Form,
-    read_object: ReadObject,
-    *,
-    blobs_end: int,
-) -> tuple[TableObjects, int] | None:
-    """Return the objects of a map and where it ends, or None where the general reader is needed.
+class Kinds:
+    """Reads one map of objects.
 
     Args:
         decoder: of the manifest.
-        pos: where the first name begins.
-        count: how many objects the map has.
-        level: in how many items the map is.
         form: how plain objects of the version are written.
+        count: how many objects the map has.
         read_object: `(name, start) -> (object or None, end)`, the general reader.
-        blobs_end: where in the file no blob goes on.
-
-    Raises:
-        LimitError: so many objects cost too much.
+        level: in how many items the map is.
     """
-    budget, length = decoder.budget, len(decoder.data)
-    before = budget.bytes_left
-    # Not in the guard below: the general reader charges a plain object more, and takes longer.
-    budget.charge_bytes(length + count * _ROW_COST)
-    try:
-        found = _Reading(decoder, form, count, read_object, level).read(pos, blobs_end)
-    except (_OtherwiseError, ManifestError, LimitError, UnicodeDecodeError):
-        budget.release_to(before)
-        return None
-    budget.release_bytes(length)
-    return found
-
-
-class _Reading:
-    """Reads one map of objects."""
 
     def __init__(
         self, decoder: cbor.Decoder, form: Form, count: int, read_object: ReadObject, level: int
     ) -> None:
         self._decoder, self._level, self._data = decoder, level, decoder.data
-        padded = decoder.data + bytes(_PAD)
-        self._octets = np.frombuffer(padded, np.uint8)
-        # The eight bytes at each place, as a number.
-        self._words: Uints = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
         self._form, self._count, self._read_object = form, count, read_object
         self._few = _FEW + count // _FEW
 
-    def read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int]:
-        """Return the objects, and where they end."""
+    def read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int] | None:
+        """Return the objects and where they end, or None where the general reader is needed.
+
+        Args:
+            pos: where the first name begins.
+            blobs_end: where in the file no blob goes on.
+
+        Raises:
+            LimitError: so many objects cost too much.
+        """
+        budget, length = self._decoder.budget, len(self._data)
+        before = budget.bytes_left
+        # Not in the guard below: the general reader charges a plain object more, and takes longer.
+        budget.charge_bytes(length + self._count * _ROW_COST)
+        padded = self._data + bytes(_PAD)
+        self._octets = np.frombuffer(padded, np.uint8)
+        # The eight bytes at each place, as a number.
+        self._words: Uints = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
+        try:
+            found = self._read(pos, blobs_end)
+        except (_OtherwiseError, ManifestError, LimitError, UnicodeDecodeError):
+            budget.release_to(before)
+            return None
+        budget.release_bytes(length)
+        return found
+
+    def _read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int]:
         form = self._form
         starts = self._find(form.start, pos, 2 * self._count)
         _require(self._count - self._few <= len(starts) > 0)
@@ -175,8 +167,12 @@ class _Reading:
         """Return where a text of at most eight bytes is, which is in at most so many places."""
         found, stop = [], len(self._data)
         mask, word = _MASKS[len(text)], np.uint64(int.from_bytes(text, "little"))
-        for low in range(pos, stop, _STRIDE):
-            at = np.flatnonzero(self._octets[low : min(low + _STRIDE, stop)] == text[0]) + low
+        # Of the text's bytes the one that is seldom is looked for: letters are everywhere.
+        sample = self._data[pos : pos + _SAMPLE]
+        seldom = min(range(len(text)), key=lambda place: sample.count(text[place]))
+        for low in range(pos + seldom, stop, _STRIDE):
+            part = self._octets[low : min(low + _STRIDE, stop)]
+            at = np.flatnonzero(part == text[seldom]) + (low - seldom)
             found.append(at[self._words[at] & mask == word])
             most -= len(found[-1])
             _require(most >= 0)
@@ -219,9 +215,10 @@ class _Reading:
         table = _IS_LOWER_DIGIT if self._decoder.strict else _IS_DIGIT
         for count in set(counts.tolist()) - {0}:
             rows = np.flatnonzero(counts == count)
-            for place in range(0, count, 8):
-                octets = self._words[at[rows] + place].view(np.uint8).reshape(-1, 8)
-                are_digits[rows] &= table[octets[:, : count - place]].all(axis=1)
+            shape = len(self._octets) - count, count
+            windows: Any = np.ndarray(shape, np.uint8, self._octets, 0, (1, 1))
+            octets = windows[np.minimum(at[rows], shape[0] - 1)]
+            are_digits[rows] = table[octets].all(axis=1)
         return are_digits
 
     # --- Kinds ------------------------------------------------------------------------------
@@ -273,34 +270,29 @@ class _Reading:
         return guesses
 
     def _kind(self, start: int, after: int) -> _Kind | None:
-        """Return what the general reader makes of the first of a kind; None if it is not plain."""
+        """Return what the general reader makes of the first of a kind; None if it is not plain.
+
+        Of what is plain nothing is left to check but its bytes.
+        """
         made, end = self._read_object(_ANY_NAME, start)
         if made is None:
             raise _OtherwiseError
-        component = made.only_data
-        if component is None or not self._is_known(made, component) or end - after > _LONGEST:
+        part = made.only_data
+        if part is None or part.has_checked_bools or end - after > _LONGEST:
             return None
-        text = component.digest or ""
+        size = decoded_size(part.dtype, part.type, made.shape)
+        if size is None or size > _MOST_BYTES or part.decoded_length not in (None, size):
+            return None
+        is_raw = part.encoding == "raw"
+        if part.length != size if is_raw else part.encoding != self._form.packed:
+            return None
+        text = part.digest or ""
         fixed = text.find(":") + 1
         fixed += 2 if text[fixed : fixed + 2] in ("0x", "0X") else 0
         at = self._data.find(text.encode(), after, end) if text else end
-        if at < 0:
-            return None
         digits, middle = len(text) - fixed, at + fixed - after
-        length = component.length if component.encoding == "raw" else -1
-        return _Kind(made, middle, digits, end - after - middle - digits, fixed, length)
-
-    def _is_known(self, made: TensorObject, component: Component) -> bool:
-        """Return whether nothing is left to check of an object but its bytes."""
-        size = decoded_size(component.dtype, component.type, made.shape)
-        return (
-            not component.has_checked_bools
-            and size is not None
-            and size <= _MOST_BYTES
-            and component.decoded_length in (None, size)
-            and (component.encoding == self._form.packed or component.encoding == "raw")
-            and (component.encoding != "raw" or component.length == size)
-        )
+        behind = end - after - middle - digits
+        return _Kind(made, middle, digits, behind, fixed, size if is_raw else -1)
 
     # --- Names ------------------------------------------------------------------------------
 
@@ -313,56 +305,39 @@ class _Reading:
         is_long = heads == 0x78
         lengths = np.where(is_long, self._octets[begins + 1], heads - np.uint8(0x60))
         lengths = lengths.astype(np.int64)
-        is_name = ((heads >= 0x60) & (heads < 0x78)) | (is_long & (lengths >= 24))
+        is_name = np.where(is_long, lengths >= 24, (heads >= 0x60) & (heads < 0x78))
         is_name &= begins + 1 + is_long + lengths == starts
-        gaps = np.flatnonzero(~is_name)
-        lengths[gaps] = 0
+        lengths[~is_name] = 0
         names = self._texts(starts - lengths, starts)
         order: list[str] = []
         others: dict[str, TensorObject] = {}
-
-        def read_other(name: str, start: int) -> int:
-            made, end = self._read_object(name, start)
-            if made is None:
-                raise _OtherwiseError
-            others[name] = made
-            order.append(name)
-            return end
-
         done = 0
-        for row in gaps.tolist():
+        for row in [*np.flatnonzero(~is_name).tolist(), len(names)]:  # others are before these
             order += names[done:row]
-            name, at = self._name(int(begins[row]))
-            while at < starts[row]:
-                name, at = self._name(read_other(name, at))
-            _require(at == starts[row])
-            names[row], done = name, row
-        order += names[done:]
-        end = int(ends[-1])
-        while len(order) < self._count:
-            end = read_other(*self._name(end))
+            done, at = row, int(begins[row]) if row < len(names) else int(ends[-1])
+            while row < len(names) or len(order) < self._count:
+                name, at = self._decoder.read(at, self._level + 1)
+                if not isinstance(name, str):
+                    raise _OtherwiseError
+                if row < len(names) and at >= starts[row]:
+                    _require(at == starts[row])
+                    names[row] = name
+                    break
+                made, at = self._read_object(name, at)
+                if made is None:
+                    raise _OtherwiseError
+                others[name] = made
+                order.append(name)
         _require(len(order) == self._count and self._form.are_names(order))
-        return names, order, others, end
-
-    def _name(self, pos: int) -> tuple[str, int]:
-        name, pos = self._decoder.read(pos, self._level + 1)
-        if not isinstance(name, str):
-            raise _OtherwiseError
-        return name, pos
+        return names, order, others, at
 
     def _texts(self, starts: Ints, stops: Ints) -> list[str]:
-        """Return the texts between these places, which are in order."""
-        texts: list[str] = []
-        for first in range(0, len(starts), _NAMES):
-            begins, ends = starts[first : first + _NAMES], stops[first : first + _NAMES]
-            base = int(begins[0])
-            # One character a byte: what is cut out of it is the text as long as it is ASCII.
-            window = self._data[base : int(ends[-1])].decode("latin-1")
-            places = zip((begins - base).tolist(), (ends - base).tolist(), strict=True)
-            block = [window[begin:end] for begin, end in places]
-            if not all(map(str.isascii, block)):
-                del window
-                self._decoder.budget.charge_bytes(4 * sum(map(len, block)))
-                block = [text.encode("latin-1").decode() for text in block]
-            texts += block
+        """Return the texts between these places."""
+        budget = self._decoder.budget
+        cost = 4 * int((stops - starts).sum())  # of characters that are wide
+        budget.charge_bytes(cost)
+        places = zip(starts.tolist(), stops.tolist(), strict=True)
+        texts = [self._data[start:stop].decode() for start, stop in places]
+        if all(map(str.isascii, texts)):
+            budget.release_bytes(cost)
         return texts

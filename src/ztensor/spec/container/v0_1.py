@@ -18,21 +18,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason, describe
+from ztensor.errors import Problem, Reason, describe
 from ztensor.limits import Budget
 from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
 from ztensor.spec.container.framing import MAGIC_0_1, Frame
-from ztensor.spec.container.walk import check_blob, require_none
+from ztensor.spec.container.walk import check_blob, read_object, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME
-from ztensor.spec.model.manifest import (
-    COMPONENT_COST,
-    OBJECT_COST,
-    Component,
-    Manifest,
-    TensorObject,
-)
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import SHAPE, TEXT, UINT, Record, kind_of, read_fields
+from ztensor.spec.wire.record import Record, kind_of, read_fields
 
 SECTION = "0.1 section 4"
 VERSION = "0.1.0"
@@ -41,17 +35,11 @@ ENTRY = Record(
     "a map describing one tensor",
     SECTION,
     {
-        "name": TEXT,
-        "dtype": TEXT,
-        "offset": UINT,
-        "size": UINT,
-        "shape": SHAPE,
-        "encoding": TEXT,
-        "layout": TEXT.optional(),
-        "data_endianness": TEXT.optional(),
-        "checksum": TEXT.optional(),
+        "name": str, "dtype": str, "offset": int, "size": int, "shape": list,
+        "encoding": str, "layout": str, "data_endianness": str, "checksum": str,
     },
-)
+    optional=("layout", "data_endianness", "checksum"),
+)  # fmt: skip
 
 
 def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
@@ -67,53 +55,46 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         LimitError: it nests too deep.
     """
     decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
-    if decoder.kind(0) not in (None, cbor.ARRAY):
-        value, end = decoder.read(0)
-        decoder.require_end(end)
-        raise ManifestError(
-            "the index is not an array",
-            reason=Reason.FIELD_TYPE,
-            expected="a CBOR array of maps",
-            found=kind_of(value),
-            section="0.1 section 3.3.1",
-        )
     problems: list[Problem] = []
     objects: dict[str, TensorObject] = {}
-    count, pos = decoder.enter(0, 0)
-    index = 0
-    while index != count and len(problems) < MOST_PROBLEMS:
-        if count < 0 and data[pos : pos + 1] == b"\xff":
-            pos += 1
-            break
-        left, known = budget.bytes_left, len(problems)
-        entry, pos = decoder.read(pos, 1)
-        name, tensor_object = _parse_entry(entry, index, frame, problems)
-        if name in objects:
-            message = f"expected a name of its own, found {describe(name)} for the second time"
-            path = (index, "name")
-            problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
-        if len(problems) == known and name is not None and tensor_object is not None:
-            objects[name] = tensor_object
-            if not tensor_object.attributes:  # which are decoded values
-                budget.release_to(left)
-        elif name is not None:
+
+    def visit(index: int, start: int) -> tuple[None, int]:
+        known, name = len(problems), None
+
+        def parse(entry: object, problems: list[Problem]) -> TensorObject | None:
+            nonlocal name
+            name = entry.get("name") if isinstance(entry, dict) else None
+            made = _parse_entry(entry, index, frame.manifest_offset, problems)
+            if isinstance(name, str) and name in objects:
+                message = f"expected a name of its own, found {describe(name)} for the second time"
+                path = (index, "name")
+                problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
+            return made
+
+        made, end = read_object(decoder, start, 1, parse, problems)
+        if isinstance(name, str):
             problems[known:] = [problem.about(name) for problem in problems[known:]]
-        budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
-        index += 1
+            if made is not None:
+                objects[name] = made
+        return None, end
+
+    entries, end = decoder.read(0, 0, visit)
+    if type(entries) is not list:
+        decoder.require_end(end)
+        message = f"expected a CBOR array of maps, found {kind_of(entries)}"
+        problems = [Problem(Reason.FIELD_TYPE, message, (), "0.1 section 3.3.1")]
     require_none(problems)
-    decoder.require_end(pos)
+    decoder.require_end(end)
     return Manifest(VERSION, objects)
 
 
 def _parse_entry(
-    entry: object, index: int, frame: Frame, problems: list[Problem]
-) -> tuple[str | None, TensorObject | None]:
-    """Return the name of a tensor, and the object; None, and problems, where it breaks rules."""
+    entry: object, index: int, blobs_end: int, problems: list[Problem]
+) -> TensorObject | None:
     fields = read_fields(entry, ENTRY, (index,), problems)
     if not fields:
-        name = entry.get("name") if isinstance(entry, dict) else None
-        return (name if isinstance(name, str) else None), None
-    name, word, offset, size, shape, encoding, layout, endianness, checksum, custom = fields
+        return None
+    _, word, offset, size, shape, encoding, layout, endianness, checksum, custom = fields
     if endianness not in (None, "little", "big"):
         message = f"expected 'little' or 'big', found {describe(endianness)}"
         path = (index, "data_endianness")
@@ -130,11 +111,11 @@ def _parse_entry(
         byte_order="big" if endianness == "big" and is_swapped else "little",
         nonzero_is_true=True,
     )
-    problems += check_blob(component, frame.manifest_offset, (index,), "checksum")
+    problems += check_blob(component, blobs_end, (index,), "checksum")
     # Any other layout is unknown (0.1 defines none), also where the word is one of a later version.
     is_opaque = layout not in (None, "dense")
     word = f"{layout} of 0.1" if is_opaque else "dense"
-    return name, TensorObject(shape, word, {"data": component}, custom, is_opaque=is_opaque)
+    return TensorObject(shape, word, {"data": component}, custom, is_opaque=is_opaque)
 
 
 class Emitter01(Emitter):

@@ -26,7 +26,6 @@ from itertools import islice
 from typing import Any
 
 from ztensor.errors import (
-    MOST_PROBLEMS,
     DigestMismatchError,
     Problem,
     Reason,
@@ -38,7 +37,6 @@ from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
 from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
-    ParseObject,
     Path,
     Root,
     check_blob,
@@ -46,31 +44,21 @@ from ztensor.spec.container.walk import (
     require_none,
 )
 from ztensor.spec.digest import ALGORITHMS
-from ztensor.spec.model.dtype import STORAGE_TYPES
-from ztensor.spec.model.manifest import ALIGNMENT, Commit, Component, Manifest, TensorObject
+from ztensor.spec.model.manifest import Commit, Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import (
-    ANYTHING,
-    ATTRIBUTES,
-    MAP,
-    SHAPE,
-    TEXT,
-    UINT,
-    Form,
-    Record,
-    kind_of,
-    read_fields,
-)
+from ztensor.spec.wire.record import ATTRIBUTES, Form, Record, kind_of
 
 ROOT = Record(
     "a map as the manifest's root",
     "1.2 section 1, Root",
-    {"version": TEXT, "objects": MAP, "attributes": ATTRIBUTES, "commit": ANYTHING},
+    {"version": str, "objects": dict, "attributes": ATTRIBUTES, "commit": object},
+    optional=("attributes", "commit"),
 )
 OBJECT = Record(
     "a map describing one object",
     "1.2 section 1, Object",
-    {"shape": SHAPE, "format": TEXT, "components": MAP, "attributes": ATTRIBUTES},
+    {"shape": list, "format": str, "components": dict, "attributes": ATTRIBUTES},
+    optional=("attributes",),
 )
 # The text gives null as the default of most optional fields; of `encoding` it can mean nothing
 # else than `raw`.
@@ -78,15 +66,11 @@ COMPONENT = Record(
     "a map describing one blob",
     "1.2 section 1, Component",
     {
-        "dtype": TEXT,
-        "offset": UINT,
-        "length": UINT,
-        "type": TEXT.optional(),
-        "encoding": TEXT.optional(),
-        "digest": TEXT.optional(),
-        "uncompressed_length": UINT.optional(),
+        "dtype": str, "offset": int, "length": int, "type": str,
+        "encoding": str, "digest": str, "uncompressed_length": int,
     },
-)
+    optional=("type", "encoding", "digest", "uncompressed_length"),
+)  # fmt: skip
 # 1.1 part II, section 4 names these among the dtypes; 1.2 spells them storage plus logical type.
 WORDS_OF_1_1 = {
     "f8_e4m3": ("u8", "f8_e4m3fn"),
@@ -95,6 +79,7 @@ WORDS_OF_1_1 = {
     "complex128": ("f64", "complex128"),
 }
 _SPELLED_IN_1_1 = {pair: word for word, pair in WORDS_OF_1_1.items()}
+_TEXT_OF_1_1 = cbor.encode("version") + b"\x651.1"
 _MAJOR = re.compile(r"(\d+)(?:\.|\Z)")
 
 
@@ -107,12 +92,10 @@ def _are_unique(names: list[str]) -> bool:
 
 FORM = Form(
     root=ROOT,
+    object=OBJECT,
     start=b"\xa3" + cbor.encode("shape"),
     place=cbor.encode("offset"),
     between=cbor.encode("length"),
-    has_tail=False,
-    alignment=ALIGNMENT,
-    packed="zstd",
     are_names=_are_unique,
 )
 
@@ -133,86 +116,56 @@ def parse_manifest(
         UnsupportedVersionError: its major version is not 1.
         LimitError: it nests too deep.
     """
-    blobs_end, left = frame.manifest_offset, budget.bytes_left
+    left = budget.bytes_left
     decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
-    is_1_1 = False
 
-    def begin(fields: dict[str, object]) -> ParseObject:
-        nonlocal is_1_1
-        is_1_1 = is_1_1 or _is_1_1(fields)
-        return functools.partial(_parse_object, blobs_end, is_1_1)
-
-    root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
-    if _is_1_1(root.fields) and not is_1_1:  # the version follows the objects
-        is_1_1 = True
+    def read(*, is_1_1: bool) -> Root:
         budget.release_to(left)
-        root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
-    commit = parse_commit(root.fields.get("commit"), data)
+        parse = functools.partial(_parse_object, frame.manifest_offset, is_1_1)
+        blobs_end = frame.manifest_offset
+        return Root(decoder, FORM, lambda *_: parse, blobs_end=blobs_end, least=least)
+
+    guess = _TEXT_OF_1_1 in data[:64]
+    root = read(is_1_1=guess)
     version = root.fields.get("version")
-    if isinstance(version, str) and not _is_major(version):  # it may be damaged
+    is_1_1 = isinstance(version, str) and version.startswith("1.1")
+    if is_1_1 is not guess:
+        root = read(is_1_1=is_1_1)
+    commit = parse_commit(root.fields.get("commit"), data)
+    major = _MAJOR.match(version) if isinstance(version, str) else None  # it may be damaged
+    if major is not None and major[1].lstrip("0") != "1":
         raise UnsupportedVersionError(
             "the manifest is of another major version; a newer reader is needed",
             expected="1.x",
             found=describe(version),
             section="1.2 appendix, Version Policy",
         )
-    problems: list[Problem] = []
-    fields = read_fields(root.fields, ROOT, (), problems)
-    problems += root.problems
-    require_none(problems[:MOST_PROBLEMS])
-    version, _, attributes, _, extra = fields
+    require_none(root.problems)
+    version, _, attributes, _, extra = root.values
     return Manifest(version, root.objects, attributes, commit, extra)
-
-
-def _is_1_1(fields: Mapping[str, object]) -> bool:
-    """Return whether the version is 1.1, where digests may cover decoded bytes."""
-    version = fields.get("version")
-    return isinstance(version, str) and version.startswith("1.1")
-
-
-def _is_major(version: str) -> bool:
-    """Return whether a version may be read: of this major version, or of a form of its own."""
-    match = _MAJOR.match(version)
-    return match is None or match[1].lstrip("0") == "1"
 
 
 def _parse_object(
     blobs_end: int,
     is_1_1: bool,  # noqa: FBT001  # the version's, given once for all objects
-    name: str,
-    entry: object,
+    fields: list[Any],
+    path: Path,
     problems: list[Problem],
-) -> TensorObject | None:
-    path = ("objects", name)
-    fields = read_fields(entry, OBJECT, path, problems)
-    if not fields:
-        return None
+) -> TensorObject:
     shape, layout, entries, attributes, extra = fields
 
-    def parse(_: str, entry: object, path: Path, problems: list[Problem]) -> Component | None:
-        fields = read_fields(entry, COMPONENT, path, problems)
-        if not fields:
-            return None
+    def parse(_: str, fields: list[Any], path: Path, problems: list[Problem]) -> Component:
         dtype, offset, length, logical, encoding, digest, decoded_length, extra = fields
         if logical is None:
             dtype, logical = WORDS_OF_1_1.get(dtype, (dtype, None))
         elif logical == dtype:  # "When absent, the logical type equals dtype."
             logical = None
-        component = Component(
-            dtype,
-            offset,
-            length,
-            logical,
-            encoding or "raw",
-            digest,
-            decoded_length,
-            digest_may_cover_decoded=is_1_1,
-            extra=extra,
-        )
+        said = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
+        component = Component(*said, digest_may_cover_decoded=is_1_1, extra=extra)
         problems += check_blob(component, blobs_end, path)
         return component
 
-    components = parse_components(entries, (*path, "components"), problems, parse)
+    components = parse_components(entries, COMPONENT, (*path, "components"), problems, parse)
     return TensorObject(shape, layout, components, attributes, extra)
 
 
@@ -284,15 +237,12 @@ def _is_nearly_ours(data: bytes) -> bool:
 def with_commit(fields: dict[str, object], manifest_offset: int, prev: int) -> bytes:
     """Return the manifest with its commit record, the size field and the footer magic."""
     start = cbor.encode(cbor.Fields({**fields, "commit": cbor.Encoded()}))
+    record = cbor.Fields(prev=prev, end=0, digest=_CHECK.spell("0" * _CHECK.digits))
     # The length depends on `end`, whose head depends on the length: it only ever grows, so a few
     # rounds settle it.
-    record = cbor.Fields(prev=prev, end=0, digest=_CHECK.spell("0" * _CHECK.digits))
-    while True:
+    for _ in range(5):
         commit = cbor.encode(record)
-        reached = manifest_offset + len(start) + len(commit) + TAIL_BYTES
-        if reached == record["end"]:
-            break
-        record["end"] = reached
+        record["end"] = manifest_offset + len(start) + len(commit) + TAIL_BYTES
     digits = _CHECK.of((start, commit))[-_CHECK.digits :].encode("ascii")
     size = (len(start) + len(commit)).to_bytes(8, "little")
     return b"".join((start, commit[: -_CHECK.digits], digits, size, MAGIC_1))
@@ -352,8 +302,7 @@ class Emitter11(Emitter12):
         dtype, logical = component.dtype, component.type
         word = dtype if logical is None else _SPELLED_IN_1_1.get((dtype, logical))
         if word is None:
-            storage = STORAGE_TYPES[dtype].long_name
-            message = f"has no such logical type; write version 1.2.0, or pass the {storage} bytes"
+            message = "has no such logical type; write version 1.2.0, or pass what it is stored as"
             raise refused(self.version, message, describe(logical), "1.1 part II, section 4")
         return super()._component(component._replace(dtype=word, type=None, decoded_length=None))
 

@@ -16,52 +16,42 @@ A tensor has `dtype` (the words of 0.1), `shape`, `format`, `components`; a comp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, Problem, Reason
+from ztensor.errors import LimitError, ManifestError, Problem, Reason
 from ztensor.limits import Budget
 from ztensor.spec.container.framing import Frame, footer_missing
-from ztensor.spec.container.walk import Path, check_blob, parse_components, require_none
+from ztensor.spec.container.walk import Path, Root, check_blob, parse_components, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME
-from ztensor.spec.model.manifest import (
-    COMPONENT_COST,
-    OBJECT_COST,
-    Component,
-    Manifest,
-    TensorObject,
-)
+from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import ATTRIBUTES, MAP, SHAPE, TEXT, UINT, Record, read_fields
+from ztensor.spec.wire.record import ATTRIBUTES, Form, Record
 
 _SECTION = "files of releases 1.0.0 and 1.0.1"
+_OPTIONAL = ("attributes", "encoding", "digest")
 
-ROOT = Record("a map", _SECTION, {"version": TEXT, "tensors": MAP, "attributes": ATTRIBUTES})
+ROOT = Record(
+    "a map", _SECTION, {"version": str, "tensors": dict, "attributes": ATTRIBUTES}, _OPTIONAL
+)
 TENSOR = Record(
     "a map describing one tensor",
     _SECTION,
-    {
-        "dtype": TEXT,
-        "shape": SHAPE,
-        "format": TEXT,
-        "components": MAP,
-        "attributes": ATTRIBUTES,
-    },
+    {"dtype": str, "shape": list, "format": str, "components": dict, "attributes": ATTRIBUTES},
+    _OPTIONAL,
 )
 COMPONENT = Record(
     "a map describing one blob",
     _SECTION,
-    {
-        "offset": UINT,
-        "length": UINT,
-        "encoding": TEXT.optional(),
-        "digest": TEXT.optional(),
-    },
+    {"offset": int, "length": int, "encoding": str, "digest": str},
+    _OPTIONAL,
 )
 _INDEX_ROLES = frozenset({"indices", "indptr", "coords"})
 
 # Unknown fields are kept when a file is rewritten as 1.2. These would get a meaning there.
-_ROOT_LATER = frozenset({"objects", "commit"})
-_COMPONENT_LATER = frozenset({"dtype", "type", "uncompressed_length"})
+_ROOT_LATER = ("objects", "commit")
+_COMPONENT_LATER = ("dtype", "type", "uncompressed_length")
 
 
 def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
@@ -75,62 +65,42 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         ManifestError: there is one, and it breaks rules.
     """
     missing = footer_missing(frame.manifest_length.to_bytes(8, "little"))
+    blobs_end = frame.manifest_offset
+    parse = functools.partial(_parse_tensor, blobs_end)
+    decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
     try:
-        value = cbor.decode(data, depth=budget.limits.depth, budget=budget)
+        root = Root(decoder, Form(ROOT, TENSOR, "tensors"), lambda *_: parse, blobs_end=blobs_end)
     except (ManifestError, LimitError) as error:
         if error.reason is Reason.LIMIT_COST and cbor.encode("tensors") in data:
             raise
         raise missing from error
-    if type(value) is not dict or type(value.get("tensors")) is not dict:
+    if any(problem.path == ("tensors",) for problem in root.problems):
         raise missing
-    problems: list[Problem] = []
-    objects: dict[str, TensorObject] = {}
-    fields = read_fields(value, ROOT, (), problems)
-    for name, entry in value["tensors"].items():
-        known = len(problems)
-        if not fields or known >= MOST_PROBLEMS:
-            break
-        budget.charge_bytes(OBJECT_COST + COMPONENT_COST)
-        tensor_object = _parse_tensor(entry, ("tensors", name), frame, problems)
-        problems[known:] = [problem.about(name) for problem in problems[known:]]
-        if tensor_object is not None:
-            objects[name] = tensor_object
-    require_none(problems)
-    version, _, attributes, extra = fields
-    return Manifest(version, objects, attributes or None, None, _without(extra, _ROOT_LATER))
+    require_none(root.problems)
+    version, _, attributes, extra = root.values
+    extra = _without(extra, _ROOT_LATER)
+    return Manifest(version, root.objects, attributes or None, None, extra)
 
 
 def _without(
-    extra: Mapping[str, object] | None, later: frozenset[str]
+    extra: Mapping[str, object] | None, later: Collection[str]
 ) -> Mapping[str, object] | None:
     return {key: value for key, value in (extra or {}).items() if key not in later} or None
 
 
 def _parse_tensor(
-    entry: object, path: Path, frame: Frame, problems: list[Problem]
-) -> TensorObject | None:
-    fields = read_fields(entry, TENSOR, path, problems)
-    if not fields:
-        return None
+    blobs_end: int, fields: list[Any], path: Path, problems: list[Problem]
+) -> TensorObject:
     word, shape, layout, entries, attributes, extra = fields
     storage = BY_LONG_NAME.get(word)
     dtype = word if storage is None else storage.name
 
-    def parse(role: str, entry: object, path: Path, problems: list[Problem]) -> Component | None:
-        fields = read_fields(entry, COMPONENT, path, problems)
-        if not fields:
-            return None
+    def parse(role: str, fields: list[Any], path: Path, problems: list[Problem]) -> Component:
         offset, length, encoding, digest, extra = fields
-        component = Component(
-            "u64" if role in _INDEX_ROLES else dtype,
-            offset,
-            length,
-            encoding=encoding or "raw",
-            digest=digest,
-            extra=_without(extra, _COMPONENT_LATER),
-        )
-        problems += check_blob(component, frame.manifest_offset, path)
-        return component
+        own = "u64" if role in _INDEX_ROLES else dtype
+        component = Component(own, offset, length, None, encoding or "raw", digest)
+        problems += check_blob(component, blobs_end, path)
+        return component._replace(extra=_without(extra, _COMPONENT_LATER))
 
-    components = parse_components(entries, (*path, "components"), problems, parse)
+    components = parse_components(entries, COMPONENT, (*path, "components"), problems, parse)
     return TensorObject(shape, layout, components, attributes or None, extra)

@@ -20,18 +20,18 @@ from ztensor.spec.model.manifest import (
     TensorObject,
 )
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import Form, read_fields
+from ztensor.spec.wire.record import Form, Record, read_fields
 
 Path: TypeAlias = tuple[str | int, ...]
-# `(name, entry, problems) -> object`; None, or an object that is not whole, beside new problems.
-ParseObject: TypeAlias = Callable[[str, object, list[Problem]], TensorObject | None]
-# `(role, entry, path, problems) -> component`; None beside new problems.
-ParseComponent: TypeAlias = Callable[[str, object, Path, list[Problem]], Component | None]
+# `(fields, path, problems) -> object`; None, or an object that is not whole, beside new problems.
+ParseObject: TypeAlias = Callable[[list[Any], Path, list[Problem]], TensorObject | None]
+# `(role, fields, path, problems) -> component`; None beside new problems.
+ParseComponent: TypeAlias = Callable[[str, list[Any], Path, list[Problem]], Component | None]
 
 # From so many objects on, reading them side by side takes less time than reading each.
 LEAST_OBJECTS = 25
 
-_SELF_DESCRIBED = 55799  # RFC 7049 2.4.5: says "this is CBOR" and means nothing else
+_SELF_DESCRIBED = b"\xd9\xd9\xf7"  # RFC 7049 2.4.5: says "this is CBOR" and means nothing else
 # Bytes of memory that a dimension takes, and each byte of texts that are not ASCII. An object of so
 # many bytes has long ones.
 _DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024
@@ -43,14 +43,16 @@ class Root:
     Args:
         decoder: of the manifest.
         form: how the version writes it.
-        begin: takes the fields before the objects, and returns what parses these.
+        begin: takes the fields before the objects, and problems to add to; it returns what parses
+            the objects.
         blobs_end: where in the file no blob goes on.
         least: as many objects are tried side by side.
 
     Attributes:
-        fields: by name; an empty map in place of the objects.
+        fields: those beside the objects, by name.
+        values: the fields as the schema has them; nothing where something is wrong with them.
         objects: by name; None for those that were refused.
-        problems: what is wrong with the objects; those behind `MOST_PROBLEMS` are not parsed.
+        problems: what is wrong; objects behind `MOST_PROBLEMS` are not parsed.
 
     Raises:
         ManifestError: it is not one well-formed map, or has a key twice, or one that is not text.
@@ -61,142 +63,129 @@ class Root:
         self,
         decoder: cbor.Decoder,
         form: Form,
-        begin: Callable[[dict[str, object]], ParseObject],
+        begin: Callable[[Mapping[str, object], list[Problem]], ParseObject],
         *,
         blobs_end: int,
-        least: int,
+        least: int = LEAST_OBJECTS,
     ) -> None:
         self.fields: dict[str, object] = {}
         self.objects: Mapping[str, TensorObject] = {}
         self.problems: list[Problem] = []
         self._decoder, self._form, self._begin = decoder, form, begin
         self._blobs_end, self._least = blobs_end, least
-        self._has_other_keys = False
         pos = self._level = 0
-        if decoder.kind(0) == cbor.TAG and not decoder.strict:
-            number, end = decoder.enter(0, 0)
-            pos, self._level = (end, 1) if number == _SELF_DESCRIBED else (0, 0)
-        root: object = self.fields
-        if decoder.kind(pos) == cbor.MAP:
-            end = read_map(decoder, pos, self._level, self.fields, self._read_value)
-            if self._has_other_keys and not form.root.drops_keys:
-                root = cbor.Pairs()
-        else:
-            root, end = decoder.read(pos, self._level)
+        if decoder.data.startswith(_SELF_DESCRIBED) and not decoder.strict:
+            pos, self._level = decoder.enter(0, 0)[1], 1
+        root, end = decoder.read(pos, self._level, self._read_value)
         decoder.require_end(end)
-        if root is not self.fields:
-            problems: list[Problem] = []
-            read_fields(root, form.root, (), problems)
+        problems: list[Problem] = []
+        self.values = read_fields(root, form.root, (), problems)
+        if type(root) is not dict and not form.root.is_exact:
             require_none(problems)
+        self.problems[:0] = problems
 
     def _read_value(self, key: object, start: int) -> tuple[object, int]:
-        if key == "objects" and self._decoder.kind(start) == cbor.MAP:
-            self._parse = self._begin(self.fields)
-            return {}, self._read_objects(start)
-        self._has_other_keys |= not isinstance(key, str)
-        return self._decoder.read(start, self._level + 1)
-
-    def _read_objects(self, start: int) -> int:
-        """Read the map of objects; return where it ends."""
-        decoder, level = self._decoder, self._level + 1
+        decoder, form, level = self._decoder, self._form, self._level + 1
+        if key != form.objects or decoder.kind(start) != cbor.MAP:
+            value, end = decoder.read(start, level)
+            if isinstance(key, str):
+                self.fields[key] = value
+            return value, end
+        self._parse = self._begin(self.fields, self.problems)
         count, first = decoder.enter(start, level)
-        if count >= self._least:
-            from ztensor.spec.container.kinds import read_kinds  # small files need none of it
+        known = len(self.problems)
+        if count >= self._least and form.start:
+            from ztensor.spec.container.kinds import Kinds  # small files need none of it
 
-            form, blobs_end = self._form, self._blobs_end
-            found = read_kinds(
-                decoder, first, count, level, form, self._read_object, blobs_end=blobs_end
-            )
+            kinds = Kinds(decoder, form, count, self._read_object, level)
+            found = kinds.read(first, self._blobs_end)
             if found is not None:
                 self.objects, end = found
-                return end
-            self.problems.clear()
-        objects: dict[str, Any] = {}
-        end = read_map(decoder, start, level, objects, self._read_object)
+                return {}, end
+            del self.problems[known:]
+        objects, end = decoder.read(start, level, self._read_object)
+        if type(objects) is cbor.Pairs:
+            message = "expected a map with text keys, found a map with keys that are not text"
+            path, section = (form.objects,), form.root.section
+            self.problems.append(Problem(Reason.FIELD_TYPE, message, path, section))
         self.objects = objects
-        return end
+        return {}, end
 
     def _read_object(self, name: object, start: int) -> tuple[TensorObject | None, int]:
-        budget, problems = self._decoder.budget, self.problems
-        left, known = budget.bytes_left, len(problems)
-        entry, end = self._decoder.read(start, self._level + 2)
-        made = None
-        if known >= MOST_PROBLEMS:
-            pass  # enough are told
-        elif isinstance(name, str):
-            made = self._parse(name, entry, problems)
+        form, known = self._form, len(self.problems)
+
+        def parse(entry: object, problems: list[Problem]) -> TensorObject | None:
+            if not isinstance(name, str):
+                return None
+            path = (form.objects, name)
+            fields = read_fields(entry, form.object, path, problems)
+            made = self._parse(fields, path, problems) if fields else None
             if len(problems) > known:
-                made = None
                 problems[known:] = [problem.about(name) for problem in problems[known:]]
-        else:
-            found = "expected a map with text keys, found a map with keys that are not text"
-            section = self._form.root.section
-            problems.append(Problem(Reason.FIELD_TYPE, found, ("objects",), section))
-        if made is None or not _keeps_more(made):
-            budget.release_to(left)
-            budget.charge_bytes(OBJECT_COST if made is None else _cost(made, end - start))
-        return made, end
+            return made
+
+        return read_object(self._decoder, start, self._level + 2, parse, self.problems)
 
 
-def read_map(
+def read_object(
     decoder: cbor.Decoder,
-    pos: int,
+    start: int,
     level: int,
-    fields: dict[str, Any],
-    read_value: Callable[[object, int], tuple[object, int]],
-) -> int:
-    """Read a map pair by pair; return where it ends.
+    parse: Callable[[object, list[Problem]], TensorObject | None],
+    problems: list[Problem],
+) -> tuple[TensorObject | None, int]:
+    """Return an object, None where it breaks rules, and where it ends.
 
     Args:
         decoder: of the manifest.
-        pos: where the map begins.
+        start: where the object begins.
         level: in how many items it is.
-        fields: takes the pairs whose key is text.
-        read_value: `(key, start) -> (value, end)` reads each value.
+        parse: `(entry, problems) -> object` takes what was decoded.
+        problems: takes what is wrong; nothing is parsed behind `MOST_PROBLEMS`.
 
     Raises:
-        ManifestError: it is not well-formed, or has a key twice.
+        ManifestError: it is not well-formed.
         LimitError: it nests too deep, or costs too much.
     """
-    data = decoder.data
-    count, pos = decoder.enter(pos, level)
-    before = b""
-    done = 0
-    while done != count:
-        if count < 0 and data[pos : pos + 1] == b"\xff":
-            return pos + 1
-        key, end = decoder.read(pos, level + 1)
-        form = data[pos:end]
-        if form == before or (isinstance(key, str) and key in fields):
-            raise cbor.duplicate_key(pos, key)
-        if decoder.strict:
-            if form < before:
-                raise cbor.unsorted(pos)
-            before = form
-        value, pos = read_value(key, end)
-        if isinstance(key, str):
-            fields[key] = value
-        done += 1
-    return pos
+    budget, known = decoder.budget, len(problems)
+    left = budget.bytes_left
+    entry, end = decoder.read(start, level)
+    made = parse(entry, problems) if known < MOST_PROBLEMS else None
+    if made is None or len(problems) > known:
+        budget.release_to(left)
+        budget.charge_bytes(OBJECT_COST)
+        return None, end
+    parts = made.components.values()
+    if made.attributes is made.extra is None and all(part.extra is None for part in parts):
+        budget.release_to(left)  # of what was decoded nothing is kept
+        cost = OBJECT_COST + COMPONENT_COST * len(parts) + _DIMENSION_COST * len(made.shape)
+        budget.charge_bytes(cost + (_LONG_FACTOR * (end - start) if end - start > _LONG else 0))
+    return made, end
 
 
 def parse_components(
-    entries: Mapping[str, object], path: Path, problems: list[Problem], parse: ParseComponent
+    entries: Mapping[str, object],
+    record: Record,
+    path: Path,
+    problems: list[Problem],
+    parse: ParseComponent,
 ) -> dict[str, Component]:
     """Return the components of an object by their roles, without those that break rules.
 
     Args:
         entries: what was decoded.
+        record: the schema of one.
         path: steps from the manifest's root to the entries.
         problems: takes what is wrong; nothing is parsed behind `MOST_PROBLEMS`.
         parse: parses one.
     """
     components: dict[str, Component] = {}
     for role, entry in entries.items():
-        start = len(problems)
+        start, place = len(problems), (*path, role)
         if start >= MOST_PROBLEMS:
             break
-        component = parse(role, entry, (*path, role), problems)
+        fields = read_fields(entry, record, place, problems)
+        component = parse(role, fields, place, problems) if fields else None
         if component is not None:
             components[role] = component
         if len(problems) > start:
@@ -239,17 +228,14 @@ def check_place(
         section: of the specification.
     """
     offset, length = place
-    if offset % alignment == 0 < offset and offset + length <= end:
-        return []  # as most are
-    wrong = []
+    problems = []
     if offset % alignment:
-        wrong.append((Reason.OFFSET_ALIGNMENT, f"a multiple of {alignment}, found {offset}"))
-    elif not offset:
-        wrong.append((Reason.OUT_OF_BOUNDS, f"an offset of at least {alignment}, found 0"))
-    if offset + length > end:
-        found = f"a blob that ends at {end} or before, found [{offset}, {offset + length})"
-        wrong.append((Reason.OUT_OF_BOUNDS, found))
-    return [Problem(reason, f"expected {found}", path, section) for reason, found in wrong]
+        message = f"expected a multiple of {alignment}, found {offset}"
+        problems.append(Problem(Reason.OFFSET_ALIGNMENT, message, path, section))
+    if not offset or offset + length > end:
+        message = f"expected a blob in [{alignment}, {end}), found [{offset}, {offset + length})"
+        problems.append(Problem(Reason.OUT_OF_BOUNDS, message, path, section))
+    return problems
 
 
 def require_none(problems: Sequence[Problem]) -> None:
@@ -260,30 +246,14 @@ def require_none(problems: Sequence[Problem]) -> None:
     """
     if not problems:
         return
-    first = problems[0]
-    more = f"; and {counted(len(problems) - 1, 'more problem')}" if len(problems) > 1 else ""
-    if len(problems) >= MOST_PROBLEMS:
+    first, told = problems[0], problems[:MOST_PROBLEMS]
+    more = f"; and {counted(len(told) - 1, 'more problem')}" if len(told) > 1 else ""
+    if len(told) == MOST_PROBLEMS:
         more += ", or others behind them"
     raise ManifestError(
         f"the manifest breaks a rule: {first}{more}",
         reason=first.reason,
         object_name=first.object_name,
         component=first.component,
-        problems=problems,
-    )
-
-
-def _keeps_more(tensor_object: TensorObject) -> bool:
-    """Return whether an object keeps decoded values of any kind."""
-    if tensor_object.attributes is not None or tensor_object.extra is not None:
-        return True
-    return any(one.extra is not None for one in tensor_object.components.values())
-
-
-def _cost(tensor_object: TensorObject, nbytes: int) -> int:
-    return (
-        OBJECT_COST
-        + COMPONENT_COST * len(tensor_object.components)
-        + _DIMENSION_COST * len(tensor_object.shape)
-        + (_LONG_FACTOR * nbytes if nbytes > _LONG else 0)
+        problems=told,
     )

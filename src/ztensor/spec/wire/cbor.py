@@ -16,11 +16,11 @@ section 4.2.1), and of what that can say neither tags nor simple values beside f
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeAlias
 
-from ztensor.errors import LimitError, ManifestError, Reason, describe
+from ztensor.errors import LimitError, ManifestError, Reason, ZTensorError, describe
 from ztensor.limits import Budget, Limits
 from ztensor.spec.wire.deterministic import ARRAY as ARRAY
 from ztensor.spec.wire.deterministic import BYTES, FLOATS, TEXT, is_container, shown
@@ -38,10 +38,8 @@ from ztensor.spec.wire.deterministic import head as head
 from ztensor.spec.wire.deterministic import key_order as key_order
 from ztensor.spec.wire.deterministic import with_dicts as with_dicts
 
-_KINDS = (
-    "an unsigned integer", "a negative integer", "a byte string", "a text",
-    "an array", "a map", "a tag", "a simple value",
-)  # fmt: skip
+Visit: TypeAlias = Callable[[Any, int], tuple[object, int]]
+
 _BREAK = 0xFF
 _ENDLESS = -1
 # By the five low bits of a head: what reads its argument, its bytes, and the least that needs it.
@@ -116,15 +114,26 @@ class Decoder:
         self.budget = Budget(Limits(cost_floor=1 << 62), 0) if budget is None else budget
         self._words: dict[bytes, str] = {}
 
-    def read(self, pos: int, level: int = 0) -> tuple[object, int]:
+    def read(self, pos: int, level: int = 0, visit: Visit | None = None) -> tuple[Any, int]:
         """Return the item at `pos`, inside of so many others, and where it ends.
+
+        Args:
+            pos: where it begins.
+            level: in how many others it is.
+            visit: `(key, start) -> (value, end)` reads, and charges, what an array or a map has, in
+                place of the decoder; the key of an item of an array is its number.
 
         Raises:
             ManifestError: as `decode`; anything may follow the item.
             LimitError: as `decode`.
         """
+        value: Any
         try:
-            value, end = self._item(pos, level)
+            kind = self.data[pos] >> 5
+            if visit is not None and kind in (ARRAY, MAP):
+                value, end = (self._array if kind == ARRAY else self._map)(pos, level, visit)
+            else:
+                value, end = _READERS[kind](self, pos, level)
         except (IndexError, struct.error):
             raise self._truncated() from None
         except RecursionError:
@@ -158,10 +167,8 @@ class Decoder:
         count, end = first & 0x1F, pos + 1
         if count > 23:
             count, end = self._head(pos)
-            kind = first >> 5
-            if count * (kind - TEXT) > len(self.data) - end and kind != TAG:
-                what = "pairs" if kind == MAP else "items"
-                raise self._truncated(pos, f"{_KINDS[kind]} of {count} {what}")
+            if count * ((first >> 5) - TEXT) > len(self.data) - end and first >> 5 != TAG:
+                raise self._truncated()
         if level >= self.depth:
             raise self._too_deep(pos)
         budget = self.budget
@@ -178,13 +185,7 @@ class Decoder:
         """
         if pos < len(self.data):
             found = f"{len(self.data) - pos} more bytes"
-            raise _error(Reason.CBOR_TRAILING, pos, "the manifest's end", found)
-
-    def _item(self, pos: int, level: int) -> tuple[object, int]:
-        first = self.data[pos]
-        if first < 0x18:
-            return first, pos + 1
-        return _READERS[first >> 5](self, pos, level)
+            raise malformed(Reason.CBOR_TRAILING, pos, "the manifest's end", found)
 
     def _head(self, pos: int, _: int = 0) -> tuple[int, int]:
         """Return the argument of the head at `pos`, -1 for an open length, and where it ends.
@@ -198,19 +199,15 @@ class Decoder:
         if info < 28:
             unpack, size, least = _LONG_HEADS[info]
             if end + size > len(self.data):
-                raise self._truncated(pos)
+                raise self._truncated()
             (argument,) = unpack(self.data, end)
-            if self.strict and argument < least and first < 0xE0:
-                found = f"{size + 1} bytes"
-                raise _error(Reason.CBOR_FORM, pos, f"the shortest head for {argument}", found)
+            if argument < least and first < 0xE0:
+                self._refuse(pos, f"the shortest head for {argument}", f"{size + 1} bytes")
             return argument, end + size
-        if info < 31:
-            found = f"the reserved {info}"
-            raise _malformed(pos, "additional information 0 to 27 or 31", found)
-        if not BYTES <= first >> 5 <= MAP:
-            raise _malformed(pos, "a definite head", f"an open length on {_KINDS[first >> 5]}")
-        if self.strict:
-            raise _error(Reason.CBOR_FORM, pos, "a definite length", "an open one")
+        if info < 31 or not BYTES <= first >> 5 <= MAP:
+            found = f"byte 0x{first:02x}"
+            raise malformed(Reason.CBOR_MALFORMED, pos, "an item", found)
+        self._refuse(pos, "a definite length", "an open one")
         return _ENDLESS, end
 
     def _negative(self, pos: int, _: int) -> tuple[int, int]:
@@ -223,35 +220,34 @@ class Decoder:
             end = pos + first - 0x5F
             word = self._words.get(self.data[pos + 1 : end])
             return (self._text(pos + 1, end) if word is None else word), end
-        kind = first >> 5
         length, begin = self._head(pos)
         if length == _ENDLESS:
-            return self._chunks(begin, kind)
+            return self._chunks(begin, first >> 5)
         end = begin + length
         if end > len(self.data):
-            raise self._truncated(pos, f"{_KINDS[kind]} of {length} bytes")
-        if kind == TEXT:
+            raise self._truncated()
+        if first >> 5 == TEXT:
             return self._text(begin, end), end
-        self._charge(_STRING + length)
+        self.budget.charge_bytes(_STRING + length)
         return self.data[begin:end], end
 
     def _text(self, begin: int, end: int) -> str:
         """Return a text that no word is; of a short one it is not known whether it is cut."""
         budget, length = self.budget, end - begin
-        budget.bytes_left -= _STRING + 2 * length  # its bytes, and its characters
-        if budget.bytes_left < 0:
-            raise budget.exceeded()
+        budget.charge_bytes(_STRING + 2 * length)  # its bytes, and its characters
         raw = self.data[begin:end]
-        if not raw.isascii():
-            self._charge((_WIDENED - 1) * length)
+        is_ascii = raw.isascii()
+        if not is_ascii:
+            budget.charge_bytes((_WIDENED - 1) * length)
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
             if end > len(self.data):
                 raise self._truncated() from None
             found = f"{describe(raw[error.start : error.end])} ({error.reason})"
-            raise _error(Reason.CBOR_UTF8, begin + error.start, "UTF-8", found) from None
-        budget.bytes_left += length if raw.isascii() else (1 + _WIDENED - _WIDE) * length
+            at = begin + error.start
+            raise malformed(Reason.CBOR_UTF8, at, "UTF-8", found) from None
+        budget.bytes_left += length if is_ascii else (1 + _WIDENED - _WIDE) * length
         if len(raw) < 24 and len(self._words) < _WORDS:
             self._words[raw] = text
         return text
@@ -263,45 +259,49 @@ class Decoder:
         length = 0
         while (first := self.data[pos]) != _BREAK:
             if first >> 5 != kind or first & 0x1F == 0x1F:
-                expected = f"{_KINDS[kind]} of definite length, or a break"
-                raise _malformed(pos, expected, f"byte 0x{first:02x}")
+                expected, found = "a chunk of definite length, or a break", f"byte 0x{first:02x}"
+                raise malformed(Reason.CBOR_MALFORMED, pos, expected, found)
             chunk, end = self._string(pos, 0)
             length += end - pos
             pos = end
             if chunk:
-                self._charge(_ITEM)
+                self.budget.charge_bytes(_ITEM)
                 chunks.append(chunk)
         is_wide = kind == TEXT and not all(map(str.isascii, chunks))
         cost = _STRING + length * (_WIDE if is_wide else 1)
-        self._charge(cost)
+        self.budget.charge_bytes(cost)
         whole: bytes | str = (b"" if kind == BYTES else "").join(chunks)
-        self.budget.bytes_left = left - cost
+        self.budget.release_to(left - cost)
         return whole, pos + 1
 
-    def _array(self, pos: int, level: int) -> tuple[list[object], int]:
-        data = self.data
-        count, pos = self.enter(pos, level, _ITEM)
+    def _array(self, pos: int, level: int, visit: Visit | None = None) -> tuple[list[object], int]:
+        data, cost = self.data, _ITEM if visit is None else 0
+        count, pos = self.enter(pos, level, cost)
         items: list[object] = []
-        item: object
-        for _ in range(count) if count >= 0 else self._endless(_ITEM):
+        for _ in range(count) if count >= 0 else self._endless(cost):
             first = data[pos]
-            if first < 0x18:
-                item, pos = first, pos + 1
-            elif first == _BREAK and count < 0:
+            if first == _BREAK and count < 0:
                 return items, pos + 1
+            if visit is not None:
+                item, pos = visit(len(items), pos)
+            elif first < 0x18:
+                item, pos = first, pos + 1
             else:
                 item, pos = _READERS[first >> 5](self, pos, level + 1)
             items.append(item)
         return items, pos
 
-    def _map(self, pos: int, level: int) -> tuple[dict[str, object] | Pairs, int]:
-        """Read a map; short texts, which most keys and many values are, are read here."""
+    def _map(
+        self, pos: int, level: int, visit: Visit | None = None
+    ) -> tuple[dict[str, object] | Pairs, int]:
+        """Read a map; short texts, which most keys are, are read here."""
         data, words, strict = self.data, self._words, self.strict
-        count, pos = self.enter(pos, level, _PAIR)
+        cost = _PAIR if visit is None else 0
+        count, pos = self.enter(pos, level, cost)
         fields: dict[str, object] = {}
         key: Any
         before = b""
-        for _ in range(count) if count >= 0 else self._endless(_PAIR):
+        for _ in range(count) if count >= 0 else self._endless(cost):
             start, first = pos, data[pos]
             if 0x5F < first < 0x78:
                 pos += first - 0x5F
@@ -313,7 +313,7 @@ class Decoder:
             elif first == _BREAK and count < 0:
                 return fields, pos + 1
             else:
-                return self._pairs(fields, pos, count, level)
+                return self._pairs(fields, pos, count, level, visit)
             first = data[pos]  # behind the end where the key is cut: then it is no key at all
             if key in fields:
                 raise duplicate_key(start, key)
@@ -322,31 +322,29 @@ class Decoder:
                 if form < before:
                     raise unsorted(start)
                 before = form
-            if 0x5F < first < 0x78:
-                start, pos = pos + 1, pos + first - 0x5F
-                word = words.get(data[start:pos])
-                fields[key] = self._text(start, pos) if word is None else word
+            if visit is not None:
+                fields[key], pos = visit(key, pos)
             elif first < 0x18:
-                fields[key] = first
-                pos += 1
+                fields[key], pos = first, pos + 1
             else:
                 fields[key], pos = _READERS[first >> 5](self, pos, level + 1)
         return fields, pos
 
     def _pairs(
-        self, fields: dict[str, object], pos: int, count: int, level: int
+        self, fields: dict[str, object], pos: int, count: int, level: int, visit: Visit | None
     ) -> tuple[Pairs, int]:
         """Read the rest of a map whose next key is no text. Equal keys are written alike."""
         pairs: list[tuple[object, object]] = [*fields.items()]
         seen = set(map(encode, fields))
         before = max(seen, default=b"")
-        self._charge((_KEY + _PAIR) * max(count, len(pairs)))
+        self.budget.charge_bytes((_KEY + _PAIR) * max(count, len(pairs)))
         for _ in range(count - len(pairs)) if count >= 0 else self._endless(_KEY + _PAIR):
             if count < 0 and self.data[pos] == _BREAK:
                 pos += 1
                 break
-            key, end = self._item(pos, level + 1)
-            value, behind = self._item(end, level + 1)
+            key, end = _READERS[self.data[pos] >> 5](self, pos, level + 1)
+            first = self.data[end]
+            value, behind = visit(key, end) if visit else _READERS[first >> 5](self, end, level + 1)
             form = self._identity(key, end - pos)
             if form in seen:
                 raise duplicate_key(pos, key)
@@ -368,55 +366,52 @@ class Decoder:
         return form
 
     def _tag(self, pos: int, level: int) -> tuple[Tag, int]:
-        number, end = self.enter(pos, level)
-        self._charge(_ITEM)
-        if self.strict:
-            raise _error(Reason.CBOR_FORM, pos, "no tag", "a tag")
-        value, end = self._item(end, level + 1)
+        number, end = self.enter(pos, level, 0)
+        self.budget.charge_bytes(_ITEM)
+        self._refuse(pos, "no tag", "a tag")
+        value, end = _READERS[self.data[end] >> 5](self, end, level + 1)
         return Tag(number, value), end
 
     def _other(self, pos: int, _: int) -> tuple[object, int]:
         first = self.data[pos]
-        if first in FLOATS:
-            number = FLOATS[first]
-            (value,) = number.unpack_from(self.data, pos + 1)
-            end = pos + 1 + number.size
-            if self.strict and encode(value) != self.data[pos:end]:
-                expected = "the shortest float that keeps the value"
-                raise _error(Reason.CBOR_FORM, pos, expected, "another")
-            return value, end
         if first == _BREAK:
-            raise _malformed(pos, "an item", "a break")
+            raise malformed(Reason.CBOR_MALFORMED, pos, "an item", "a break")
         argument, end = self._head(pos)
+        if first in FLOATS:
+            (value,) = FLOATS[first].unpack_from(self.data, pos + 1)
+            if self.strict and encode(value) != self.data[pos:end]:
+                self._refuse(pos, "the shortest float that keeps the value", "another")
+            return value, end
         if first == 0xF8 and argument < 32:
             expected = "a simple value of 32 to 255 in the second byte"
-            raise _malformed(pos, expected, str(argument))
-        if self.strict and not 0xF4 <= first <= 0xF6:
-            found = f"simple value {argument}"
-            raise _error(Reason.CBOR_FORM, pos, "false, true or null", found)
+            raise malformed(Reason.CBOR_MALFORMED, pos, expected, str(argument))
+        if not 0xF4 <= first <= 0xF6:
+            self._refuse(pos, "false, true or null", f"simple value {argument}")
         return _SIMPLES[argument], end
 
     def _endless(self, cost: int) -> Iterator[None]:
         """Yield for each item of an open array or map, and charge it."""
-        return map(self._charge, repeat(cost))
+        return map(self.budget.charge_bytes, repeat(cost))
 
-    def _charge(self, nbytes: int) -> None:
-        self.budget.bytes_left -= nbytes
-        if self.budget.bytes_left < 0:
-            raise self.budget.exceeded()
+    def _refuse(self, pos: int, expected: str, found: str) -> None:
+        """Raise for what the one form has not, where only that is read."""
+        if self.strict:
+            raise malformed(Reason.CBOR_FORM, pos, expected, found)
 
-    def _truncated(self, pos: int | None = None, expected: str = "an item") -> ManifestError:
+    def _truncated(self) -> ManifestError:
         """Return the error for an item that goes on behind the end."""
-        size = len(self.data)
-        at = size if pos is None else pos
-        return _error(Reason.CBOR_TRUNCATED, at, expected, f"the manifest's end at byte {size}")
+        at = len(self.data)
+        return malformed(Reason.CBOR_TRUNCATED, at, "an item", f"the manifest's end at byte {at}")
 
-    def _too_deep(self, pos: int) -> LimitError:
+    def _too_deep(self, pos: int) -> ZTensorError:
+        expected, found = f"at most {self.depth} levels", "one more"
+        if self.strict and self.depth < self.budget.limits.depth:  # a limit of the form
+            return malformed(Reason.CBOR_FORM, pos, expected, found)
         return LimitError(
             f"the manifest nests deeper than Limits.depth at byte {pos}",
             reason=Reason.LIMIT_DEPTH,
-            expected=f"at most {self.depth} levels",
-            found="one more",
+            expected=expected,
+            found=found,
         )
 
 
@@ -432,7 +427,8 @@ _READERS = (
 )
 
 
-def _error(reason: Reason, pos: int, expected: str, found: str) -> ManifestError:
+def malformed(reason: Reason, pos: int, expected: str, found: str) -> ManifestError:
+    """Return the error for bytes that break a rule of CBOR, or of its one form."""
     what = "in deterministic form" if reason is Reason.CBOR_FORM else "valid CBOR"
     return ManifestError(
         f"the manifest is not {what} at byte {pos}",
@@ -443,17 +439,13 @@ def _error(reason: Reason, pos: int, expected: str, found: str) -> ManifestError
     )
 
 
-def _malformed(pos: int, expected: str, found: str) -> ManifestError:
-    return _error(Reason.CBOR_MALFORMED, pos, expected, found)
-
-
 def duplicate_key(pos: int, key: object) -> ManifestError:
     """Return the error for a key that a map has twice."""
     found = f"the key {shown(key)} a second time"
-    return _error(Reason.CBOR_DUPLICATE_KEY, pos, "each key of a map once", found)
+    return malformed(Reason.CBOR_DUPLICATE_KEY, pos, "each key of a map once", found)
 
 
 def unsorted(pos: int) -> ManifestError:
     """Return the error for a key that comes too late."""
     expected = "keys in the order of their encoded bytes"
-    return _error(Reason.CBOR_FORM, pos, expected, "a key behind a larger one")
+    return malformed(Reason.CBOR_FORM, pos, expected, "a key behind a larger one")

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from ztensor.errors import Problem, Reason, describe
 from ztensor.spec.wire.cbor import UINT64_MAX, Pairs
 
-
-class Kind(NamedTuple):
-    """What a field holds.
-
-    Attributes:
-        word: what messages call it.
-        type: of the decoded value; `object` for anything.
-        is_required: whether the field has to be there.
-        drops_keys: whether pairs of a map whose key is no text are dropped, where they else are
-            wrong: an attribute that cannot be named must not cost the tensors.
-    """
-
-    word: str
-    type: type
-    is_required: bool = True
-    drops_keys: bool = False
-
-    def optional(self) -> Kind:
-        """Return the kind of a field that may be absent."""
-        return self._replace(is_required=False)
-
-
-TEXT = Kind("text", str)
-UINT = Kind("a uint64", int)
-SHAPE = Kind("an array of uint64", list)
-MAP = Kind("a map with text keys", dict)
-ATTRIBUTES = Kind("a map", dict, is_required=False, drops_keys=True)
-ANYTHING = Kind("anything", object, is_required=False)
+# What a field holds is a type: of a list unsigned integers, as any `int` is; of `ATTRIBUTES` a map
+# of which pairs with other keys than text are dropped, since what cannot be named must not cost the
+# tensors; of `object` anything.
+ATTRIBUTES = Pairs
+_WORDS: Mapping[type, str] = {
+    str: "text",
+    int: "a uint64",
+    list: "an array of uint64",
+    dict: "a map with text keys",
+}
 
 
 class Record(NamedTuple):
@@ -44,16 +26,17 @@ class Record(NamedTuple):
     Attributes:
         what: what messages call it.
         section: the specification's section that describes it.
-        fields: its fields, in the order they are looked at.
-        has_nulls: whether null stands for an optional field that is absent, as in 1.x.
-        drops_keys: whether pairs whose key is no text are ignored, as unknown fields are.
+        fields: what each of its fields holds, in the order they are looked at.
+        optional: those that may be absent.
+        is_exact: as in 2.x: null is no way to leave a field out, and pairs whose key is no text
+            are ignored, as unknown fields are.
     """
 
     what: str
     section: str
-    fields: Mapping[str, Kind]
-    has_nulls: bool = True
-    drops_keys: bool = False
+    fields: Mapping[str, type]
+    optional: Collection[str] = ()
+    is_exact: bool = False
 
 
 def read_fields(
@@ -70,55 +53,54 @@ def read_fields(
         path: steps from the manifest's root to the map.
         problems: takes what is wrong.
     """
+    what, section, fields, optional, is_exact = record
     start = len(problems)
-
-    def wrong(reason: Reason, message: str, *steps: str) -> None:
-        problems.append(Problem(reason, message, (*path, *steps), record.section))
-
-    if record.drops_keys:
+    if is_exact:
         value = _with_text_keys(value)
     if type(value) is not dict:
-        wrong(Reason.FIELD_TYPE, f"expected {record.what}, found {kind_of(value)}")
+        message = f"expected {what}, found {kind_of(value)}"
+        problems.append(Problem(Reason.FIELD_TYPE, message, path, section))
         return []
     values: list[Any] = []
-    count = 0
-    for name, kind in record.fields.items():
-        word, wanted, is_required, drops_keys = kind
+    known = 0
+    for name, wanted in fields.items():
         item: Any = value.get(name)
+        fault = None
         if item is not None or name in value:
-            count += 1
-            if drops_keys:
-                item = _with_text_keys(item)
-            is_right = type(item) is wanted and wanted is not list
-            if not is_right or (wanted is int and not 0 <= item <= UINT64_MAX):
-                fault = _fault(item, kind, may_be_null=record.has_nulls and not is_required)
-                if fault is not None:
-                    wrong(*fault, name)
-                elif wanted is list and item is not None:
+            known += 1
+            kind = wanted
+            if wanted is ATTRIBUTES:
+                item, kind = _with_text_keys(item), dict
+            is_right = type(item) is kind and kind is not list
+            if not is_right or (kind is int and not 0 <= item <= UINT64_MAX):
+                fault = _fault(item, kind, may_be_null=not is_exact and name in optional)
+                if kind is list and not fault:
                     item = tuple(item)
-        elif is_required:
-            wrong(Reason.FIELD_MISSING, f"expected {word}, found no such field", name)
+        elif name not in optional:
+            fault = Reason.FIELD_MISSING, f"expected {_WORDS[wanted]}, found no such field"
+        if fault is not None:
+            problems.append(Problem(fault[0], fault[1], (*path, name), section))
         values.append(item)
     if len(problems) > start:
         return []
     others = None
-    if count < len(value):
-        others = {key: item for key, item in value.items() if key not in record.fields}
-    values.append(others)
-    return values
+    if known < len(value):
+        others = {key: item for key, item in value.items() if key not in fields}
+    return [*values, others]
 
 
-def _fault(item: Any, kind: Kind, *, may_be_null: bool) -> tuple[Reason, str] | None:
+def _fault(item: Any, wanted: type, *, may_be_null: bool) -> tuple[Reason, str] | None:
     """Return what is wrong with the value of a field."""
-    if kind.type is object or (item is None and may_be_null):
+    if wanted is object or (item is None and may_be_null):
         return None
-    if type(item) is not kind.type:
-        word = f"{kind.word} or null" if may_be_null else kind.word
+    if type(item) is not wanted:
+        word = f"{_WORDS[wanted]} or null" if may_be_null else _WORDS[wanted]
         return Reason.FIELD_TYPE, f"expected {word}, found {kind_of(item)}"
-    for index, number in enumerate(item if type(item) is list else [item]):
+    numbers: Any = item if wanted is list else [item]
+    for index, number in enumerate(numbers):
         if type(number) is not int or not 0 <= number <= UINT64_MAX:
             reason = Reason.FIELD_VALUE if type(number) is int else Reason.FIELD_TYPE
-            place = f" at position {index}" if type(item) is list else ""
+            place = f" at position {index}" if wanted is list else ""
             return reason, f"expected a uint64{place}, found {kind_of(number)}"
     return None
 
@@ -155,7 +137,10 @@ class Form(NamedTuple):
 
     Attributes:
         root: the schema of the root.
-        start: the first bytes of such an object, at most eight.
+        object: that of an object.
+        objects: the field with the objects.
+        start: the first bytes of such an object, at most eight; none where objects are read one by
+            one, however many there are.
         place: what is before the offset of the blob, at most eight bytes.
         between: what is between offset and length, at most eight bytes.
         has_tail: whether the shape follows the component, so that bytes follow the length.
@@ -165,10 +150,12 @@ class Form(NamedTuple):
     """
 
     root: Record
-    start: bytes
-    place: bytes
-    between: bytes
-    has_tail: bool
-    alignment: int
-    packed: str
-    are_names: Callable[[list[str]], bool]
+    object: Record
+    objects: str = "objects"
+    start: bytes = b""
+    place: bytes = b""
+    between: bytes = b""
+    has_tail: bool = False
+    alignment: int = 64
+    packed: str = "zstd"
+    are_names: Callable[[list[str]], bool] = bool

@@ -10,7 +10,7 @@ from tests.corpus.foreign.make_gguf import blocks_of
 from ztensor.cli.spelling import parameters_text
 from ztensor.insight.analysis.parameters import parameter_count
 from ztensor.io.opening import Reader
-from ztensor.io.shards.naming import index_path
+from ztensor.io.shards.naming import INDEX_SUFFIX
 from ztensor.numpy import save, save_file
 
 
@@ -62,7 +62,7 @@ def test_tied_weights_count_once(tmp_path: Path) -> None:
         assert count(reader) == 200
     names = {name: weight + place for place, name in enumerate("abc")}
     save_file(names, tmp_path / "m.zt", max_shard_size=400)
-    with ztensor.open(index_path(str(tmp_path / "m.zt"))) as shards:
+    with ztensor.open(f"{tmp_path / 'm.zt'}{INDEX_SUFFIX}") as shards:
         assert isinstance(shards, ztensor.io.ShardedReader)
         assert len(shards.files) == 3  # at the same place in each file
         assert count(shards) == 300

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.tracing import traced
 from tests.unit.io.reading.counted import Counted
 from ztensor.errors import DigestMismatchError, LimitError
 from ztensor.io.reading.file import FileObjects
@@ -142,3 +143,21 @@ def test_of_objects_outside_the_names_no_byte_is_read(compression: bool) -> None
     report = verify_file(file, list(tensors)[::3])
     assert (report.ok, report.checked) == (True, 10)
     assert source.count == report.nbytes < sum(map(len, tensors.values())) / 2
+
+
+def test_what_is_between_small_tensors_is_not_read() -> None:
+    """In 2.x each begins at a page of 64 KiB."""
+    tensors = {f"w{index:02}": half_random(100, index) for index in range(50)}
+    source = Counted(save(tensors, version="2.1"))
+    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
+    source.count = 0
+    report = verify_file(FileObjects(source, manifest))
+    assert (report.ok, report.checked, source.count) == (True, 50, report.nbytes)
+
+
+def test_small_tensors_that_decode_to_many_bytes_are_checked_in_little_memory() -> None:
+    tensors = {f"w{index:04}": np.full(100_000, index % 256, np.uint8) for index in range(1000)}
+    with ztensor.open(save(tensors, compression=True)) as reader, traced() as memory:
+        assert reader.verify(threads=1).checked == 1000
+        _, peak = memory()
+    assert peak < 16 << 20

@@ -89,7 +89,7 @@ def test_what_is_wrong_with_many_objects_is_told_where_all_at_once_would_cost_to
         (b"\x81\xff", "an item"),
         (b"\x19", "an item"),
         (b"\xbf\x61a", "an item"),
-        (b"\x1c", "additional information 0 to 27 or 31"),
+        (b"\x1c", "an item"),
     ],
     ids=lambda value: value.hex() if isinstance(value, bytes) else None,
 )

@@ -149,7 +149,11 @@ def test_depth_is_that_of_the_text_and_of_the_limits() -> None:
 
     ztensor.open(nested(30)).close()
     assert reason_of(nested(31)) is Reason.CBOR_FORM
-    for depth, reason in ((31, Reason.LIMIT_DEPTH), (32, Reason.CBOR_FORM), (33, Reason.CBOR_FORM)):
+    for depth, reason in (
+        (31, Reason.LIMIT_DEPTH),
+        (32, Reason.LIMIT_DEPTH),
+        (33, Reason.CBOR_FORM),
+    ):
         assert reason_of(nested(31), limits=Limits(depth=depth)) is reason
     assert reason_of(nested(30), limits=Limits(depth=20)) is Reason.LIMIT_DEPTH
     ztensor.open(nested(30), limits=Limits(depth=32)).close()

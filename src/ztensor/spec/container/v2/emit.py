@@ -9,17 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from ztensor.errors import (
-    LimitError,
     ManifestError,
     NotRepresentableError,
     Problem,
-    Reason,
     describe,
 )
 from ztensor.spec.container.entries import Emitter, named, with_unknown
 from ztensor.spec.container.framing import FOOTER_2, MAGIC_2, MANIFEST_2_MOST, PAGE_2, Form
-from ztensor.spec.container.v2.schema import DEPTH, ROOT, check_names, parse_object
-from ztensor.spec.container.v2.words import block_sizes, theirs, word_of, words_of
+from ztensor.spec.container.v2.schema import DEPTH, OBJECT, ROOT, check_names, parse_object
+from ztensor.spec.container.v2.words import WORD_OF_2, block_sizes, theirs
 from ztensor.spec.digest import xxh3
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, align
 from ztensor.spec.wire import cbor
@@ -65,14 +63,13 @@ class Emitter21(Emitter):
             role: component._replace(offset=PAGE_2, shard=None)
             for role, component in tensor_object.components.items()
         }
-        found = self.object_of(self.entry(tensor_object._replace(components=components)))
-        read = _words(found)
+        read = _words(self.object_of(self.entry(tensor_object._replace(components=components))))
         for what, word in _words(tensor_object).items():
-            if read.get(what) != word:
+            if read[what] != word:
                 raise NotRepresentableError(
                     f"the {what} would be read as another in 2.x",
                     expected=describe(word),
-                    found=describe(read.get(what)),
+                    found=describe(read[what]),
                     section="2.1 section 3.3",
                 )
 
@@ -94,7 +91,9 @@ class Emitter21(Emitter):
         if sizes:
             entry = {**entry, "attributes": sizes | (entry.get("attributes") or {})}
         problems: list[Problem] = []
-        found = parse_object(_ANYWHERE, "any", _read_back(entry, levels=2), problems)
+        path = ("objects", "any")
+        fields = read_fields(_read_back(entry, levels=2), OBJECT, path, problems)
+        found = parse_object(_ANYWHERE, fields, path, problems) if fields else None
         if problems or found is None:
             raise _refusal(problems[0])
         return found
@@ -152,33 +151,26 @@ def footer(offset: int, manifest: bytes) -> bytes:
 
 
 def _part(component: Component) -> dict[str, object]:
-    dtype, logical = words_of(component)
-    encoding, shard = word_of(component.encoding), component.shard
+    is_bool, is_raw = component.dtype == "bool", component.encoding == "raw"
+    shard = component.shard
     start = 0 if shard is None else shard.start or 0
     known = {
-        "dtype": dtype,
+        "dtype": "u8" if is_bool else component.dtype,
         "blob": (component.offset - start, component.length),
-        "type": logical,
+        "type": "bool" if is_bool else component.type,
         "shard": None if shard is None else shard.name,
-        "encoding": encoding,
-        "decoded_length": None if encoding is None else component.decoded_length,
+        "encoding": None if is_raw else component.encoding.removeprefix(WORD_OF_2),
+        "decoded_length": None if is_raw else component.decoded_length,
         "digest": component.digest,
     }
     return with_unknown(known, component.extra)
 
 
 def _words(tensor_object: TensorObject) -> dict[str, object]:
-    """Return what an object says by what says it, without values of attributes and fields."""
-    words: dict[str, object] = {
-        "shape": tuple(tensor_object.shape),
-        "layout": tensor_object.format,
-        "attributes": sorted(tensor_object.attributes or ()),
-        "unknown fields": sorted(tensor_object.extra or ()),
-    }
-    for role, part in tensor_object.components.items():
-        extra = sorted(part.extra or ())
-        words[f"part {role}"] = part.dtype, part.type, part.encoding, part.digest, extra
-    return words
+    """Return what an object says by what says it, where it can be read as something else."""
+    words = {"layout": tensor_object.format, "attributes": sorted(tensor_object.attributes or ())}
+    parts = tensor_object.components.items()
+    return words | {f"part {role}": (part.dtype, part.type, part.encoding) for role, part in parts}
 
 
 def _refusal(problem: Problem) -> NotRepresentableError:
@@ -199,9 +191,10 @@ def _read_back(value: Mapping[str, object], *, levels: int) -> object:
     """
     try:
         return cbor.decode(cbor.encode(value), depth=DEPTH - levels, strict=True)
-    except (ManifestError, LimitError) as error:
-        is_deep = error.reason is Reason.LIMIT_DEPTH
-        message = f"2.x takes {DEPTH} levels of nesting" if is_deep else "2.x has no such value"
+    except ManifestError as error:
         raise NotRepresentableError(
-            message, expected=error.expected, found=error.found, section="2.1 section 3.1"
+            f"2.x has no such value, or {DEPTH} levels of nesting at most",
+            expected=error.expected,
+            found=error.found,
+            section="2.1 section 3.1",
         ) from error

@@ -11,21 +11,21 @@ import functools
 import operator
 import re
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from itertools import accumulate, islice
+from typing import Any
 
 import numpy as np
 
-from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, Problem, Reason, describe
+from ztensor.errors import MOST_PROBLEMS, ManifestError, Problem, Reason, describe
 from ztensor.limits import Budget
 from ztensor.spec.container.framing import FOOTER_2_BYTES, PAGE_2, Frame
 from ztensor.spec.container.v2.words import (
     DTYPES,
     SPARSE,
     TYPES,
+    WORD_OF_2,
     check_layout,
-    encoding_of,
     ours,
-    types_of,
 )
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
@@ -40,17 +40,7 @@ from ztensor.spec.digest import check_digest, xxh3
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, align
 from ztensor.spec.model.objects import TableObjects, Uints
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import (
-    ANYTHING,
-    MAP,
-    SHAPE,
-    TEXT,
-    UINT,
-    Form,
-    Record,
-    kind_of,
-    read_fields,
-)
+from ztensor.spec.wire.record import Form, Record, read_fields
 
 VERSION = "2"  # what the footer says; the texts 2.0 and 2.1 describe the same bytes
 DEPTH = 32  # levels of nesting, the root among them
@@ -61,31 +51,29 @@ _PLACE_COST = 120  # bytes that comparing one blob with the others takes
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}\Z")
 _PLACES, _NAMES = "2.1 section 2.4", "2.1 section 3.5"
 
-_record = functools.partial(Record, has_nulls=False, drops_keys=True)
+_record = functools.partial(Record, is_exact=True)
 ROOT = _record(
     "a map as the manifest's root",
     "2.1 section 3.2",
-    {"objects": MAP, "attributes": MAP.optional(), "shards": ANYTHING},
+    {"objects": dict, "attributes": dict, "shards": dict},
+    optional=("attributes", "shards"),
 )
-SHARD = _record("a map describing one shard", "2.1 section 7.1", {"size": UINT, "digest": TEXT})
+SHARD = _record("a map describing one shard", "2.1 section 7.1", {"size": int, "digest": str})
 OBJECT = _record(
     "a map describing one object",
     "2.1 section 3.3",
-    {"shape": SHAPE, "layout": TEXT, "parts": MAP, "attributes": MAP.optional()},
+    {"shape": list, "layout": str, "parts": dict, "attributes": dict},
+    optional=("attributes",),
 )
 PART = _record(
     "a map describing one part",
     "2.1 section 3.4",
     {
-        "dtype": TEXT,
-        "blob": SHAPE,
-        "type": TEXT.optional(),
-        "shard": TEXT.optional(),
-        "encoding": TEXT.optional(),
-        "decoded_length": UINT.optional(),
-        "digest": TEXT.optional(),
+        "dtype": str, "blob": list, "type": str, "shard": str,
+        "encoding": str, "decoded_length": int, "digest": str,
     },
-)
+    optional=("type", "shard", "encoding", "decoded_length", "digest"),
+)  # fmt: skip
 
 
 def _are_names(texts: list[str]) -> bool:
@@ -101,9 +89,9 @@ def _are_names(texts: list[str]) -> bool:
 
 FORM = Form(
     root=ROOT,
+    object=OBJECT,
     start=b"\xa3" + cbor.encode("parts"),
     place=cbor.encode("blob") + b"\x82",
-    between=b"",
     has_tail=True,
     alignment=PAGE_2,
     packed="zt.zstd-seekable/1",
@@ -140,76 +128,52 @@ def parse_manifest(
             section="2.1 section 2.3",
         )
     decoder = cbor.Decoder(data, budget, depth=min(budget.limits.depth, DEPTH), strict=True)
-    try:
-        return _parse_root(decoder, frame, least)
-    except LimitError as error:
-        if error.reason is not Reason.LIMIT_DEPTH or budget.limits.depth < DEPTH:
-            raise
-        raise ManifestError(
-            "the manifest nests too deep",
-            reason=Reason.CBOR_FORM,
-            expected=f"at most {DEPTH} levels",
-            found="one more",
-            section="2.1 section 3.1",
-        ) from error
-
-
-def _parse_root(decoder: cbor.Decoder, frame: Frame, least: int) -> Manifest:
-    problems: list[Problem] = []
     files: dict[str | None, Shard] = {}
 
-    def begin(fields: dict[str, object]) -> ParseObject:
+    def begin(fields: Mapping[str, object], problems: list[Problem]) -> ParseObject:
         # The table of shards comes before the objects: its name is shorter.
-        files.update(_parse_files(fields.get("shards", {}), frame.file_size, problems))
+        files.update(_parse_files(fields.get("shards"), frame.file_size, problems))
         return functools.partial(parse_object, files)
 
     blobs_end = frame.file_size - FOOTER_2_BYTES
     root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
-    problems += root.problems
-    fields = read_fields(root.fields, ROOT, (), problems)
-    attributes, extra = (fields[1], fields[-1]) if fields else (None, None)
-    problems += check_names(attributes or (), ("attributes",))
-    require_none(problems)
-    blobs = _blobs(root.objects, frame, decoder.budget)
-    for shard, (offsets, lengths) in blobs.items():
-        problems += _check_overlaps(offsets, lengths, shard)
-    require_none(problems)
+    _, attributes, _, extra = root.values or [None] * 4
+    require_none(root.problems + check_names(attributes or (), ("attributes",)))
+    blobs = _blobs(root.objects, [*files], frame, decoder.budget)
+    require_none(_check_overlaps(blobs, [*files]))
+    used = set(blobs[0].tolist()) if len(files) > 1 else set()
     shards = {
-        name: shard if name in blobs else shard._replace(start=None)
-        for name, shard in files.items()
+        name: shard if number in used else shard._replace(start=None)
+        for number, (name, shard) in enumerate(files.items())
         if name is not None
     }
     return Manifest(VERSION, root.objects, attributes, None, extra, shards)
 
 
 def _parse_files(table: object, size: int, problems: list[Problem]) -> dict[str | None, Shard]:
-    """Return the files in which blobs may be: the shards by name, and the file itself, None.
+    """Return the files in which blobs may be: the file itself, None, and the shards by name.
 
     Args:
-        table: the field `shards`.
+        table: the field `shards`; what else is wrong with it, its record says.
         size: of the file itself.
         problems: takes what is wrong.
     """
     files: dict[str | None, Shard] = {None: Shard("", size, "")}
-    if not isinstance(table, dict):
-        message = f"expected a map of shards, found {kind_of(table)}"
-        problems.append(Problem(Reason.FIELD_TYPE, message, ("shards",), SHARD.section))
-        return files
-    for name, entry in table.items():
+    for name, entry in (table if isinstance(table, dict) else {}).items():
         if len(problems) >= MOST_PROBLEMS:
             break
+        path, section = ("shards", name), SHARD.section
         if not _SHARD_NAME.match(name):
             message = "expected 1 to 64 of A-Z a-z 0-9 . _ -, no dot first, found " + describe(name)
-            problems.append(Problem(Reason.FIELD_VALUE, message, ("shards",), SHARD.section))
-        fields = read_fields(entry, SHARD, ("shards", name), problems)
+            problems.append(Problem(Reason.FIELD_VALUE, message, ("shards",), section))
+        fields = read_fields(entry, SHARD, path, problems)
         if not fields:
             continue
         size, digest, _ = fields
         if size < LEAST_SHARD:
             message = f"expected at least {LEAST_SHARD}, found {size}"
-            path = ("shards", name, "size")
-            problems.append(Problem(Reason.FIELD_VALUE, message, path, SHARD.section))
-        problems += check_digest(digest, "shards", name, "digest", strict=True)
+            problems.append(Problem(Reason.FIELD_VALUE, message, (*path, "size"), section))
+        problems += check_digest(digest, *path, "digest", strict=True)
         files[name] = Shard(name, size, digest)
     start = 0
     # The longest come last: a shard that no object needs may claim any size.
@@ -232,32 +196,26 @@ def check_names(names: Iterable[str], path: Path = ()) -> list[Problem]:
 
 
 def parse_object(
-    files: Mapping[str | None, Shard], name: str, entry: object, problems: list[Problem]
-) -> TensorObject | None:
-    """Return one object, or None and problems where it breaks rules.
+    files: Mapping[str | None, Shard], fields: list[Any], path: Path, problems: list[Problem]
+) -> TensorObject:
+    """Return one object, which is not whole beside new problems.
 
     Args:
         files: where blobs may be: the shards by name, and the file itself.
-        name: the object's.
-        entry: what was decoded.
+        fields: as its record has them.
+        path: steps from the manifest's root to it, the last of which is its name.
         problems: takes what is wrong.
     """
-    path, start = ("objects", name), len(problems)
-    if wrong := check_names((name,), ("objects",)):
-        problems += wrong
-        return None
-    fields = read_fields(entry, OBJECT, path, problems)
-    if not fields:
-        return None
+    start = len(problems)
     shape, layout, entries, attributes, extra = fields
+    problems += check_names(map(str, path[1:]), path[:1])
     problems += check_names(entries, (*path, "parts"))
-    if attributes:
-        problems += check_names(attributes, (*path, "attributes"))
+    problems += check_names(attributes or (), (*path, "attributes"))
     if not entries:
         message, where = "expected at least one part, found none", (*path, "parts")
         problems.append(Problem(Reason.COMPONENT_MISSING, message, where, OBJECT.section))
     parse = functools.partial(_parse_part, files)
-    components = parse_components(entries, (*path, "parts"), problems, parse)
+    components = parse_components(entries, PART, (*path, "parts"), problems, parse)
     found = _check_shape(shape)
     if len(problems) == start:
         found += check_layout(layout, shape, components, attributes)
@@ -268,24 +226,22 @@ def parse_object(
 
 
 def _check_shape(shape: tuple[int, ...]) -> list[Problem]:
-    message = ""
-    if len(shape) > MOST_RANK:
-        message = f"expected at most {MOST_RANK} dimensions, found {len(shape)}"
-    count = 1
-    for dimension in shape[:MOST_RANK]:  # in order: to the releases a zero at the end saves nothing
-        count *= dimension
-        if count > cbor.UINT64_MAX:
-            message = f"expected a product below 2^64, found {describe(shape)}"
-            break
-    return [Problem(Reason.FIELD_VALUE, message, ("shape",), OBJECT.section)] if message else []
+    # In order: to the releases a zero at the end saves nothing.
+    products = accumulate(shape[:MOST_RANK], operator.mul)
+    if len(shape) <= MOST_RANK and all(count <= cbor.UINT64_MAX for count in products):
+        return []
+    message = f"expected at most {MOST_RANK} dimensions and a product below 2^64, found "
+    found = f"{len(shape)} of {describe(shape)}"
+    return [Problem(Reason.FIELD_VALUE, message + found, ("shape",), OBJECT.section)]
 
 
 def _parse_part(
-    files: Mapping[str | None, Shard], _: str, entry: object, path: Path, problems: list[Problem]
+    files: Mapping[str | None, Shard],
+    _: str,
+    fields: list[Any],
+    path: Path,
+    problems: list[Problem],
 ) -> Component | None:
-    fields = read_fields(entry, PART, path, problems)
-    if not fields:
-        return None
     dtype, blob, logical, shard, encoding, decoded_length, digest, extra = fields
     start = len(problems)
 
@@ -312,66 +268,56 @@ def _parse_part(
         problems += check_place(blob, end, PAGE_2, (*path, "blob"), _PLACES)
     if len(problems) > start:
         return None
-    dtype, logical = types_of(dtype, logical)
-    return Component(
-        dtype,
-        blob[0] + (files[shard].start or 0),
-        blob[1],
-        logical,
-        encoding_of(encoding),
-        digest,
-        decoded_length,
-        digest_covers_decoded=True,
-        is_exact=True,
-        shard=None if shard is None else files[shard],
-        extra=extra,
-    )
+    if logical == "bool":
+        dtype, logical = "bool", None
+    if encoding in ("raw", "zstd"):  # words of 1.x mean nothing in 2.x
+        encoding = WORD_OF_2 + encoding
+    offset, length = blob
+    offset += files[shard].start or 0
+    said = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
+    where = None if shard is None else files[shard]
+    return Component(*said, digest_covers_decoded=True, is_exact=True, shard=where, extra=extra)
 
 
 # --- Places ------------------------------------------------------------------------------------
 
 
 def _blobs(
-    objects: Mapping[str, TensorObject], frame: Frame, budget: Budget
-) -> dict[str | None, Uints]:
-    """Return offsets and lengths, (2, count), of all blobs by shard; None for the file itself."""
-    itself = array.array("Q", (frame.manifest_offset, frame.manifest_length))
-    pairs: dict[str | None, array.array[int]] = {None: itself}
+    objects: Mapping[str, TensorObject], files: list[str | None], frame: Frame, budget: Budget
+) -> Uints:
+    """Return (3, count) in which file all blobs are, where, and how long; the manifest is one."""
+    flat = array.array("Q", (0, frame.manifest_offset, frame.manifest_length))
+    numbers = {name: number for number, name in enumerate(files)}
     others = objects.others if isinstance(objects, TableObjects) else objects
     for tensor_object in others.values():
         for part in tensor_object.components.values():
             budget.charge_bytes(_PLACE_COST)
-            if part.shard is None:
-                itself.extend((part.offset, part.length))
-            else:
-                place = part.offset - (part.shard.start or 0), part.length
-                pairs.setdefault(part.shard.name, array.array("Q")).extend(place)
-    blobs: dict[str | None, Uints] = {
-        name: np.frombuffer(flat, np.uint64).reshape(-1, 2).T for name, flat in pairs.items()
-    }
+            shard, start = (None, 0) if part.shard is None else (part.shard.name, part.shard.start)
+            flat.extend((numbers[shard], part.offset - (start or 0), part.length))
+    blobs = np.frombuffer(flat, np.uint64).reshape(-1, 3).T
     if isinstance(objects, TableObjects):
         table = objects.table
         budget.charge_bytes(_PLACE_COST * len(table.names))
-        rows = np.array((table.offsets, table.lengths)).astype(np.uint64)
-        blobs[None] = np.concatenate((blobs[None], rows), axis=1)
+        rows = np.array((np.zeros_like(table.offsets), table.offsets, table.lengths))
+        blobs = np.concatenate((blobs, rows.astype(np.uint64)), axis=1)
     return blobs
 
 
-def _check_overlaps(offsets: Uints, lengths: Uints, shard: str | None) -> list[Problem]:
+def _check_overlaps(blobs: Uints, files: list[str | None]) -> list[Problem]:
     """Return a problem where blobs of a file overlap and are not equal; empty ones never do."""
-    some = lengths > 0
-    if not some.all():
-        offsets, lengths = offsets[some], lengths[some]
-    if not (offsets[:-1] < offsets[1:]).all():
-        order = np.lexsort((lengths, offsets))
-        offsets, lengths = offsets[order], lengths[order]
+    blobs = blobs[:, blobs[2] > 0]
+    numbers, offsets, lengths = blobs
+    if numbers.any() or not (offsets[:-1] < offsets[1:]).all():
+        numbers, offsets, lengths = blobs[:, np.lexsort((lengths, offsets, numbers))]
     # In order of their offsets, each begins where the one before it ends or later, or is the same.
     is_same = (offsets[1:] == offsets[:-1]) & (lengths[1:] == lengths[:-1])
-    wrong = np.flatnonzero((offsets[1:] < offsets[:-1] + lengths[:-1]) & ~is_same)
+    is_before = offsets[1:] < offsets[:-1] + lengths[:-1]
+    wrong = np.flatnonzero(is_before & ~is_same & (numbers[1:] == numbers[:-1]))
     if not len(wrong):
         return []
     at = int(wrong[0])
-    one, two = ((int(offsets[i]), int(offsets[i] + lengths[i])) for i in (at, at + 1))
+    one, two = ([int(offsets[i]), int(offsets[i] + lengths[i])] for i in (at, at + 1))
+    shard = files[int(numbers[at])]
     where = "" if shard is None else f" of shard {shard!r}"
-    message = f"expected equal or disjoint blobs{where}, found {list(one)} and {list(two)}"
+    message = f"expected equal or disjoint blobs{where}, found {one} and {two}"
     return [Problem(Reason.BLOB_OVERLAP, message, ("objects",), _PLACES)]

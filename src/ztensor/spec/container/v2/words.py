@@ -16,17 +16,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ztensor.errors import Problem, Reason, describe
-from ztensor.spec.model.dtype import STORAGE_TYPES
+from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.spec.model.manifest import Component
 
 DTYPES = frozenset(STORAGE_TYPES) - {"bool"}
 # The registered logical types and the storage each is defined on.
-TYPES: Mapping[str, str] = {
-    **dict.fromkeys(("bool", "f8_e4m3fn", "f8_e5m2", "f8_e4m3fnuz", "f8_e5m2fnuz"), "u8"),
-    **dict.fromkeys(("f8_e8m0", "f4_e2m1"), "u8"),
-    "complex64": "f32",
-    "complex128": "f64",
-}
+TYPES = {"bool": "u8", **{name: logical.dtype for name, logical in LOGICAL_TYPES.items()}}
 # ggml types of the registry: elements of a block, and its bytes (profile gguf).
 GGUF_BLOCKS: Mapping[str, tuple[int, int]] = {
     "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24),
@@ -57,67 +52,7 @@ _PARTS: Mapping[str, set[str]] = {
 }
 # Layouts of 1.x that 2.x has no word for are written under our own name.
 _OURS, _OURS_VERSION = "pyztensor.", "/1"
-_WORD_OF_2 = "2.x "  # before a word without a version, which would mean another in 1.x
-
-
-def types_of(dtype: str, logical: str | None) -> tuple[str, str | None]:
-    """Return storage and logical type as the model has them."""
-    return ("bool", None) if logical == "bool" else (dtype, logical)
-
-
-def words_of(component: Component) -> tuple[str, str | None]:
-    """Return storage and logical type as 2.x has them: the reverse of `types_of`."""
-    return ("u8", "bool") if component.dtype == "bool" else (component.dtype, component.type)
-
-
-def encoding_of(word: str | None) -> str:
-    """Return the encoding as the model has it: words of 1.x mean nothing in 2.x."""
-    if word is None:
-        return "raw"
-    return _WORD_OF_2 + word if word in ("raw", "zstd") else word
-
-
-def word_of(encoding: str) -> str | None:
-    """Return the encoding as 2.x has it, None for raw: the reverse of `encoding_of`."""
-    return None if encoding == "raw" else encoding.removeprefix(_WORD_OF_2)
-
-
-def check_layout(
-    layout: str,
-    shape: tuple[int, ...],
-    components: Mapping[str, Component],
-    attributes: Mapping[str, object] | None,
-) -> list[Problem]:
-    """Return what is wrong with an object that layouts of ours do not look at."""
-    section = f"the layout {layout}"
-    parts = _PARTS.get(layout)
-    if parts is not None and components.keys() != parts:
-        reason = Reason.FIELD_VALUE if parts <= components.keys() else Reason.COMPONENT_MISSING
-        found = ", ".join(map(describe, list(components)[:8]))
-        message = f"expected the parts {', '.join(sorted(parts))}, found {found}"
-        return [Problem(reason, message, ("parts",), section)]
-    if layout in SPARSE:
-        problems = [*_check_indices(SPARSE[layout][1], components)]
-        if layout == "zt.sparse_coo/1" and not shape:
-            message = "expected a dimension, found none"
-            problems.append(Problem(Reason.LAYOUT_RANK, message, ("shape",)))
-    else:
-        problems = [*_check_blocks(layout, attributes or {})]
-    return [problem._replace(section=section) for problem in problems]
-
-
-def _check_indices(
-    roles: tuple[str, ...], components: Mapping[str, Component]
-) -> Iterator[Problem]:
-    words = {role: components[role].type or components[role].dtype for role in roles}
-    wrong = {role: word for role, word in words.items() if word not in ("u32", "u64")}
-    for role, word in wrong.items():
-        message = f"expected plain u32 or u64, found {describe(word)}"
-        yield Problem(Reason.INDEX_DTYPE, message, ("parts", role, "dtype"))
-    if not wrong and len({*words.values()}) > 1:
-        found = " and ".join(sorted(words.values()))
-        message = f"expected indices and indptr of one dtype, found {found}"
-        yield Problem(Reason.INDEX_DTYPE, message, ("parts",))
+WORD_OF_2 = "2.x "  # before a word without a version, which would mean another in 1.x
 
 
 def block_sizes(layout: object) -> dict[str, int]:
@@ -125,14 +60,39 @@ def block_sizes(layout: object) -> dict[str, int]:
     return dict(zip(_BLOCK_SIZES, _GGUF.get(layout, ()), strict=False))
 
 
-def _check_blocks(layout: str, attributes: Mapping[str, object]) -> Iterator[Problem]:
+def check_layout(
+    layout: str,
+    shape: tuple[int, ...],
+    components: Mapping[str, Component],
+    attributes: Mapping[str, object] | None,
+) -> Iterator[Problem]:
+    """Yield what is wrong with an object that layouts of ours do not look at."""
+
+    def wrong(reason: Reason, message: str, *path: str) -> Problem:
+        return Problem(reason, f"expected {message}", path, f"the layout {layout}")
+
+    parts = _PARTS.get(layout)
+    if parts is not None and components.keys() != parts:
+        reason = Reason.FIELD_VALUE if parts <= components.keys() else Reason.COMPONENT_MISSING
+        found = ", ".join(map(describe, list(components)[:8]))
+        yield wrong(reason, f"the parts {', '.join(sorted(parts))}, found {found}", "parts")
+        return
+    _, indices = SPARSE.get(layout, ("", ()))
+    words = {role: components[role].type or components[role].dtype for role in indices}
+    for role, word in words.items():
+        if word not in ("u32", "u64"):
+            message = f"plain u32 or u64, found {describe(word)}"
+            yield wrong(Reason.INDEX_DTYPE, message, "parts", role, "dtype")
+    if {*words.values()} == {"u32", "u64"}:
+        message = "indices and indptr of one dtype, found u32 and u64"
+        yield wrong(Reason.INDEX_DTYPE, message, "parts")
+    if layout == "zt.sparse_coo/1" and not shape:
+        yield wrong(Reason.LAYOUT_RANK, "a dimension, found none", "shape")
     for field, size in block_sizes(layout).items():
-        found = attributes.get(field)
-        if type(found) is not int or found != size:
-            name = layout.removeprefix("gguf.").removesuffix("/1")
-            text = "nothing" if found is None else describe(found)
-            message = f"expected {size} for {name}, found {text}"
-            yield Problem(Reason.FIELD_VALUE, message, ("attributes", field))
+        number = (attributes or {}).get(field)
+        if type(number) is not int or number != size:
+            message = f"{size}, found {'nothing' if number is None else describe(number)}"
+            yield wrong(Reason.FIELD_VALUE, message, "attributes", field)
 
 
 def ours(
@@ -149,7 +109,7 @@ def ours(
         is_ours = "/" not in word and word != "dense" and word not in _THEIRS
         return (word if is_ours else layout), attributes
     if "/" not in layout and layout != "dense":
-        return _WORD_OF_2 + layout, attributes
+        return WORD_OF_2 + layout, attributes
     return layout, attributes
 
 
@@ -158,8 +118,8 @@ def theirs(
 ) -> tuple[str, Mapping[str, object] | None]:
     """Return the layout of 2.x that one of ours is written as, and its attributes there."""
     word = _THEIRS.get(layout, layout)
-    if layout.startswith(_WORD_OF_2):
-        return layout.removeprefix(_WORD_OF_2), attributes
+    if layout.startswith(WORD_OF_2):
+        return layout.removeprefix(WORD_OF_2), attributes
     if word in _GGUF:
         return word, {**(attributes or {}), **block_sizes(word)}
     if "/" not in word and word != "dense":
