@@ -69,16 +69,11 @@ PART = _record(
     "a map describing one part",
     "2.1 section 3.4",
     {
-        "dtype": str,
-        "blob": list,
-        "type": str,
-        "shard": str,
-        "encoding": str,
-        "decoded_length": int,
-        "digest": str,
+        "dtype": str, "blob": list, "type": str, "shard": str,
+        "encoding": str, "decoded_length": int, "digest": str,
     },
     optional=("type", "shard", "encoding", "decoded_length", "digest"),
-)
+)  # fmt: skip
 
 
 def _are_names(texts: list[str]) -> bool:
@@ -146,7 +141,7 @@ def parse_manifest(
     require_none(root.problems + check_names(attributes or (), ("attributes",)))
     blobs = _blobs(root.objects, [*files], frame, decoder.budget)
     require_none(_check_overlaps(blobs, [*files]))
-    used = set(blobs[0].tolist())
+    used = set(blobs[0].tolist()) if len(files) > 1 else set()
     shards = {
         name: shard if number in used else shard._replace(start=None)
         for number, (name, shard) in enumerate(files.items())
