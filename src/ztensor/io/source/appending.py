@@ -137,17 +137,14 @@ class LockedFile(FileSource):
         except (SourceError, ClosedError):
             return False
         finally:  # also where Ctrl-C comes between the two
-            if length == self.size and not self._is_trial:
-                self._take_back_time()
+            # The time says to readers that were there before that the bytes are the old ones.
+            with contextlib.suppress(OSError, ClosedError):
+                status = self.status()
+                is_old = length == self.size == status.st_size and not self._is_trial
+                if is_old and os.utime in os.supports_fd:
+                    times = status.st_atime_ns, self._changed_at
+                    self._ask(lambda number: os.utime(number, ns=times))
         return True
-
-    def _take_back_time(self) -> None:
-        """Let the time say to readers that were there before that the bytes are the old ones."""
-        with contextlib.suppress(OSError, ClosedError):
-            status = self.status()
-            if status.st_size == self.size and os.utime in os.supports_fd:
-                times = status.st_atime_ns, self._changed_at
-                self._ask(lambda number: os.utime(number, ns=times))
 
     def shorten(self, length: int) -> None:
         """Cut the file to a length, without a flush.
