@@ -155,13 +155,13 @@ class ObjectWalk:
         """Return the digest that bytes are held to; None where there is none, or not here."""
         if self.file.is_unheld(self.object, component):
             found = self.file.sum_over(component) if component.length else None
-            if found is not None:
-                wrong = self.fault_of(found)
-                self.checked += wrong is None
-                if wrong is not None:
-                    self._note(wrong, role)
+            if found is None:
+                self.unchecked = self.unchecked or "it has no digest"
+            elif (wrong := self.fault_of(found)) is None:
+                self.checked += 1
                 return None
-            self.unchecked = self.unchecked or "it has no digest"
+            else:
+                self._note(wrong, role)
         try:
             digest = digest_of(component)
             if digest is not None and digest.known is not None:
