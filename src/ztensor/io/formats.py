@@ -23,7 +23,7 @@ from ztensor.guard import foreign_bytes
 from ztensor.io.losses import UNREAD, Tally, Unrepresented
 from ztensor.io.source.base import Sink, Source
 from ztensor.io.source.beneath import names_in
-from ztensor.io.source.folders import RemoteFiles
+from ztensor.io.source.folders import FolderSource
 from ztensor.io.source.urls import Remote
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property
@@ -317,7 +317,7 @@ _LOOKALIKES: Registry[str, Callable[[bytes], Any]] = Registry(
 
 def opened_in(
     folder: str | Remote, names: list[str] | None = None
-) -> str | Remote | RemoteFiles | None:
+) -> str | Remote | FolderSource | None:
     """Return what opens a folder as one file; None where it is no such folder.
 
     Args:
@@ -330,7 +330,7 @@ def opened_in(
 
 def _opener(
     folder: str | Remote, names: list[str] | None
-) -> tuple[str, str | Remote | RemoteFiles] | None:
+) -> tuple[str, str | Remote | FolderSource] | None:
     """Return the first format that reads a folder as one file, and what opens it."""
     if names is None:
         names = names_in(os.fspath(folder))
@@ -338,7 +338,7 @@ def _opener(
     for name, format in FORMATS.usable(plugins=not is_known):
         found = None if format.in_folder is None else format.in_folder(folder, names)
         if isinstance(found, list):
-            return name, RemoteFiles(Remote(folder), found)
+            return name, FolderSource(Remote(folder), found)
         if found is not None:
             return name, found
     return None

@@ -55,7 +55,7 @@ class Places(Store):
 
     def sink(self, remote: Remote, **options: Any) -> RemoteSink:
         """Return what uploads an object; see `RemoteSink`."""
-        return self.noted(RemoteSink(remote, **options))
+        return RemoteSink(remote, **options)
 
     def remove(self, remote: Remote) -> None:
         """Remove an object: one request."""

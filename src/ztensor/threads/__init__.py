@@ -8,6 +8,7 @@ writes that a program ended beside.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import TYPE_CHECKING
 
@@ -21,15 +22,9 @@ if TYPE_CHECKING:
 _AHEAD = 4
 
 
-class _Whole:
-    """A job as one that waits for no other one."""
-
-    def __init__(self, job: Callable[[], None]) -> None:
-        self._job = job
-
-    def __call__(self) -> None:
-        with WINDOWS.whole():
-            self._job()
+def _do_whole(job: Callable[[], None]) -> None:
+    with WINDOWS.whole():
+        job()
 
 
 def run_jobs(jobs: Iterable[Callable[[], None]], workers: int, *, are_whole: bool = False) -> None:
@@ -44,7 +39,7 @@ def run_jobs(jobs: Iterable[Callable[[], None]], workers: int, *, are_whole: boo
     Raises:
         Exception: what the first job that failed raised; those not begun are dropped.
     """
-    left = map(_Whole, jobs) if are_whole else iter(jobs)
+    left = (functools.partial(_do_whole, job) for job in jobs) if are_whole else iter(jobs)
     first = list(itertools.islice(left, 2 if workers > 1 else 0))
     if len(first) < 2:
         for job in itertools.chain(first, left):

@@ -7,34 +7,26 @@ import logging
 import sys
 import threading
 import weakref
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import SourceError
+
+if TYPE_CHECKING:
+    from ztensor.io.source.base import Sink
 
 _LOG = logging.getLogger("ztensor")
 
 
-class Write(Protocol):
-    """What is written to until it is committed or aborted."""
-
-    @property
-    def name(self) -> str:
-        """Return the path or URL."""
-        ...
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether it is neither committed nor aborted."""
-        ...
+_WRITES: weakref.WeakKeyDictionary[Sink, threading.Thread] = weakref.WeakKeyDictionary()
 
 
-_WRITES: weakref.WeakKeyDictionary[Write, threading.Thread] = weakref.WeakKeyDictionary()
+def note_write(sink: Sink) -> None:
+    """Note that this thread writes something, in case it is a daemon that dies with the program.
 
-
-def note_write(write: Write) -> None:
-    """Note that this thread writes something, in case it is a daemon that dies with the program."""
+    That is reported where the sink `is_open`: neither committed nor aborted.
+    """
     if threading.current_thread().daemon:
-        _WRITES[write] = threading.current_thread()
+        _WRITES[sink] = threading.current_thread()
 
 
 class _FailingAtExit:
@@ -74,14 +66,12 @@ def exit_with(error: BaseException) -> None:
 @atexit.register
 def _end_writes() -> None:
     """Report what daemons had not written."""
-    for reference in _WRITES.keyrefs():  # a list: daemons go on
-        write = reference()
-        thread = None if write is None else _WRITES.get(write)
-        if write is not None and write.is_open and thread is not None and thread.is_alive():
+    for sink, thread in list(_WRITES.items()):  # daemons go on
+        if thread.is_alive() and getattr(sink, "is_open", False):
             error = SourceError(
                 "the write had not ended when the program did: its thread is a daemon, which ends "
                 "with the program",
-                file=write.name,
+                file=sink.name,
             )
             _LOG.error("%s", error)
             exit_with(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from ztensor.threads.sharing import at_most, work_alone
 
@@ -18,14 +18,10 @@ try:
 except RuntimeError:  # loaded while the interpreter ends, when nothing can be waited for any more
 
     class _Threads(concurrent.futures.Executor):  # type: ignore[no-redef]
-        """No threads."""
+        """No threads: what it inherits refuses all work by a `RuntimeError`, as threads do then."""
 
         def __init__(self, *_: object) -> None:
             """Take what threads take."""
-
-        def submit(self, *_: Any, **__: Any) -> Any:
-            """Refuse all work, as threads do then."""
-            raise RuntimeError
 
 
 class Pool(_Threads):

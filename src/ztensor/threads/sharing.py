@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentValueError, describe
+from ztensor.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -88,24 +89,15 @@ def worth(workers: int, lengths: Iterable[int]) -> int:
 
 
 class Turns:
-    """Memory that all threads share: one that needs much of it waits until others gave it back.
+    """Memory for a large window: one thread at a time has it, and others wait until it is done.
 
     Only those take part that are sure to end by themselves. A thread that decodes piece by piece
     may be left alone between two pieces, and others would wait for ever: it counts only inside of
     `whole()`.
-
-    Args:
-        most: bytes that are lent at a time. A larger demand is met when nothing is lent.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self.renew()
-
-    def renew(self) -> None:
-        """Have nothing lent, as in a forked child, which has none of the threads that wait."""
-        self._lent = 0
-        self._changed = threading.Condition()
+    def __init__(self) -> None:
+        self._lock = Lock()
         self._own = threading.local()
 
     @contextlib.contextmanager
@@ -119,36 +111,23 @@ class Turns:
             self._own.is_whole = before
 
     @contextlib.contextmanager
-    def lent(self, nbytes: int, *, is_whole: bool = False) -> Iterator[None]:
-        """Wait for memory, and give it back behind.
-
-        A thread that has some does not wait for more: others might wait for what it has.
+    def lent(self, *, is_whole: bool = False) -> Iterator[None]:
+        """Wait for the memory; a thread that has some waits for no more.
 
         Args:
-            nbytes: how much.
             is_whole: whether this is ended without waiting for anybody, as inside of `whole()`.
         """
         own = self._own
-        has_some = getattr(own, "has_some", False)
-        if has_some or not (is_whole or getattr(own, "is_whole", False)):
+        takes_part = is_whole or getattr(own, "is_whole", False)
+        if not takes_part or getattr(own, "has_some", False):
             yield
             return
-        with self._changed:
-            self._changed.wait_for(lambda: not self._lent or self._lent + nbytes <= self._most)
-            self._lent += nbytes
-        own.has_some = True
-        try:
-            yield
-        finally:
-            own.has_some = False
-            with self._changed:
-                self._lent = max(0, self._lent - nbytes)  # renewed since
-                self._changed.notify_all()
+        with self._lock:
+            own.has_some = True
+            try:
+                yield
+            finally:
+                own.has_some = False
 
 
-# What decoding has to look back on, where that is much: one window of zstd's level 22 at a time.
-WINDOWS = Turns(128 << 20)
-
-
-if hasattr(os, "register_at_fork"):  # a child has none of the threads that wait
-    os.register_at_fork(after_in_child=WINDOWS.renew)
+WINDOWS = Turns()

@@ -13,6 +13,7 @@ in a temporary file.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +33,7 @@ _MOST = 4096
 _WINDOW_BYTES = 32 << 20
 _FIRST_BYTES = 2 << 20  # the first time a reader goes on to the next component
 _GROWTH = 4
+_GAP_BYTES = 256 << 10  # between components: shorter ones are read, too
 _KEPT = 2  # windows: threads that share the work are not all at the same place
 
 
@@ -124,7 +126,8 @@ class AheadSource(Source):
         with self._lock:
             done = 0
             while done < destination.nbytes:
-                done += self._some(offset + done, destination[done:])
+                rest = destination[done:]
+                done += self._copy(offset + done, rest) or self._fetch(offset + done, rest)
 
     def read_many(
         self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
@@ -168,73 +171,61 @@ class AheadSource(Source):
         self._heads = dict(zip(range(first, stop), heads, strict=True))
         self._next = stop
 
-    def _some(self, offset: int, destination: memoryview) -> int:
-        """Fill the beginning of `destination`, and return how much."""
-        for window in self._windows:
-            for start, memory in window:
-                if start <= offset < start + memory.nbytes:
-                    piece = memory[offset - start : offset - start + destination.nbytes]
-                    destination[: piece.nbytes] = piece
-                    return piece.nbytes
+    def _copy(self, offset: int, destination: memoryview) -> int:
+        """Fill the beginning of `destination` with what was brought, and return how much."""
+        for start, memory in itertools.chain(*self._windows):
+            if start <= offset < start + memory.nbytes:
+                kept = memory[offset - start : offset - start + destination.nbytes]
+                destination[: kept.nbytes] = kept
+                return kept.nbytes
         if self._waiting is not None:
             start, stop, file = self._waiting
             if start <= offset < stop:
-                count = min(stop - offset, destination.nbytes)
                 file.seek(offset - start)
-                file.readinto(destination[:count])  # type: ignore[attr-defined]
+                count: int = file.readinto(destination[: stop - offset])  # type: ignore[attr-defined]
                 return count
-        number = int(np.searchsorted(self._extents.starts, offset, "right")) - 1
-        start, stop = self._extent(number)
+        return 0
+
+    def _fetch(self, offset: int, destination: memoryview) -> int:
+        """Fill `destination` and return its length, or bring more than that and return 0."""
+        starts, stops, encoded = self._extents
+        number = int(np.searchsorted(starts, offset, "right")) - 1
+        start, stop = (int(starts[number]), int(stops[number])) if number >= 0 else (0, 0)
         goes_on = number == self._next or (self._walks > 0 and offset == start)
-        if number < 0 or offset >= stop or (offset != start and not goes_on):
+        if offset >= stop or (offset != start and not goes_on):
             self.source.read_into(offset, destination)  # no component, or a part of one
             return destination.nbytes
-        is_encoded = self._extents.is_encoded[number]
-        if is_encoded and stop - start > _WINDOW_BYTES:
+        if encoded[number] and stop - start > _WINDOW_BYTES:
             self._wait(start, stop)
             self._next = number + 1
             return 0
         self._budget = min(_WINDOW_BYTES, self._budget * _GROWTH or _FIRST_BYTES) if goes_on else 0
         if self._walks:
             self._budget = _WINDOW_BYTES
-        if not self._budget and not is_encoded and stop - offset <= destination.nbytes:
+        if not self._budget and not encoded[number] and stop - offset <= destination.nbytes:
             self.source.read_into(offset, destination)  # into its place, neighbours perhaps too
-            end = offset + destination.nbytes
-            self._next = int(np.searchsorted(self._extents.stops, end, "right"))
+            self._next = int(np.searchsorted(stops, offset + destination.nbytes, "right"))
             return destination.nbytes
-        self._bring(number, offset)
+        self._bring(number, offset, offset + max(self._budget, min(_WINDOW_BYTES, stop - offset)))
         return 0
 
-    def _extent(self, number: int) -> tuple[int, int]:
-        if not 0 <= number < len(self._extents.starts):
-            return self.size, self.size
-        return int(self._extents.starts[number]), int(self._extents.stops[number])
-
-    def _bring(self, number: int, offset: int) -> None:
-        """Read a window from an offset in an extent on, those that follow it included."""
-        room = max(self._budget, min(_WINDOW_BYTES, self._extent(number)[1] - offset))
-        runs: list[list[int]] = []
-        start = offset
-        while room > 0 and number < len(self._extents.starts):
-            begin, stop = self._extent(number)
-            start = max(start, begin)
-            is_cut = stop - start > room
-            if is_cut and runs and self._extents.is_encoded[number]:
-                break  # it would be read once more from its beginning
-            stop = min(stop, start + room)
-            if runs and start - runs[-1][1] <= _FIRST_BYTES // 8:
-                room -= start - runs[-1][1]
-                runs[-1][1] = stop
-            else:
-                runs.append([start, stop])
-            room -= stop - start
-            start = stop
-            number += not is_cut
+    def _bring(self, number: int, offset: int, end: int) -> None:
+        """Read a window from an offset in an extent on, and the extents behind it up to `end`."""
+        starts, stops, encoded = self._extents
+        self._next = behind = max(number, int(np.searchsorted(stops, end, "right")))
+        # One that reaches beyond is cut, unless it would be read once more from its beginning.
+        is_cut = behind < len(starts) and starts[behind] < end and not encoded[behind]
+        behind += bool(is_cut or behind == number)
+        lows = np.maximum(starts[number:behind], offset)
+        highs = np.minimum(stops[number:behind], end)
+        gaps = np.flatnonzero(lows[1:] - highs[:-1] > _GAP_BYTES)
+        runs = zip(
+            lows[np.append(0, gaps + 1)].tolist(), highs[np.append(gaps, -1)].tolist(), strict=True
+        )
         window = [(low, new_bytes(high - low)) for low, high in runs]
         self._windows = self._windows[-_KEPT + 1 :]  # the oldest is given back before
         self.source.read_many(window)
         self._windows.append([(low, memory.toreadonly()) for low, memory in window])
-        self._next = number
 
     def _wait(self, start: int, stop: int) -> None:
         """Bring a long extent into a temporary file."""

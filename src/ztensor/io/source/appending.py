@@ -137,17 +137,14 @@ class LockedFile(FileSource):
         except (SourceError, ClosedError):
             return False
         finally:  # also where Ctrl-C comes between the two
-            if length == self.size and not self._is_trial:
-                self._take_back_time()
+            # The time says to readers that were there before that the bytes are the old ones.
+            with contextlib.suppress(OSError, ClosedError):
+                status = self.status()
+                is_old = length == self.size == status.st_size and not self._is_trial
+                if is_old and os.utime in os.supports_fd:
+                    times = status.st_atime_ns, self._changed_at
+                    self._ask(lambda number: os.utime(number, ns=times))
         return True
-
-    def _take_back_time(self) -> None:
-        """Let the time say to readers that were there before that the bytes are the old ones."""
-        with contextlib.suppress(OSError, ClosedError):
-            status = self.status()
-            if status.st_size == self.size and os.utime in os.supports_fd:
-                times = status.st_atime_ns, self._changed_at
-                self._ask(lambda number: os.utime(number, ns=times))
 
     def shorten(self, length: int) -> None:
         """Cut the file to a length, without a flush.
@@ -188,14 +185,7 @@ class LockedFile(FileSource):
         Raises:
             SourceError: closing failed, where a network file system says that it could not write.
         """
-        descriptor, self._descriptor = self._descriptor, None
-        try:
-            if descriptor is not None:
-                descriptor.close()
-        except OSError as error:
-            raise SourceError.from_os(
-                error, "the change is in the file, but closing it failed", self.name
-            ) from error
+        self._close("the change is in the file, but closing it failed")
 
 
 class Commit(Gatherer):
@@ -213,6 +203,11 @@ class Commit(Gatherer):
         self._guard = guard
         piece = max(_PIECE_BYTES, _GUARDS_PER_PIECE * len(guard))
         self.small_bytes = self.most_bytes = piece
+
+    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+        gathered = b"".join(pieces)
+        self._file.put(gathered, start)
+        self._file.put(data, start + len(gathered))
 
     def abort(self) -> None:
         """Drop what is gathered, and let go of the file, which holds its old state."""
@@ -242,9 +237,7 @@ class CommitBehind(Commit):
     def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
         self._file.put(self._guard, self.position)
         self._guarded = self.position + len(self._guard)
-        gathered = b"".join(pieces)
-        self._file.put(gathered, start)
-        self._file.put(data, start + len(gathered))
+        super()._store(pieces, data, start)
 
     def end_blobs(self) -> int:
         """Put every blob on disk before what follows, and return where the manifest will lie."""
@@ -297,9 +290,7 @@ class CommitOver(Commit):
         needed = self.position + len(self._guard)
         if needed > self._room:
             self._make_room(needed, min(needed - self._file.size, _AHEAD_BYTES))
-        gathered = b"".join(pieces)
-        self._file.put(gathered, start)
-        self._file.put(data, start + len(gathered))
+        super()._store(pieces, data, start)
 
     def _make_room(self, needed: int, ahead: int) -> None:
         """Make the file long enough for `needed` bytes, and up to `ahead` longer where it may be.
@@ -357,22 +348,20 @@ class CommitOver(Commit):
 def _open_to_write(path: str, flags: int, *, lock: bool, timeout: float) -> Descriptor:
     """Open a file, and lock it; one that is put in its place while we wait is opened instead."""
     for _ in range(_TRIES):
-        opened = None
-        try:
-            number = os.open(path, flags | os.O_RDWR)
-            opened = _Locked(number) if lock else Descriptor(number)
-            if not lock:
-                return opened
-            locking.acquire(number, path, timeout=timeout)
-            if os.path.samestat(os.stat(path), os.fstat(number)):
-                return opened
-        except OSError as error:
-            if opened is not None:
-                opened.close()
-            if isinstance(error, SourceError):
+        with contextlib.ExitStack() as failing:
+            try:
+                number = os.open(path, flags | os.O_RDWR)
+                opened = _Locked(number) if lock else Descriptor(number)
+                failing.callback(opened.close)
+                if lock:
+                    locking.acquire(number, path, timeout=timeout)
+                if not lock or os.path.samestat(os.stat(path), os.fstat(number)):
+                    failing.pop_all()
+                    return opened
+            except SourceError:
                 raise
-            raise SourceError.from_os(error, "cannot open for writing", path) from error
-        opened.close()
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot open for writing", path) from error
     raise SourceError("other writers keep replacing the file; try again later", file=path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import TYPE_CHECKING
 
@@ -52,7 +51,7 @@ def _is_plain(name: str) -> bool:
         return False
 
 
-class FolderSource(Source):
+class FolderSource(Opening, Source):
     """A folder whose files are read as one: a source of no bytes that opens the same again.
 
     Args:
@@ -69,35 +68,17 @@ class FolderSource(Source):
         else:
             self.name, self.path = folder, os.path.abspath(folder)
 
+    def __fspath__(self) -> str:
+        """Return the path, or the URL."""
+        return self.path or os.fspath(self.remote or "")
+
+    def open(self, *, mapped: bool = True) -> FolderSource:
+        """Return itself; its files are opened when they are read."""
+        return self
+
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Do nothing: there are no bytes."""
 
     def identity(self) -> tuple[object, ...]:
         """Return nothing: its files tell."""
         return ()
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RemoteFiles(Opening):
-    """Files in one folder of a store that are read as one.
-
-    Attributes:
-        folder: the folder, with a slash at its end.
-        names: of the files, in order.
-    """
-
-    folder: Remote
-    names: Sequence[str]
-
-    @property
-    def name(self) -> str:
-        """Return the folder's URL without secrets."""
-        return self.folder.name
-
-    def __fspath__(self) -> str:
-        """Return the folder's URL."""
-        return self.folder.url
-
-    def open(self, *, mapped: bool = True) -> FolderSource:
-        """Return the folder as a source; its files are opened when they are read."""
-        return FolderSource(self.folder, self.names)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import mmap
 import os
@@ -121,6 +120,19 @@ class OpenFile:
             raise SourceError.from_os(error, doing, self.name) from error
         finally:
             del descriptor  # an error's traceback would keep the file open
+
+    def _close(self, failure: str) -> None:
+        """Close it now, to learn whether a network file system could write back.
+
+        Raises:
+            SourceError: it could not.
+        """
+        descriptor, self._descriptor = self._descriptor, None
+        try:
+            if descriptor is not None:
+                descriptor.close()
+        except OSError as error:
+            raise SourceError.from_os(error, failure, self.name) from error
 
 
 class FileSource(OpenFile, Source):
@@ -346,19 +358,18 @@ class FileSource(OpenFile, Source):
         Raises:
             ClosedError: it is closed.
         """
-        end, told = min(offset + length, self.size), 0
+        end = min(offset + length, self.size)
 
         def tell(number: int) -> None:
-            nonlocal told
             advice = os.POSIX_FADV_WILLNEED if is_needed else os.POSIX_FADV_DONTNEED
             for start in range(offset, end, _ADVICE_BYTES):
-                count = min(_ADVICE_BYTES, end - start)
-                os.posix_fadvise(number, start, count, advice)
-                told += count
+                os.posix_fadvise(number, start, min(_ADVICE_BYTES, end - start), advice)
 
-        with contextlib.suppress(SourceError, AttributeError):  # a hint, which not all systems take
+        try:
             self._ask(tell)
-        return told
+        except (SourceError, AttributeError):  # a hint, which not all systems take
+            return 0
+        return max(0, end - offset)
 
     def close(self) -> None:
         """Let go of the descriptor and of the map; reads that have begun and arrays keep theirs."""

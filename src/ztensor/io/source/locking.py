@@ -45,25 +45,22 @@ def acquire(descriptor: int, path: str, *, timeout: float = 0.0) -> None:
         SourceError: another process has a lock (SOURCE_LOCKED), or the file system has no locks.
     """
     until = time.monotonic() + max(timeout, _PATIENCE_SECONDS)
-    while True:
-        try:
-            if _try_lock(descriptor):
-                return
-        except OSError as error:
-            raise SourceError.from_os(
-                error,
-                "the file system cannot lock the file; if no other process writes it, use "
-                "`--no-lock` (lock=False in Python)",
-                path,
-            ) from error
-        if time.monotonic() >= until:
-            raise SourceError(
-                "the file is locked by another process; try again when it has finished",
-                reason=Reason.SOURCE_LOCKED,
-                errno=errno.EWOULDBLOCK,
-                file=path,
-            )
-        time.sleep(_POLL_SECONDS)
+    try:
+        while not (is_ours := _is_taken(descriptor)) and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+    except OSError as error:
+        doing = (
+            "the file system cannot lock the file; if no other process writes it, use "
+            "`--no-lock` (lock=False in Python)"
+        )
+        raise SourceError.from_os(error, doing, path) from error
+    if not is_ours:
+        raise SourceError(
+            "the file is locked by another process; try again when it has finished",
+            reason=Reason.SOURCE_LOCKED,
+            errno=errno.EWOULDBLOCK,
+            file=path,
+        )
 
 
 def try_acquire(descriptor: int) -> bool | None:
@@ -73,7 +70,7 @@ def try_acquire(descriptor: int) -> bool | None:
         None where the file system has no locks.
     """
     try:
-        return _try_lock(descriptor)
+        return _is_taken(descriptor)
     except OSError:
         return None
 
@@ -82,8 +79,7 @@ def release(descriptor: int) -> None:
     """Unlock a file before it is closed: a forked process may have the descriptor, too."""
     if fcntl is not None:
         with contextlib.suppress(OSError):
-            if _range_lock("F_OFD_SETLK", descriptor, "F_UNLCK") is None:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            _lock(descriptor, "F_UNLCK", fcntl.LOCK_UN)
 
 
 def is_locked(path: str) -> bool:
@@ -126,14 +122,13 @@ def is_dead(file: BinaryIO) -> bool:
     if status.st_uid != os.geteuid() or status.st_nlink != 1:
         return False
     try:
-        if _range_lock("F_OFD_SETLK", descriptor, "F_RDLCK") is None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor, "F_RDLCK", fcntl.LOCK_EX)
     except OSError:
         return False
     return True
 
 
-def _try_lock(descriptor: int) -> bool:
+def _is_taken(descriptor: int) -> bool:
     """Lock a file; return False if another process has a lock.
 
     Raises:
@@ -142,11 +137,16 @@ def _try_lock(descriptor: int) -> bool:
     try:
         if fcntl is None:
             _lock_byte(descriptor)
-        elif _range_lock("F_OFD_SETLK", descriptor, "F_WRLCK") is None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            _lock(descriptor, "F_WRLCK", fcntl.LOCK_EX)
     except (BlockingIOError, PermissionError):
         return False  # the latter is how Windows, and some network mounts, say so
     return True
+
+
+def _lock(descriptor: int, kind: str, whole: int) -> None:
+    if _range_lock("F_OFD_SETLK", descriptor, kind) is None:
+        fcntl.flock(descriptor, whole | fcntl.LOCK_NB)
 
 
 def _lock_byte(descriptor: int) -> None:

@@ -24,7 +24,6 @@ from ztensor.io.source.stores import Store, remote_of
 from ztensor.io.source.stream import WRITE_BYTES, Gatherer, StreamSink
 from ztensor.io.source.targets import Nowhere, no_folder, require_own_link, require_place, shown
 from ztensor.io.source.urls import Remote
-from ztensor.locks import RLock
 from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ _NEW_MODE = 0o666
 _PRIVATE_MODE = 0o600
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _WINDOWS_SECONDS = 1.0
+_CLOSING = "cannot close the finished file"
 
 
 class Place(NamedTuple):
@@ -141,9 +141,11 @@ class Place(NamedTuple):
         if self.remote is None:
             return FileSink(self, durable=durable)
         note = None if self.undo is None else functools.partial(self.undo, removal.take_back)
-        return Store.of(self.remote.url).sink(
+        sink = Store.of(self.remote.url).sink(
             self.remote, is_new=self.is_new, expected=self.expected, note=note
         )
+        note_write(sink)
+        return sink
 
 
 class FileSink(OpenFile, Gatherer):
@@ -172,7 +174,6 @@ class FileSink(OpenFile, Gatherer):
         require_choice("durable", durable, (True, False, "auto"))
         self.name = path
         self._durable = durable
-        self._lock = RLock()  # a signal handler may abort while an abort is under way
         self._stamp: os.stat_result | None = None  # which file it is, also once it is closed
         self._temporary: str | None = None
         self._sources: set[Rights] = set()
@@ -238,15 +239,12 @@ class FileSink(OpenFile, Gatherer):
 
     def _mode_of_new(self, flags: int) -> int:
         """Return the bits a new file gets here; only a file tells, as the umask is not all."""
-        name = self._temporary = self._temporary_name()
+        name = self._temporary_name()
         descriptor = os.open(name, flags, _NEW_MODE)
-        try:
-            return os.fstat(descriptor).st_mode & PERMISSIONS
-        finally:
-            stamp = os.fstat(descriptor)
-            os.close(descriptor)
-            removal.remove(name, stamp)
-            self._temporary = None
+        status = os.fstat(descriptor)
+        os.close(descriptor)
+        removal.remove(name, status)
+        return status.st_mode & PERMISSIONS
 
     def _open_exclusive(self, flags: int) -> None:
         for _ in range(_TRIES):
@@ -356,12 +354,7 @@ class FileSink(OpenFile, Gatherer):
         except SourceError:
             self.abort()
             raise
-        try:
-            self._close()  # where a network file system says that it could not write back
-        except OSError as error:
-            raise SourceError.from_os(
-                error, "the new file is in place, but closing it failed", self.name
-            ) from error
+        self._close("the new file is in place, but closing it failed")
         if flush:
             self.flush_folder("the new file is in place, but its folder could not be flushed")
         with contextlib.suppress(OSError), removal.OpenFolder(self._folder) as folder:
@@ -383,7 +376,7 @@ class FileSink(OpenFile, Gatherer):
         """Give the temporary the target's name where nothing has it."""
         temporary = self._temporary
         if os.name == "nt":
-            self._close()
+            self._close(_CLOSING)
             os.rename(temporary or "", self._target)  # Windows renames over nothing
             return
         try:
@@ -405,7 +398,7 @@ class FileSink(OpenFile, Gatherer):
             os.replace(temporary, self._target)
             return
         # Windows renames no open file, and over none that someone has open or mapped.
-        self._close()
+        self._close(_CLOSING)
         until = time.monotonic() + _WINDOWS_SECONDS
         while True:
             try:
@@ -459,17 +452,11 @@ class FileSink(OpenFile, Gatherer):
 
     def abort(self) -> None:
         """Close and remove the temporary; the target is untouched."""
-        with self._lock:
-            self._descriptor = None  # a write in another thread ends first
-            name, self._temporary = self._temporary, None
-            if name is not None and self._stamp is not None:
-                with contextlib.suppress(OSError):
-                    removal.remove(name, self._stamp)
-
-    def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            descriptor.close()
+        self._descriptor = None  # a write in another thread ends first
+        name, self._temporary = self._temporary, None
+        if name is not None and self._stamp is not None:
+            with contextlib.suppress(OSError):
+                removal.remove(name, self._stamp)
 
 
 def _write(number: int, data: memoryview, start: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import (
     ArgumentValueError,
@@ -23,11 +23,7 @@ from ztensor.registry import Registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ztensor.threads.background import Write
-
-
 _THREADS = 8
-_Sink = TypeVar("_Sink", bound="Write")
 
 
 class Store(abc.ABC):
@@ -190,17 +186,6 @@ class Store(abc.ABC):
             UsageError: nothing is written to this place.
         """
         raise self.read_only(remote)
-
-    @staticmethod
-    def noted(sink: _Sink) -> _Sink:
-        """Return what `sink` made, noted in case its thread is a daemon that dies with the program.
-
-        Then the program reports it where it `is_open`, neither committed nor aborted.
-        """
-        from ztensor.threads.background import note_write  # not for a file that is read
-
-        note_write(sink)
-        return sink
 
     def copy(self, source: Remote, target: Remote) -> bool:
         """Have the place copy an object; return False where the two are not in one.

@@ -296,7 +296,7 @@ def _memory(window: int, *, is_whole: bool) -> contextlib.AbstractContextManager
     """Return what waits for the memory that a window takes, where it is much."""
     if window <= KEPT_WINDOW:
         return contextlib.nullcontext()
-    return WINDOWS.lent(window, is_whole=is_whole)
+    return WINDOWS.lent(is_whole=is_whole)
 
 
 def _span(stored: Stored, frame: Frame, limits: Limits, *, is_whole: bool) -> tuple[Span, int]:
