@@ -208,9 +208,10 @@ def parse_object(
     """
     start = len(problems)
     shape, layout, entries, attributes, extra = fields
-    problems += check_names(map(str, path[1:]), path[:1])
+    problems += check_names((str(path[1]),), path[:1])
     problems += check_names(entries, (*path, "parts"))
-    problems += check_names(attributes or (), (*path, "attributes"))
+    if attributes:
+        problems += check_names(attributes, (*path, "attributes"))
     if not entries:
         message, where = "expected at least one part, found none", (*path, "parts")
         problems.append(Problem(Reason.COMPONENT_MISSING, message, where, OBJECT.section))
@@ -227,8 +228,8 @@ def parse_object(
 
 def _check_shape(shape: tuple[int, ...]) -> list[Problem]:
     # In order: to the releases a zero at the end saves nothing.
-    products = accumulate(shape[:MOST_RANK], operator.mul)
-    if len(shape) <= MOST_RANK and all(count <= cbor.UINT64_MAX for count in products):
+    most = max(accumulate(shape[:MOST_RANK], operator.mul), default=0)
+    if len(shape) <= MOST_RANK and most <= cbor.UINT64_MAX:
         return []
     message = f"expected at most {MOST_RANK} dimensions and a product below 2^64, found "
     found = f"{len(shape)} of {describe(shape)}"
