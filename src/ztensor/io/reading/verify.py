@@ -246,8 +246,7 @@ def _walked(
             reports[name] = _report([(found, ("objects", name))], objects=1)
             return
         walk = ObjectWalk(file, name, found, overlaps, told, fault_of)
-        with walk.noted(None):
-            walk.run()
+        walk.run()
         unchecked = {} if walk.unchecked is None else {name: walk.unchecked}
         counts = {"checked": walk.checked, "undigested": walk.undigested, "objects": 1}
         reports[name] = _report(walk.faults, unchecked, **counts)

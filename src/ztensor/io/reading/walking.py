@@ -86,7 +86,8 @@ class ObjectWalk:
                 with self.noted(role):
                     counts[role] = walk.count_of(entries)
             if layout is not None and walk.is_whole and entries is None:
-                entries = layout.entries_told(role, walk.count, walk.last)
+                with self.noted(role):
+                    entries = layout.entries_told(role, walk.count, walk.last)
         if not all(walk.is_whole for walk in walks.values()):
             return  # what one says of another cannot be compared
         for role, walk in walks.items():
@@ -116,8 +117,9 @@ class ObjectWalk:
         left, digest = component.length, self._digest(role, component)
         expected, watch = component.known_decoded_length, None
         if layout is not None:
-            expected = layout.expected_length(one, role, entries)
-            watch = layout.watch(one, role, entries)
+            with self.noted(role):
+                expected = layout.expected_length(one, role, entries)
+                watch = layout.watch(one, role, entries)
         if component.encoding == "raw":  # whether it is right, the layout says at the end
             expected = None
 
