@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.hdf5_files import made
 from tests.refusals import refused
 from ztensor.errors import Reason
 from ztensor.formats import hdf5
@@ -33,19 +33,6 @@ WITHOUT = "h5py, which reads HDF5, is not installed"
 @pytest.fixture
 def h5py() -> Any:
     return pytest.importorskip("h5py", reason=WITHOUT)
-
-
-@pytest.fixture
-def made(h5py: Any) -> Callable[..., bytes]:
-    """Return what makes a file: `made(fill, **options)`, where `fill` takes the open file."""
-
-    def make(fill: Callable[[Any], object], **options: Any) -> bytes:
-        buffer = io.BytesIO()
-        with h5py.File(buffer, "w", **options) as file:
-            fill(file)
-        return buffer.getvalue()
-
-    return make
 
 
 def encoding_of(reader: ztensor.Reader, name: str) -> str:
@@ -95,7 +82,7 @@ def test_contiguous_data_is_a_view_of_the_file() -> None:
     assert array.base is not None
 
 
-def test_bfloat16_as_others_store_it(h5py: Any, made: Callable[..., bytes]) -> None:
+def test_bfloat16_as_others_store_it(h5py: Any) -> None:
     array = np.array([1.5, -2, 3], ml_dtypes.bfloat16)
 
     def fill(file: Any) -> None:
@@ -130,7 +117,7 @@ def unread_objects(h5py: Any, file: Any) -> None:
     file.create_dataset("lists", (2,), h5py.vlen_dtype("i4"))
 
 
-def test_what_cannot_be_read_is_listed(h5py: Any, made: Callable[..., bytes]) -> None:
+def test_what_cannot_be_read_is_listed(h5py: Any) -> None:
     def fill(file: Any) -> None:
         unread_objects(h5py, file)
         space = h5py.h5s.create_simple((2,))
@@ -176,7 +163,7 @@ def test_nothing_outside_the_file_is_opened(h5py: Any, tmp_path: Path) -> None:
     assert "beyond" not in done.stdout
 
 
-def test_two_dots_in_a_soft_link_are_a_name(h5py: Any, made: Callable[..., bytes]) -> None:
+def test_two_dots_in_a_soft_link_are_a_name(h5py: Any) -> None:
     # HDF5 has no way up: for h5py the link leads nowhere.
     def fill(file: Any) -> None:
         file["a/x"] = 1
@@ -186,7 +173,7 @@ def test_two_dots_in_a_soft_link_are_a_name(h5py: Any, made: Callable[..., bytes
     assert ztensor.open(made(fill)).keys() == ["a/x", "here"]
 
 
-def test_a_cycle_ends_and_names_of_one_dataset_are_all_there(made: Callable[..., bytes]) -> None:
+def test_a_cycle_ends_and_names_of_one_dataset_are_all_there() -> None:
     def fill(file: Any) -> None:
         file["a/x"] = 1
         file["a/y"] = file["a/x"]
@@ -196,7 +183,7 @@ def test_a_cycle_ends_and_names_of_one_dataset_are_all_there(made: Callable[...,
     assert ztensor.open(made(fill)).keys() == ["a/x", "a/y"]
 
 
-def test_a_bomb_is_refused_before_memory_is_taken(made: Callable[..., bytes]) -> None:
+def test_a_bomb_is_refused_before_memory_is_taken() -> None:
     def fill(file: Any) -> None:
         file.create_dataset("all", (1 << 40,), "f8", chunks=(1024,))
         file.create_dataset("chunk", (1 << 28,), "f8", chunks=(1 << 28,), compression="gzip")
@@ -210,7 +197,7 @@ def test_a_bomb_is_refused_before_memory_is_taken(made: Callable[..., bytes]) ->
 # --- Filters --------------------------------------------------------------------------------
 
 
-def test_a_chunk_of_another_length_is_refused(h5py: Any, made: Callable[..., bytes]) -> None:
+def test_a_chunk_of_another_length_is_refused(h5py: Any) -> None:
     # libhdf5 gives what lies behind it in memory.
     def fill(file: Any) -> None:
         data = file.create_dataset("a", (64,), "u1", chunks=(64,), compression="gzip")
@@ -223,7 +210,7 @@ def test_a_chunk_of_another_length_is_refused(h5py: Any, made: Callable[..., byt
             reader.read(name)
 
 
-def test_numbers_in_some_of_the_bits(h5py: Any, made: Callable[..., bytes]) -> None:
+def test_numbers_in_some_of_the_bits(h5py: Any) -> None:
     kind = h5py.h5t.STD_I16LE.copy()
     kind.set_precision(12)
 
@@ -253,7 +240,6 @@ def test_numbers_in_some_of_the_bits(h5py: Any, made: Callable[..., bytes]) -> N
 )  # fmt: skip
 def test_data_behind_a_filter_that_is_not_undone_is_listed(
     h5py: Any,
-    made: Callable[..., bytes],
     code: int,
     dtype: str,
     parameters: tuple[int, ...],
@@ -305,9 +291,7 @@ def test_a_damaged_chunk_is_refused(code: int, data: bytes, reason: Reason) -> N
         undone_to(code, data, 100)
 
 
-def test_what_follows_the_stream_of_a_chunk_is_not_read(
-    h5py: Any, made: Callable[..., bytes]
-) -> None:
+def test_what_follows_the_stream_of_a_chunk_is_not_read(h5py: Any) -> None:
     """libhdf5 reads such a chunk: it was kept in a longer room than it needed."""
     numbers = np.arange(64, dtype="u1")
 
@@ -348,7 +332,7 @@ def test_lzf_expands_to_what_h5py_compressed(
         filters.FILTERS[32000](stored[:-1], (), len(content))
 
 
-def test_a_chunk_whose_lzf_ends_early_is_refused(made: Callable[..., bytes]) -> None:
+def test_a_chunk_whose_lzf_ends_early_is_refused() -> None:
     """libhdf5 would give what lies behind it in memory."""
 
     def fill(file: Any) -> None:
