@@ -19,10 +19,10 @@ import ztensor
 import ztensor.numpy
 from tests.hdf5_files import made
 from tests.refusals import refused
+from tests.unit.formats.exporting import exported
 from ztensor.errors import Reason
 from ztensor.formats import hdf5
 from ztensor.formats.hdf5 import filters, lzf
-from ztensor.io.source.stream import StreamSink
 from ztensor.testing.builder import draft
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
@@ -47,7 +47,7 @@ def test_without_h5py_files_are_read_and_not_written(monkeypatch: pytest.MonkeyP
     reader = ztensor.open(GOLDEN[0])
     assert reader["chunked/lzf"].sum() == np.arange(40).sum()
     with pytest.raises(ztensor.MissingDependencyError, match=r"pyztensor\[foreign\]"):
-        export(reader)
+        exported(hdf5.export, reader)
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
@@ -346,15 +346,6 @@ def test_a_chunk_whose_lzf_ends_early_is_refused() -> None:
 # --- Writing --------------------------------------------------------------------------------
 
 
-def export(reader: Any, **options: Any) -> tuple[bytes, list[tuple[str | None, str]]]:
-    lost: list[tuple[str | None, str]] = []
-    buffer = io.BytesIO()
-    sink = StreamSink(buffer)
-    hdf5.export(reader, sink, lose=lambda name, what: lost.append((name, what)), **options)
-    sink.commit()
-    return buffer.getvalue(), lost
-
-
 TENSORS: dict[str, Any] = {
     "dense/kernel.0": np.arange(12, dtype="f4").reshape(3, 4),
     "dense/flags": np.array([True, False]),
@@ -372,8 +363,8 @@ def test_what_is_written_is_read_by_h5py(h5py: Any) -> None:
         for name, array in TENSORS.items():
             writer.write(name, array)
     seen: list[tuple[int, int]] = []
-    data, lost = export(
-        ztensor.open(buffer.getvalue()), progress=lambda *counts: seen.append(counts)
+    data, lost = exported(
+        hdf5.export, ztensor.open(buffer.getvalue()), progress=lambda *counts: seen.append(counts)
     )
     assert lost == []
     assert seen[-1][0] == seen[-1][1] == sum(np.asarray(one).nbytes for one in TENSORS.values())
@@ -414,7 +405,7 @@ def test_what_hdf5_cannot_say_is_said(h5py: Any, tmp_path: Path) -> None:
             writer.write(name, array)
         writer.write("sparse", sparse, attributes={"q": 1.5})
     with ztensor.open(tmp_path / "a.zt") as reader:
-        data, lost = export(reader)
+        data, lost = exported(hdf5.export, reader)
     assert {name for name, _ in lost} == {*tensors, "sparse", None}
     again = ztensor.open(data)
     for name in ("bf", "f8"):  # the attribute says what the bits are
@@ -445,7 +436,7 @@ def test_attributes_that_come_back_as_others_are_said(
     given, buffer = {key: value}, io.BytesIO()
     with ztensor.Writer(buffer, attributes=given if of == "file" else None) as writer:
         writer.write("w", np.ones(2), attributes=given if of == "object" else None)
-    data, lost = export(ztensor.open(buffer.getvalue()))
+    data, lost = exported(hdf5.export, ztensor.open(buffer.getvalue()))
     assert [name for name, _ in lost] == [None if of == "file" else "w"]
     with ztensor.open(data) as again:
         found = again.attributes if of == "file" else again.metadata("w").attributes
@@ -456,11 +447,11 @@ def test_attributes_that_come_back_as_others_are_said(
 def test_components_that_are_no_names_are_left_out(h5py: Any, role: str) -> None:
     made = draft("1.2.0")
     made.add("t", [4], {"data": ({"dtype": "f32"}, bytes(16)), role: ({"dtype": "u8"}, b"123")})
-    data, lost = export(ztensor.open(made.to_bytes()))
+    data, lost = exported(hdf5.export, ztensor.open(made.to_bytes()))
     assert any(name == "t" and "left out" in what for name, what in lost)
     assert [name for name in ztensor.open(data) if name.startswith("t/")] == ["t/data"]
 
 
 def test_every_save_of_the_same_gives_the_same_bytes(h5py: Any) -> None:
     reader = ztensor.open(ztensor.numpy.save(TENSORS))
-    assert export(reader)[0] == export(reader)[0]
+    assert exported(hdf5.export, reader)[0] == exported(hdf5.export, reader)[0]
