@@ -183,7 +183,7 @@ def test_a_claim_of_many_chunks_costs_nothing(tmp_path: Path, shape: tuple[int, 
             objects[name] = objects[name]._replace(shape=shape, components={"data": more})
     tracemalloc.start()
     with pytest.raises(ztensor.ZTensorError):
-        parse_root(file.with_objects(objects))
+        parse_root(file.changed(objects=objects))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     file.close()

@@ -136,7 +136,7 @@ class Casts:
                 casts[cast.name] = cast
                 objects[name] = _changed(objects[name], role, attributes, cast)
         encodings = ChainMap(casts, file.encodings)  # type: ignore[arg-type]  # the first is written
-        return file.with_objects(objects, encodings)
+        return file.changed(encodings, objects=objects)
 
     def _cast(
         self, file: FileObjects, name: str, tensor_object: TensorObject

@@ -49,7 +49,7 @@ def sayable_objects(reader: Reader, version: str) -> tuple[dict[str, FileObjects
             kept, unsaid = sayable(check, found.attributes or {}, name)
             lost.extend(unsaid)
             tensor_object = home.object(name)._replace(attributes=kept or None)
-            chosen[name] = home.with_objects({name: tensor_object})
+            chosen[name] = home.changed(objects={name: tensor_object})
         else:
             chosen[name] = home
     return chosen, lost

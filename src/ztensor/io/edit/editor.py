@@ -91,7 +91,7 @@ class Editor(Writer):
     ) -> None:
         """Open the file to change it; see `EditOptions` and, for the first two, `compact`."""
         self.rewritten_from: str | None = None
-        self._has_changed = is_compacted
+        self._was: object = None  # what the file holds, where it is not written anew
         # Held to the end whatever is written to: it keeps other writers out.
         self._locked = LockedFile(
             name, durable=durable, lock=lock, timeout=timeout, dry_run=dry_run
@@ -99,12 +99,11 @@ class Editor(Writer):
         self.old_nbytes: int = self._locked.size
         try:
             frame, manifest = read_committed(self._locked)
-            self._old_count = len(manifest.objects)
             with contextlib.ExitStack() as opened:
                 old = None
                 if is_compacted or frame.container not in (Container.V1, Container.V2):
                     old = opened.enter_context(Reader(name))
-                emitter = self._emitter(old, manifest)
+                emitter = self._emitter(old, manifest, is_compacted=is_compacted)
                 if checksum is True and not is_compacted:
                     checksum = kept_digest(emitter, manifest)
                 alignment = None if canonical else kept_alignment(emitter, frame, manifest)
@@ -117,6 +116,7 @@ class Editor(Writer):
                 if old is None:
                     self.draft.version = manifest.version
                     self.draft.objects = WrittenObjects(manifest.objects)
+                    self._was = dict(self.draft.objects.data), self.draft.attributes
                 if old is None and not atomic:
                     self._extend(self._commit(frame), self.old_nbytes)
                     return
@@ -133,11 +133,11 @@ class Editor(Writer):
             self._locked.close()
             raise
 
-    def _emitter(self, old: Reader | None, manifest: Manifest) -> Emitter:
+    def _emitter(self, old: Reader | None, manifest: Manifest, *, is_compacted: bool) -> Emitter:
         """Return what writes the manifest of a file; `old` where all of it is written again."""
         if old is None:
             return emitter_for(manifest)
-        if self._has_changed:
+        if is_compacted:
             return EMITTERS.named(Portable.version_of(old.objects))
         _LOG.warning(
             "%s: files of version %s cannot be extended; it becomes a %s file",
@@ -146,7 +146,6 @@ class Editor(Writer):
             EMITTERS.latest,
         )
         self.rewritten_from = manifest.version
-        self._has_changed = True
         return EMITTERS.named(EMITTERS.latest)
 
     def _copy_all(self, names: Sequence[str], old: Reader, progress: Progress | None) -> None:
@@ -236,7 +235,6 @@ class Editor(Writer):
         except BaseException:
             self.draft.objects[name] = old
             raise
-        self._has_changed = True
 
     def remove(self, names: str | Iterable[str]) -> None:
         """Take objects out of the file; their bytes stay until it is compacted.
@@ -249,7 +247,6 @@ class Editor(Writer):
             self._require_object(name)
         for name in wanted:
             del self.draft.objects[name]
-        self._has_changed = self._has_changed or bool(wanted)
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Give objects other names, all at once: two can be swapped.
@@ -288,7 +285,6 @@ class Editor(Writer):
             if changed is not value:
                 self.draft.attributes = {**(self.draft.attributes or {}), key: changed}
         self.draft.objects.data = renamed
-        self._has_changed = self._has_changed or any(old != new for old, new in names.items())
 
     def set_attributes(
         self, attributes: Mapping[str, object], *, name: str | None = None, replace: bool = False
@@ -318,7 +314,6 @@ class Editor(Writer):
                 self.draft.emitter.require_object(changed)
                 _require_layout(changed)
                 self.draft.objects[name] = changed
-        self._has_changed = True
 
     # --- The end ----------------------------------------------------------------------------
 
@@ -333,8 +328,7 @@ class Editor(Writer):
                 that only the last flush failed.
         """
         self._require_idle()
-        # Whatever else than adding objects changes the file says so.
-        if not self._has_changed and len(self.draft.objects) == self._old_count:
+        if (self.draft.objects.data, self.draft.attributes) == self._was:
             self.abort()
             self.state = "finished"
             return self.old_nbytes

@@ -22,13 +22,10 @@ from ztensor.spec.digest import Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
 from ztensor.spec.layout.base import Array, Indices
-from ztensor.spec.layout.elements import result_dtype
-from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.parts import Read, Recent
-    from ztensor.io.source.base import AtOnce
+    from ztensor.io.reading.parts import Fill, Recent
 
 # Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
 # those aligned that are multiples of 8, so no flag would tell.
@@ -419,64 +416,38 @@ class StoredComponent:
         offsets = [one.start for one in boxes]
         return encoding.read_box(self.stored(), offsets, list(map(len, boxes)), target)
 
-    def filler(
-        self, shape: tuple[int, ...], key: Hashable
-    ) -> Callable[[Sequence[Indices], Array, AtOnce], None] | None:
+    def filler(self, shape: tuple[int, ...], key: Hashable) -> Fill | None:
         """Return what fills arrays with parts; None where only the whole can be read.
 
         It takes the indices along each axis, rising and none of them empty, the array, which is
         contiguous and of the component's element type, and what reads the file: the array is full
-        when that has ended.
+        when that has ended. With `verify=True` the digest is checked first, once.
 
         Args:
             shape: the shape that the elements are seen in.
-            key: as for `reading`.
-
-        Raises:
-            DigestMismatchError: the stored bytes do not match their digest.
-            SourceError: they could not be read.
-        """
-        from ztensor.io.reading.parts import fill  # not for whole components
-
-        needed = element_count(shape) * result_dtype(self.component).itemsize
-        read = self.reader(needed, key)
-        return None if read is None else functools.partial(fill, read, self.component, shape)
-
-    def reader(self, needed: int, key: Hashable) -> Read | None:
-        """Return what reads any of the decoded bytes; None where only the whole can be read.
-
-        With `verify=True` the digest is checked first, once.
-
-        Args:
-            needed: how many decoded bytes there must be.
             key: what tells it from others where the file gives it no place.
 
         Raises:
             DigestMismatchError: the stored bytes do not match their digest.
             SourceError: they could not be read.
         """
-        from ztensor.io.reading.parts import RunReader, raw_reader
+        from ztensor.io.reading.parts import RunReader, fill, needed_bytes, raw_reader
 
         component, shared = self.component, self._shared
         if shared.verify is True and not self.check():
             return None  # it may be that of the decoded bytes
         if component.encoding == "raw":
-            return raw_reader(component.offset)
-        stored, runs, place = self._runs(needed, key)
+            return functools.partial(fill, raw_reader(component.offset), component, shape)
+        stored, runs, place = self._runs(needed_bytes(component, shape), key)
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
         is_gathered = stored.source is shared.source and stored.source.prefers_long_reads
         cache, limits = shared.decoded_runs, shared.limits
-        return RunReader(
-            self.encoding(), stored, runs, limits, cache, place, is_gathered=is_gathered
-        )
+        reader = RunReader(self.encoding(), stored, runs, limits, cache, place, is_gathered)
+        return functools.partial(fill, reader.read, component, shape)
 
     def runs(self, needed: int, key: Hashable) -> Runs | None:
-        """Return where an encoded component may be entered; see `reader`.
-
-        Raises:
-            FormatError: the stored bytes are damaged, or cannot give that length.
-        """
+        """Return where an encoded component may be entered, as `filler` finds it."""
         return None if self.component.encoding == "raw" else self._runs(needed, key)[1]
 
     def _runs(self, needed: int, key: Hashable) -> tuple[Range, Runs | None, Hashable]:

@@ -255,27 +255,6 @@ class FileObjects(Fetching):
         self.require_open()
         return verify_file(self, names, **how)
 
-    def token(self, name: str) -> tuple[object, ...]:
-        """Return what tells an object from others, in any file.
-
-        Digests do where they are strong. A crc32c is not: one replacement in four thousand million
-        has the same.
-        """
-        tensor_object = self.object(name)
-        components = sorted(tensor_object.components.items())
-        parts: list[object] = []
-        for role, one in components:
-            how = one.dtype, one.type, one.encoding, one.byte_order, one.nonzero_is_true
-            parts.append((role, *how, one.digest))
-        if not all((one.digest or "").startswith("sha256:") for _, one in components):
-            parts += [(one.offset, one.length) for _, one in components]
-            parts.append(self.identity())
-            for _, one in components:  # those of ONNX may be in files of their own
-                beside = getattr(self.encodings.get(one.encoding), "identity", None)
-                parts += [] if beside is None else [beside()]
-        meaning = tensor_object.shape, tensor_object.format, repr(tensor_object.attributes)
-        return *meaning, *parts
-
     # --- Parts of it ------------------------------------------------------------------------
 
     def parts(self) -> Sequence[FileObjects]:
@@ -294,36 +273,24 @@ class FileObjects(Fetching):
 
     def select(self, names: Iterable[str]) -> Self:
         """Return some of the objects, over the same open file."""
-        return self.with_objects({name: self.object(name) for name in names})
+        return self.changed(objects={name: self.object(name) for name in names})
 
     def mapped(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> FileObjects:
         """Return the objects changed, over the same open file."""
         return change(self, list(self.names))
 
-    def with_objects(
-        self,
-        objects: Mapping[str, TensorObject],
-        encodings: Mapping[str, Encoding] | None = None,
-    ) -> Self:
-        """Return other objects over the same open file.
+    def changed(self, encodings: Mapping[str, Encoding] | None = None, **changes: Any) -> Self:
+        """Return other objects, or other attributes, over the same open file.
 
         Args:
-            objects: what is there by name.
-            encodings: how their components are stored; as those of this by default.
+            encodings: how components are stored; as those of this by default.
+            changes: `objects` and `attributes`, as `Manifest` has them.
         """
-        part = self._with(objects=objects)
+        part = object.__new__(type(self))
+        vars(part).update(vars(self), _places={}, manifest=self.manifest._replace(**changes))
         if encodings is not None:
             part.encodings, part.checked = encodings, set()
             part._forget()
-        return part
-
-    def with_attributes(self, attributes: Mapping[str, object]) -> Self:
-        """Return the same objects with other attributes of the file, over the same open file."""
-        return self._with(attributes=attributes)
-
-    def _with(self, **changes: Any) -> Self:
-        part = object.__new__(type(self))
-        vars(part).update(vars(self), _places={}, manifest=self.manifest._replace(**changes))
         return part
 
     # --- Objects ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import bisect
 import collections
 import functools
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,12 +24,14 @@ from ztensor.locks import Lock
 from ztensor.spec.encoding.base import Encoding, Runs
 from ztensor.spec.layout.base import Array, Indices
 from ztensor.spec.layout.elements import result_dtype, storage_dtype, typed_array
+from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import thread_count
 
 Pieces = list[tuple[int, memoryview]]  # where each begins in the decoded bytes, and what is filled
 Read = Callable[[Pieces, AtOnce], None]
+Fill = Callable[[Sequence[Indices], Array, AtOnce], None]
 
 KEPT_BYTES = 4 << 20  # decoded bytes that a file keeps: frames of some rows
 KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
@@ -107,10 +109,10 @@ def stream_reader(pieces: Iterator[memoryview]) -> Read:
     return read
 
 
-class RunReader:
+class RunReader(NamedTuple):
     """Reads parts of a component of which only the runs are decoded that they are in.
 
-    Args:
+    Attributes:
         encoding: the component's.
         stored: its stored bytes.
         runs: its runs.
@@ -120,24 +122,18 @@ class RunReader:
         is_gathered: whether the bytes of runs are asked for, instead of read when they are decoded.
     """
 
-    def __init__(
-        self,
-        encoding: Encoding,
-        stored: Range,
-        runs: Runs,
-        limits: Limits,
-        cache: Recent,
-        key: Hashable,
-        *,
-        is_gathered: bool,
-    ) -> None:
-        self._encoding, self._stored, self._runs, self._limits = encoding, stored, runs, limits
-        self._cache, self._key, self._is_gathered = cache, key, is_gathered
+    encoding: Encoding
+    stored: Range
+    runs: Runs
+    limits: Limits
+    cache: Recent
+    key: Hashable
+    is_gathered: bool
 
-    def __call__(self, parts: Pieces, at_once: AtOnce) -> None:
+    def read(self, parts: Pieces, at_once: AtOnce) -> None:
         """Ask for decoded bytes, each run decoded once."""
         wanted: dict[int, Pieces] = {}
-        ends = self._runs.decoded
+        ends = self.runs.decoded
         for offset, target in parts:
             run, done = bisect.bisect_right(ends, offset) - 1, 0
             while done < len(target):
@@ -146,13 +142,13 @@ class RunReader:
                 wanted.setdefault(run, []).append((start, piece))
                 done += len(piece)
                 run += 1
-        if not self._is_gathered:
-            _each_run(ends, list(wanted), lambda run: self._decode(run, wanted[run], self._stored))
+        if not self.is_gathered:
+            _each_run(ends, list(wanted), lambda run: self._decode(run, wanted[run], self.stored))
             return
         for run, pieces in wanted.items():
-            stored = self._stored
-            if self._cache.get((self._key, run)) is None:
-                start, stop = self._runs.stored[run : run + 2]
+            stored = self.stored
+            if self.cache.get((self.key, run)) is None:
+                start, stop = self.runs.stored[run : run + 2]
                 asked = new_bytes(stop - start)
                 at_once.add(stored.offset + start, asked)
                 stored = Range(stored.source, stored.offset, stored.length, asked, start)
@@ -160,17 +156,17 @@ class RunReader:
 
     def _decode(self, number: int, pieces: Pieces, stored: Range) -> None:
         """Fill pieces of one run."""
-        start, stop = self._runs.stored[number : number + 2]
-        begin, end = self._runs.decoded[number : number + 2]
-        key = self._key, number
-        run: memoryview | None = self._cache.get(key)
+        start, stop = self.runs.stored[number : number + 2]
+        begin, end = self.runs.decoded[number : number + 2]
+        key = self.key, number
+        run: memoryview | None = self.cache.get(key)
         is_whole = len(pieces) == 1 and len(pieces[0][1]) == end - begin
         if run is None:  # a whole run is decoded where it belongs, and not kept
             run = pieces[0][1] if is_whole else new_bytes(end - begin)
-            self._encoding.decode_run(stored, start, stop, run, self._limits)
+            self.encoding.decode_run(stored, start, stop, run, self.limits)
             if is_whole:
                 return
-            self._cache.keep(key, run, len(run))
+            self.cache.keep(key, run, len(run))
         for first, target in pieces:
             target[:] = run[first : first + len(target)]
 
@@ -210,17 +206,23 @@ def _each_run(ends: Sequence[int], runs: Sequence[int], decode: Callable[[int], 
 # --- Arrays of them -------------------------------------------------------------------------
 
 
-def elements_in(component: Component) -> tuple[int, int]:
-    """Return how many elements share a unit of the decoded bytes, 1 of most types, and its width.
+def _units(component: Component) -> tuple[int, int]:
+    """Return how many elements share a unit of decoded bytes, 1 of most types, and its width."""
+    width, logical = result_dtype(component).itemsize, component.logical
+    if logical is None or logical.elements_per_storage == 1:
+        return 1, width
+    return logical.elements_per_storage, storage_dtype(component).itemsize
+
+
+def needed_bytes(component: Component, shape: tuple[int, ...]) -> int:
+    """Return how many decoded bytes the elements of a shape are in.
 
     Raises:
         UnsupportedError: the storage type is unknown.
         LayoutError: the logical type is defined on another storage type.
     """
-    width, logical = result_dtype(component).itemsize, component.logical
-    if logical is None or logical.elements_per_storage == 1:
-        return 1, width
-    return logical.elements_per_storage, storage_dtype(component).itemsize
+    per_unit, width = _units(component)
+    return -(-element_count(shape) // per_unit) * width
 
 
 def fill(
@@ -247,7 +249,7 @@ def fill(
         SourceError: the bytes could not be read.
     """
     flat, is_native = target.reshape(-1), component.is_native()
-    per_unit, width = elements_in(component)
+    per_unit, width = _units(component)
     parts: Pieces = []
     puts: list[Callable[[], None]] = []
     nbytes = 0
@@ -272,6 +274,20 @@ def fill(
             parts, puts, nbytes = [], [], 0
     if parts:
         read_some()
+
+
+def fill_from_stream(
+    pieces: Iterator[memoryview],
+    component: Component,
+    shape: tuple[int, ...],
+    wanted: Sequence[Indices],
+    target: Array,
+    at_once: AtOnce,
+) -> None:
+    """Fill an array as `fill` does, of all decoded bytes in order; all of them are gone through."""
+    fill(stream_reader(pieces), component, shape, wanted, target, at_once)
+    for _ in pieces:  # so that all of it is checked
+        pass
 
 
 def _put(component: Component, data: memoryview, lead: int, piece: Piece, flat: Array) -> None:

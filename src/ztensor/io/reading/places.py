@@ -110,5 +110,5 @@ def _of_table(table: Table, most_rank: int) -> list[Place | None]:
         else:
             digest = text[start : start + digits] or None
             place = like.shape, like.dtype, offset, length, digest, like.encoding
-            found.append(Place._make(place))
+            found.append(tuple.__new__(Place, place))  # a third of the time of its own
     return found

@@ -114,8 +114,9 @@ def search(
     caps, size = caps_of(limits), source.size
     magic = bytes(source.read(0, min(HEAD_BYTES, size)))
     if magic not in (MAGIC_1, MAGIC_2):
+        only = "only files that begin as 1.1, 1.2 or 2.x do can be searched for committed states"
         raise ContainerError(
-            "only files that begin as 1.1, 1.2 or 2.x do can be searched for committed states",
+            only if size else "the file is empty",
             reason=Reason.HEADER_MAGIC,
             file=source.name,
             expected=f"{MAGIC_1!r} or {MAGIC_2!r} at offset 0",
@@ -184,7 +185,8 @@ def _frame_ending(end: int, footer: bytes, limits: Limits) -> Frame | None:
 
 def _misplaced(source: Source, frame: Frame, manifest: Manifest) -> str | None:
     """Return why a state's position does not prove it, or None."""
-    last, end, commit = _blobs_end(manifest), frame.file_size, manifest.commit
+    end, commit = frame.file_size, manifest.commit
+    last = _blobs_end(manifest) if commit is None else 0  # which takes all objects
     if frame.manifest_hash is not None:
         last = max(frame.manifest_offset + frame.manifest_length, last)
         gap = end - FOOTER_2_BYTES - last

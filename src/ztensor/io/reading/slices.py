@@ -163,7 +163,7 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
             ClosedError: the reader is closed.
             SourceError: the file's bytes are in memory or behind a file object, and cannot be read.
         """
-        return ("ztensor.TensorSlice", *self._file.token(self.name))
+        return ("ztensor.TensorSlice", *_token(self._file, self.name))
 
     def __array__(  # NumPy calls it with these, by position
         self,
@@ -185,7 +185,9 @@ class DenseSlice(TensorSlice):
 
     @cached_property
     def _data(self) -> StoredArray:
-        return _stored_array(self._file, self.name)
+        found = self._file.require_dense(self.name)
+        with self._file.located(self.name, "data"):
+            return StoredArray(self._file, self.name, found, "data", found.shape)
 
     def __getitem__(self, key: Index) -> Any:
         if not self._copy and gives_view(key, len(self.shape)):
@@ -279,13 +281,31 @@ def slice_of(file: FileObjects, name: str, *, copy: bool = False) -> TensorSlice
     found = file.object(name)
     if found.format != "dense":
         return RowSlice(file, name, found, copy=copy)
-    return DenseSlice(file, name, found.shape, _stored_array(file, name).dtype, copy=copy)
-
-
-def _stored_array(file: FileObjects, name: str) -> StoredArray:
     found = file.require_dense(name)
     with file.located(name, "data"):
-        return StoredArray(file, name, found, "data", found.shape)
+        dtype = result_dtype(found.components["data"])
+    return DenseSlice(file, name, found.shape, dtype, copy=copy)
+
+
+def _token(file: FileObjects, name: str) -> tuple[object, ...]:
+    """Return what tells an object from others, in any file.
+
+    Digests do where they are strong. A crc32c is not: one replacement in four thousand million
+    has the same.
+    """
+    found = file.object(name)
+    components = sorted(found.components.items())
+    parts: list[object] = []
+    for role, one in components:
+        how = one.dtype, one.type, one.encoding, one.byte_order, one.nonzero_is_true
+        parts.append((role, *how, one.digest))
+    if not all((one.digest or "").startswith("sha256:") for _, one in components):
+        parts += [(one.offset, one.length) for _, one in components]
+        parts.append(file.identity())
+        for _, one in components:  # those of ONNX may be in files of their own
+            beside = getattr(file.encodings.get(one.encoding), "identity", None)
+            parts += [] if beside is None else [beside()]
+    return found.shape, found.format, repr(found.attributes), *parts
 
 
 def slices(objects: Objects, wanted: Any) -> dict[str, Any] | list[Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.parts import Read, elements_in, fill, stream_reader
+from ztensor.io.reading.parts import Fill, fill_from_stream, needed_bytes
 from ztensor.io.reading.selection import gives_view, select
 from ztensor.io.source.base import AtOnce
 from ztensor.spec.layout.base import Array
@@ -160,14 +160,12 @@ class StoredArray:
         block = empty_array(tuple(map(len, wanted)), self.dtype)
         is_empty = self._decoded is not None or not block.size
         if is_empty or not self._stored.read_box(wanted, block):
-            read, rest = self._reader()
-            if read is None:
+            fill = self._filler()
+            if fill is None:
                 put(self._part_of_whole(key, is_kept=True))
                 return
             if block.size:
-                fill(read, self._component, self.shape, wanted, block, at_once)
-                for _ in rest:  # so that all of it is checked
-                    pass
+                fill(wanted, block, at_once)
                 if is_whole:
                     memory = block.reshape(-1).view(np.uint8).data
                     at_once.later(functools.partial(self._stored.require_filled, memory))
@@ -200,24 +198,21 @@ class StoredArray:
             )
         return array.reshape(self.shape)
 
-    def _reader(self) -> tuple[Read | None, Iterable[memoryview]]:
-        """Return what reads any of the decoded bytes, and those it passes; None where nothing does.
-
-        Then only the whole can be read.
-        """
+    def _filler(self) -> Fill | None:
+        """Return what fills arrays with parts; None where only the whole can be read."""
         component, stored = self._component, self._stored
-        count = 0 if self._decoded is not None else element_count(self.shape)
-        per_unit, width = elements_in(component)
-        needed, known = -(-count // per_unit) * width, component.known_decoded_length
+        known = component.known_decoded_length
         is_guess = known is None and component.type is not None and component.logical is None
-        if not count or not self.shape or is_guess or known not in (None, needed):
-            return None, ()  # nothing to gain; or the sizes differ, and the reader says so
-        read = stored.reader(needed, (self._name, self._role))
+        if self._decoded is not None or not self._nbytes or not self.shape or is_guess:
+            return None  # nothing to gain
+        needed = needed_bytes(component, self.shape)
+        if known not in (None, needed):
+            return None  # the reader says so
+        fill = stored.filler(self.shape, (self._name, self._role))
+        if fill is not None or needed <= _WHOLE_BYTES or self._file.is_common(component.encoding):
+            return fill
         # Of another format's long component a part is taken from the stream, and nothing is kept.
-        is_long = (
-            read is None and needed > _WHOLE_BYTES and not self._file.is_common(component.encoding)
-        )
-        if is_long and stored.encoding().is_streamed(stored.stored()):
-            pieces = stored.checked_pieces(needed)
-            return stream_reader(pieces), pieces
-        return read, ()
+        if not stored.encoding().is_streamed(stored.stored()):
+            return None
+        pieces = stored.checked_pieces(needed)
+        return functools.partial(fill_from_stream, pieces, component, self.shape)

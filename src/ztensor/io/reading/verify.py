@@ -246,7 +246,8 @@ def _walked(
             reports[name] = _report([(found, ("objects", name))], objects=1)
             return
         walk = ObjectWalk(file, name, found, overlaps, told, fault_of)
-        walk.run()
+        with walk.noted(None):
+            walk.run()
         unchecked = {} if walk.unchecked is None else {name: walk.unchecked}
         counts = {"checked": walk.checked, "undigested": walk.undigested, "objects": 1}
         reports[name] = _report(walk.faults, unchecked, **counts)

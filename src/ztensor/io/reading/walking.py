@@ -83,7 +83,7 @@ class ObjectWalk:
             walk = walks[role] = self._walked(role, layout, entries)
             counts[role] = walk.count
             if layout is not None and role == layout.main_role and walk.component.type is not None:
-                with self._noted(role):
+                with self.noted(role):
                     counts[role] = walk.count_of(entries)
             if layout is not None and walk.is_whole and entries is None:
                 entries = layout.entries_told(role, walk.count, walk.last)
@@ -91,15 +91,15 @@ class ObjectWalk:
             return  # what one says of another cannot be compared
         for role, walk in walks.items():
             if walk.watch is not None:
-                with self._noted(role):
+                with self.noted(role):
                     walk.watch.finish(counts)
         if one.entries_once and not self.faults:
-            with self._noted(None):
+            with self.noted(None):
                 self.file.tensor(self.name, copy=False)
 
     @contextlib.contextmanager
-    def _noted(self, role: str | None) -> Iterator[None]:
-        """Note what is raised, for a component."""
+    def noted(self, role: str | None) -> Iterator[None]:
+        """Note what is wrong with a component, or with the object, instead of raising it."""
         try:
             with foreign_bytes("the component"):
                 yield
@@ -133,14 +133,15 @@ class ObjectWalk:
 
         # All that a watch is made of; attributes say how large blocks are.
         made_of = watch and (one.format, one.shape, repr(one.attributes), role, entries)
-        key = component._replace(extra=None), expected, one.is_opaque, made_of
+        stated = component._replace(digest=None, extra=None)
+        key = stated, digest, expected, one.is_opaque, made_of
         walk = self.overlaps.once(self.file, component, key, work)
         self.told(left)
         self.checked += walk.is_matched is True
         for fault in walk.faults:
             self._note(fault, role)
         if walk.failure is None:
-            with self._noted(role):
+            with self.noted(role):
                 require_listed(self.file, component, expected)
             return walk
         is_held = digest is None or walk.is_matched is not None
@@ -154,13 +155,13 @@ class ObjectWalk:
         """Return the digest that bytes are held to; None where there is none, or not here."""
         if self.file.is_unheld(self.object, component):
             found = self.file.sum_over(component) if component.length else None
-            if found is not None:
-                wrong = self.fault_of(found)
-                self.checked += wrong is None
-                if wrong is not None:
-                    self._note(wrong, role)
+            if found is None:
+                self.unchecked = self.unchecked or "it has no digest"
+            elif (wrong := self.fault_of(found)) is None:
+                self.checked += 1
                 return None
-            self.unchecked = self.unchecked or "it has no digest"
+            else:
+                self._note(wrong, role)
         try:
             digest = digest_of(component)
             if digest is not None and digest.known is not None:

@@ -137,17 +137,14 @@ class LockedFile(FileSource):
         except (SourceError, ClosedError):
             return False
         finally:  # also where Ctrl-C comes between the two
-            if length == self.size and not self._is_trial:
-                self._take_back_time()
+            # The time says to readers that were there before that the bytes are the old ones.
+            with contextlib.suppress(OSError, ClosedError):
+                status = self.status()
+                is_old = length == self.size == status.st_size and not self._is_trial
+                if is_old and os.utime in os.supports_fd:
+                    times = status.st_atime_ns, self._changed_at
+                    self._ask(lambda number: os.utime(number, ns=times))
         return True
-
-    def _take_back_time(self) -> None:
-        """Let the time say to readers that were there before that the bytes are the old ones."""
-        with contextlib.suppress(OSError, ClosedError):
-            status = self.status()
-            if status.st_size == self.size and os.utime in os.supports_fd:
-                times = status.st_atime_ns, self._changed_at
-                self._ask(lambda number: os.utime(number, ns=times))
 
     def shorten(self, length: int) -> None:
         """Cut the file to a length, without a flush.
@@ -351,22 +348,20 @@ class CommitOver(Commit):
 def _open_to_write(path: str, flags: int, *, lock: bool, timeout: float) -> Descriptor:
     """Open a file, and lock it; one that is put in its place while we wait is opened instead."""
     for _ in range(_TRIES):
-        opened = None
-        try:
-            number = os.open(path, flags | os.O_RDWR)
-            opened = _Locked(number) if lock else Descriptor(number)
-            if not lock:
-                return opened
-            locking.acquire(number, path, timeout=timeout)
-            if os.path.samestat(os.stat(path), os.fstat(number)):
-                return opened
-        except OSError as error:
-            if opened is not None:
-                opened.close()
-            if isinstance(error, SourceError):
+        with contextlib.ExitStack() as failing:
+            try:
+                number = os.open(path, flags | os.O_RDWR)
+                opened = _Locked(number) if lock else Descriptor(number)
+                failing.callback(opened.close)
+                if lock:
+                    locking.acquire(number, path, timeout=timeout)
+                if not lock or os.path.samestat(os.stat(path), os.fstat(number)):
+                    failing.pop_all()
+                    return opened
+            except SourceError:
                 raise
-            raise SourceError.from_os(error, "cannot open for writing", path) from error
-        opened.close()
+            except OSError as error:
+                raise SourceError.from_os(error, "cannot open for writing", path) from error
     raise SourceError("other writers keep replacing the file; try again later", file=path)
 
 

@@ -53,20 +53,20 @@ class JoinedSource(Source):
             SourceError: the bytes could not be read, or a file is shorter than it was.
         """
         number = bisect.bisect_right(self.starts, offset) - 1
-        done, wanted = 0, destination.nbytes
-        while done < wanted:
+        done = 0
+        while done < destination.nbytes:
             start, source = self._parts[number]
-            within = offset + done - start
             number += 1
-            count = wanted - done
-            held = count
-            if number < len(self._parts):
-                count = min(count, self.starts[number] - offset - done)
-                held = max(0, min(count, source.size - within))
+            is_last = number == len(self._parts)
+            piece = (
+                destination[done:] if is_last else destination[done : self.starts[number] - offset]
+            )
+            within = offset + done - start
+            held = piece.nbytes if is_last else max(0, min(piece.nbytes, source.size - within))
             if held:
-                source.read_into(within, destination[done : done + held])
-            destination[done + held : done + count] = bytes(count - held)
-            done += count
+                source.read_into(within, piece[:held])
+            piece[held:] = bytes(piece.nbytes - held)
+            done += piece.nbytes
 
     def read_many(
         self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, BinaryIO
 
 from ztensor.errors import (
     ArgumentTypeError,
@@ -54,22 +54,6 @@ def _restore(data: bytes, name: str) -> MemorySource:
     return MemorySource(data, name=name)
 
 
-class BinaryFile(Protocol):
-    """What is used of an open binary file object."""
-
-    def read(self, size: int, /) -> bytes | None:
-        """Return up to `size` bytes."""
-        ...
-
-    def seek(self, offset: int, whence: int = 0, /) -> object:
-        """Move to an offset."""
-        ...
-
-    def tell(self) -> int:
-        """Return the offset."""
-        ...
-
-
 class FileObjectSource(Source):
     """A seekable binary file object, read from its first byte under a lock; never mapped.
 
@@ -79,7 +63,7 @@ class FileObjectSource(Source):
         ArgumentTypeError: the object is not readable, not seekable or not binary.
     """
 
-    def __init__(self, file: BinaryFile) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._lock = Lock()
         name = getattr(file, "name", None)
@@ -89,7 +73,7 @@ class FileObjectSource(Source):
             file.seek(0, os.SEEK_END)
             size = file.tell()  # not every seek() tells
             file.seek(0)
-            memoryview(file.read(0))  # type: ignore[arg-type]  # of text, or None, it raises
+            memoryview(file.read(0))  # of text, or None, it raises
         except (OSError, ValueError, AttributeError, TypeError) as error:
             raise ArgumentTypeError(
                 "cannot read from the file object", expected=hint, found=str(error), file=self.name

@@ -163,6 +163,3 @@ def _entries(acl: bytes | None) -> tuple[tuple[int, int, int], ...] | None:
         return None if acl is None else ((-1, -1, -1),)
     entries = _ENTRY.iter_unpack(acl[_HEADER_BYTES:])
     return tuple(entry for entry in entries if entry[0] not in _IN_THE_MODE)
-
-
-__all__ = ["PERMISSIONS", "Rights", "hand_over", "narrow"]

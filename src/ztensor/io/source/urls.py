@@ -71,7 +71,8 @@ class Remote(os.PathLike[str]):
         if isinstance(url, Remote):
             storage = url.storage if storage is None else storage
             cache = url.cache if cache is None else cache
-        if storage is not None and not is_options(storage) and not _is_store(storage):
+        is_store = type(storage).__module__.partition(".")[0] == "obstore"
+        if not is_store and not is_option_store(storage):
             raise ArgumentTypeError(
                 "storage= is a dict of options, or a store of obstore",
                 found=describe(type(storage).__name__),
@@ -151,7 +152,7 @@ class Remote(os.PathLike[str]):
                 "a URL with a signature or a password is not pickled; open it in the other process",
                 file=self.name,
             )
-        if self.storage is not None and not is_options(self.storage):
+        if not is_option_store(self.storage):
             raise UsageError(
                 "a store is not pickled, as it has credentials; pass storage= as a dict, and "
                 "credentials by the environment or as its credential_provider",
@@ -180,19 +181,9 @@ def with_storage(path: Any, storage: Any, cache: Any = None) -> Any:
     return Remote(path, storage, cache)
 
 
-def is_options(storage: Any) -> bool:
-    """Return whether options of a store are given, and not the store itself."""
-    return isinstance(storage, dict)
-
-
 def is_option_store(storage: Any) -> bool:
     """Return whether a store is opened by options and the environment, and is not a ready one."""
-    return storage is None or is_options(storage)
-
-
-def _is_store(storage: Any) -> bool:
-    """Return whether a value is a store of obstore."""
-    return type(storage).__module__.partition(".")[0] == "obstore"
+    return storage is None or isinstance(storage, dict)
 
 
 def _shown(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ztensor.arguments import require_choice
-from ztensor.errors import ArgumentValueError
 from ztensor.limits import Budget
 from ztensor.registry import Registry
 from ztensor.spec.container.entries import Emitter as Emitter
@@ -62,12 +61,8 @@ class Emitters(Registry[str, Callable[..., Emitter]]):
     def older(self, version: str) -> Emitter | None:
         """Return what writes the version of a file, None where that is the latest or none."""
         # A later text of 1.1 than ours is 1.1 all the same: there is one container.
-        known = "1.1.0" if version.startswith("1.1") else version
-        try:
-            emitter = self.named(known)
-        except ArgumentValueError:
-            return None
-        return None if emitter.version == self.latest else emitter
+        known = "1.1.0" if version.startswith("1.1") else _ALIASES.get(version, version)
+        return self[known]() if known in self.lines and known != self.latest else None
 
 
 EMITTERS = Emitters(

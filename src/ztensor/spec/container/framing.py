@@ -33,6 +33,7 @@ from ztensor.errors import (
     NotZTensorError,
     Reason,
     UnsupportedVersionError,
+    ZTensorError,
     describe,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
@@ -41,6 +42,7 @@ from ztensor.spec.model.manifest import ALIGNMENT
 MAGIC_0_1 = b"ZTEN0001"
 MAGIC_1 = b"ZTEN1000"
 MAGIC_2 = bytes.fromhex("895A54320D0A1A0A")
+_MAGICS = MAGIC_1, MAGIC_0_1, MAGIC_2
 
 HEAD_BYTES = 8
 TAIL_BYTES = 16  # of 1.x, the longest but for 2.x
@@ -128,17 +130,13 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
     if file_size == 0:
         raise ContainerError("the file is empty", reason=Reason.TRUNCATED)
     message, reason = "not a zTensor file", Reason.NOT_ZTENSOR
-    if any(magic.startswith(head) for magic in (MAGIC_1, MAGIC_0_1, MAGIC_2)):
+    if any(magic.startswith(head) for magic in _MAGICS):
         message, reason = "the header magic is cut", Reason.TRUNCATED
     elif head[:4] in (MAGIC_1[:4], MAGIC_2[:4]):
         message, reason = "the header magic is damaged", Reason.HEADER_MAGIC
-    raise NotZTensorError(
-        message,
-        reason=reason,
-        expected=f"{MAGIC_1!r}, {MAGIC_0_1!r} or {MAGIC_2!r} at offset 0",
-        found=describe(head),
-        section="1.2 section 4, File structure",
-    )
+    expected = f"{MAGIC_1!r}, {MAGIC_0_1!r} or {MAGIC_2!r} at offset 0"
+    section = "1.2 section 4, File structure"
+    raise _broken(message, reason, expected, describe(head), section, NotZTensorError)
 
 
 _SECTOR_BYTES = 512  # what a disk writes as a whole
@@ -156,9 +154,7 @@ def may_be_damaged(head: bytes, tail: bytes) -> bool:
     """
     ends = (head[: len(MAGIC_1)], tail[-len(MAGIC_1) :])
     return not any(head[:_SECTOR_BYTES]) or any(
-        2 * sum(map(operator.eq, magic, end)) >= len(end)
-        for magic in (MAGIC_1, MAGIC_0_1, MAGIC_2)
-        for end in ends
+        2 * sum(map(operator.eq, magic, end)) >= len(end) for magic in _MAGICS for end in ends
     )
 
 
@@ -167,24 +163,24 @@ def _locate_1(head: bytes, tail: bytes, file_size: int, limits: Limits) -> Frame
     is_0_1 = head == MAGIC_0_1
     section, after = ("0.1 section 3.3.2", 8) if is_0_1 else ("1.2 section 5", TAIL_BYTES)
     _require_size(file_size, HEAD_BYTES + after, section)
+    container = Container.V0_1 if is_0_1 else Container.V1
     length = int.from_bytes(tail[-after:][:8], "little")
     if not is_0_1 and tail[-len(MAGIC_1) :] != MAGIC_1:
         # Releases 1.0.0 and 1.0.1 end with the size alone. A torn file's last bytes seldom give a
         # size that fits, and the schema then finds no manifest there.
+        container, after = Container.V1_0, 8
         length = int.from_bytes(tail[-8:], "little")
-        if 0 < length <= min(file_size - HEAD_BYTES - 8, limits.manifest_bytes):
-            return Frame(Container.V1_0, file_size - 8 - length, length, file_size)
-        raise footer_missing(tail[-len(MAGIC_1) :])
-    most = file_size - HEAD_BYTES - after
+        if not 0 < length <= min(file_size - HEAD_BYTES - after, limits.manifest_bytes):
+            raise footer_missing(tail[-len(MAGIC_1) :])
     # The released 0.1 library reads a file whose index has no bytes at all, where the text wants
     # the one byte of an empty array (0.1 section 7). No release writes that, and a file cut down
     # to its first padding looks so: it must not pass for an empty one.
-    if not is_0_1 <= length <= most:
+    least, most = int(is_0_1), file_size - HEAD_BYTES - after
+    if not least <= length <= most:
         message = "the manifest's size field does not fit the file; the file is cut or damaged"
-        expected = f"{int(is_0_1)} to {most} bytes"
+        expected = f"{least} to {most} bytes"
         raise _broken(message, Reason.MANIFEST_SIZE, expected, f"{length}", section)
     _require_cap(length, limits.manifest_bytes, section)
-    container = Container.V0_1 if is_0_1 else Container.V1
     return Frame(container, file_size - after - length, length, file_size)
 
 
@@ -194,12 +190,9 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
     if magic != MAGIC_2:
         raise footer_missing(magic, MAGIC_2, _SECTION_2)
     if version != 2:
-        raise UnsupportedVersionError(
-            "the container is of another version; a newer reader is needed",
-            expected="2",
-            found=str(version),
-            section=_SECTION_2,
-        )
+        message = "the container is of another version; a newer reader is needed"
+        found = str(version)
+        raise UnsupportedVersionError(message, expected="2", found=found, section=_SECTION_2)
     expected = ""
     if not length and (offset or digest):
         expected = "zeros for offset and hash where there is no manifest"
@@ -217,7 +210,7 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
 
 def footer_missing(
     found: bytes, magic: bytes = MAGIC_1, section: str = "1.2 section 5, step 2"
-) -> ContainerError:
+) -> ZTensorError:
     """Return the error for a file that does not end with its footer magic."""
     message = "the footer magic is missing; the file is cut, or writing it was interrupted"
     expected = f"{magic!r} as the last 8 bytes"
@@ -232,16 +225,17 @@ def _require_size(file_size: int, least: int, section: str) -> None:
 
 def _require_cap(length: int, most: int, section: str) -> None:
     if length > most:
-        raise LimitError(
-            "the manifest is larger than Limits.manifest_bytes, or than its version allows",
-            reason=Reason.LIMIT_MANIFEST,
-            expected=f"at most {most} bytes",
-            found=f"{length}",
-            section=section,
-        )
+        message = "the manifest is larger than Limits.manifest_bytes, or than its version allows"
+        expected, found = f"at most {most} bytes", f"{length}"
+        raise _broken(message, Reason.LIMIT_MANIFEST, expected, found, section, LimitError)
 
 
 def _broken(
-    message: str, reason: Reason, expected: str, found: str, section: str
-) -> ContainerError:
-    return ContainerError(message, reason=reason, expected=expected, found=found, section=section)
+    message: str,
+    reason: Reason,
+    expected: str,
+    found: str,
+    section: str,
+    kind: type[ZTensorError] = ContainerError,
+) -> ZTensorError:
+    return kind(message, reason=reason, expected=expected, found=found, section=section)

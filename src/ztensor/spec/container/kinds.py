@@ -10,14 +10,14 @@ of a schema, and what is read is what the general reader would give:
 - Which objects are of one kind is guessed by some of their bytes, and proved by all.
 - The few objects of no kind are read by the general reader, where they are.
 
-Where a manifest has mostly other objects, or anything is wrong with one, `read_kinds` returns
-None, and the general reader reads all and says what is wrong.
+Where a manifest has mostly other objects, or anything is wrong with one, `Kinds.read`
+returns None, and the general reader reads all and says what is wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -82,59 +82,51 @@ class _Kind(NamedTuple):
     length: int
 
 
-def read_kinds(
-    decoder: cbor.Decoder,
-    pos: int,
-    count: int,
-    level: int,
-    form: Form,
-    read_object: ReadObject,
-    *,
-    blobs_end: int,
-) -> tuple[TableObjects, int] | None:
-    """Return the objects of a map and where it ends, or None where the general reader is needed.
+class Kinds:
+    """Reads one map of objects.
 
     Args:
         decoder: of the manifest.
-        pos: where the first name begins.
-        count: how many objects the map has.
-        level: in how many items the map is.
         form: how plain objects of the version are written.
+        count: how many objects the map has.
         read_object: `(name, start) -> (object or None, end)`, the general reader.
-        blobs_end: where in the file no blob goes on.
-
-    Raises:
-        LimitError: so many objects cost too much.
+        level: in how many items the map is.
     """
-    budget, length = decoder.budget, len(decoder.data)
-    before = budget.bytes_left
-    # Not in the guard below: the general reader charges a plain object more, and takes longer.
-    budget.charge_bytes(length + count * _ROW_COST)
-    try:
-        found = _Reading(decoder, form, count, read_object, level).read(pos, blobs_end)
-    except (_OtherwiseError, ManifestError, LimitError, UnicodeDecodeError):
-        budget.release_to(before)
-        return None
-    budget.release_bytes(length)
-    return found
-
-
-class _Reading:
-    """Reads one map of objects."""
 
     def __init__(
         self, decoder: cbor.Decoder, form: Form, count: int, read_object: ReadObject, level: int
     ) -> None:
         self._decoder, self._level, self._data = decoder, level, decoder.data
-        padded = decoder.data + bytes(_PAD)
-        self._octets = np.frombuffer(padded, np.uint8)
-        # The eight bytes at each place, as a number.
-        self._words: Uints = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
         self._form, self._count, self._read_object = form, count, read_object
         self._few = _FEW + count // _FEW
 
-    def read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int]:
-        """Return the objects, and where they end."""
+    def read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int] | None:
+        """Return the objects and where they end, or None where the general reader is needed.
+
+        Args:
+            pos: where the first name begins.
+            blobs_end: where in the file no blob goes on.
+
+        Raises:
+            LimitError: so many objects cost too much.
+        """
+        budget, length = self._decoder.budget, len(self._data)
+        before = budget.bytes_left
+        # Not in the guard below: the general reader charges a plain object more, and takes longer.
+        budget.charge_bytes(length + self._count * _ROW_COST)
+        padded = self._data + bytes(_PAD)
+        self._octets = np.frombuffer(padded, np.uint8)
+        # The eight bytes at each place, as a number.
+        self._words: Uints = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
+        try:
+            found = self._read(pos, blobs_end)
+        except (_OtherwiseError, ManifestError, LimitError, UnicodeDecodeError):
+            budget.release_to(before)
+            return None
+        budget.release_bytes(length)
+        return found
+
+    def _read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int]:
         form = self._form
         starts = self._find(form.start, pos, 2 * self._count)
         _require(self._count - self._few <= len(starts) > 0)
@@ -223,8 +215,9 @@ class _Reading:
         table = _IS_LOWER_DIGIT if self._decoder.strict else _IS_DIGIT
         for count in set(counts.tolist()) - {0}:
             rows = np.flatnonzero(counts == count)
-            windows = np.lib.stride_tricks.sliding_window_view(self._octets, count)
-            octets = windows[np.minimum(at[rows], len(windows) - 1)]
+            shape = len(self._octets) - count, count
+            windows: Any = np.ndarray(shape, np.uint8, self._octets, 0, (1, 1))
+            octets = windows[np.minimum(at[rows], shape[0] - 1)]
             are_digits[rows] = table[octets].all(axis=1)
         return are_digits
 

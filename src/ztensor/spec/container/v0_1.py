@@ -35,18 +35,11 @@ ENTRY = Record(
     "a map describing one tensor",
     SECTION,
     {
-        "name": str,
-        "dtype": str,
-        "offset": int,
-        "size": int,
-        "shape": list,
-        "encoding": str,
-        "layout": str,
-        "data_endianness": str,
-        "checksum": str,
+        "name": str, "dtype": str, "offset": int, "size": int, "shape": list,
+        "encoding": str, "layout": str, "data_endianness": str, "checksum": str,
     },
     optional=("layout", "data_endianness", "checksum"),
-)
+)  # fmt: skip
 
 
 def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:

@@ -66,16 +66,11 @@ COMPONENT = Record(
     "a map describing one blob",
     "1.2 section 1, Component",
     {
-        "dtype": str,
-        "offset": int,
-        "length": int,
-        "type": str,
-        "encoding": str,
-        "digest": str,
-        "uncompressed_length": int,
+        "dtype": str, "offset": int, "length": int, "type": str,
+        "encoding": str, "digest": str, "uncompressed_length": int,
     },
     optional=("type", "encoding", "digest", "uncompressed_length"),
-)
+)  # fmt: skip
 # 1.1 part II, section 4 names these among the dtypes; 1.2 spells them storage plus logical type.
 WORDS_OF_1_1 = {
     "f8_e4m3": ("u8", "f8_e4m3fn"),
@@ -242,15 +237,12 @@ def _is_nearly_ours(data: bytes) -> bool:
 def with_commit(fields: dict[str, object], manifest_offset: int, prev: int) -> bytes:
     """Return the manifest with its commit record, the size field and the footer magic."""
     start = cbor.encode(cbor.Fields({**fields, "commit": cbor.Encoded()}))
+    record = cbor.Fields(prev=prev, end=0, digest=_CHECK.spell("0" * _CHECK.digits))
     # The length depends on `end`, whose head depends on the length: it only ever grows, so a few
     # rounds settle it.
-    record = cbor.Fields(prev=prev, end=0, digest=_CHECK.spell("0" * _CHECK.digits))
-    while True:
+    for _ in range(5):
         commit = cbor.encode(record)
-        reached = manifest_offset + len(start) + len(commit) + TAIL_BYTES
-        if reached == record["end"]:
-            break
-        record["end"] = reached
+        record["end"] = manifest_offset + len(start) + len(commit) + TAIL_BYTES
     digits = _CHECK.of((start, commit))[-_CHECK.digits :].encode("ascii")
     size = (len(start) + len(commit)).to_bytes(8, "little")
     return b"".join((start, commit[: -_CHECK.digits], digits, size, MAGIC_1))

@@ -95,11 +95,10 @@ class Root:
         count, first = decoder.enter(start, level)
         known = len(self.problems)
         if count >= self._least and form.start:
-            from ztensor.spec.container.kinds import read_kinds  # small files need none of it
+            from ztensor.spec.container.kinds import Kinds  # small files need none of it
 
-            found = read_kinds(
-                decoder, first, count, level, form, self._read_object, blobs_end=self._blobs_end
-            )
+            kinds = Kinds(decoder, form, count, self._read_object, level)
+            found = kinds.read(first, self._blobs_end)
             if found is not None:
                 self.objects, end = found
                 return {}, end

@@ -266,14 +266,11 @@ class Manifest(NamedTuple):
             objects: their components at offsets of that file.
         """
         shard = Shard(name, size, digest, start=0)
-        moved = {
-            key: found._replace(
-                components={
-                    role: part._replace(shard=shard) for role, part in found.components.items()
-                }
-            )
-            for key, found in objects.items()
-        }
+        moved = {}
+        for key, found in objects.items():
+            parts = found.components.items()
+            components = {role: part._replace(shard=shard) for role, part in parts}
+            moved[key] = found._replace(components=components)
         return self._replace(objects={**self.objects, **moved}, shards={**self.shards, name: shard})
 
 

@@ -164,13 +164,8 @@ def head(major: int, argument: int) -> bytes:
         return bytes((first + argument,))
     if not 0 <= argument <= UINT64_MAX:
         raise _no_number("the head of an item", "0 to 2^64 - 1", argument)
-    if argument < 1 << 8:
-        return bytes((first + 24, argument))
-    if argument < 1 << 16:
-        return bytes((first + 25,)) + argument.to_bytes(2, "big")
-    if argument < 1 << 32:
-        return bytes((first + 26,)) + argument.to_bytes(4, "big")
-    return bytes((first + 27,)) + argument.to_bytes(8, "big")
+    width = 1 if argument < 1 << 8 else 2 if argument < 1 << 16 else 4 if argument < 1 << 32 else 8
+    return bytes((first + 23 + width.bit_length(),)) + argument.to_bytes(width, "big")
 
 
 def _encode_text(text: str) -> bytes:

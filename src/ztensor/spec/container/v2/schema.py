@@ -69,16 +69,11 @@ PART = _record(
     "a map describing one part",
     "2.1 section 3.4",
     {
-        "dtype": str,
-        "blob": list,
-        "type": str,
-        "shard": str,
-        "encoding": str,
-        "decoded_length": int,
-        "digest": str,
+        "dtype": str, "blob": list, "type": str, "shard": str,
+        "encoding": str, "decoded_length": int, "digest": str,
     },
     optional=("type", "shard", "encoding", "decoded_length", "digest"),
-)
+)  # fmt: skip
 
 
 def _are_names(texts: list[str]) -> bool:
@@ -146,7 +141,7 @@ def parse_manifest(
     require_none(root.problems + check_names(attributes or (), ("attributes",)))
     blobs = _blobs(root.objects, [*files], frame, decoder.budget)
     require_none(_check_overlaps(blobs, [*files]))
-    used = set(blobs[0].tolist())
+    used = set(blobs[0].tolist()) if len(files) > 1 else set()
     shards = {
         name: shard if number in used else shard._replace(start=None)
         for number, (name, shard) in enumerate(files.items())
@@ -213,9 +208,10 @@ def parse_object(
     """
     start = len(problems)
     shape, layout, entries, attributes, extra = fields
-    problems += check_names(map(str, path[1:]), path[:1])
+    problems += check_names((str(path[1]),), path[:1])
     problems += check_names(entries, (*path, "parts"))
-    problems += check_names(attributes or (), (*path, "attributes"))
+    if attributes:
+        problems += check_names(attributes, (*path, "attributes"))
     if not entries:
         message, where = "expected at least one part, found none", (*path, "parts")
         problems.append(Problem(Reason.COMPONENT_MISSING, message, where, OBJECT.section))
@@ -232,8 +228,8 @@ def parse_object(
 
 def _check_shape(shape: tuple[int, ...]) -> list[Problem]:
     # In order: to the releases a zero at the end saves nothing.
-    products = accumulate(shape[:MOST_RANK], operator.mul)
-    if len(shape) <= MOST_RANK and all(count <= cbor.UINT64_MAX for count in products):
+    most = max(accumulate(shape[:MOST_RANK], operator.mul), default=0)
+    if len(shape) <= MOST_RANK and most <= cbor.UINT64_MAX:
         return []
     message = f"expected at most {MOST_RANK} dimensions and a product below 2^64, found "
     found = f"{len(shape)} of {describe(shape)}"

@@ -77,6 +77,8 @@ def check_layout(
         found = ", ".join(map(describe, list(components)[:8]))
         yield wrong(reason, f"the parts {', '.join(sorted(parts))}, found {found}", "parts")
         return
+    if layout == "dense":
+        return
     _, indices = SPARSE.get(layout, ("", ()))
     words = {role: components[role].type or components[role].dtype for role in indices}
     for role, word in words.items():
