@@ -16,6 +16,7 @@ import pytest
 import ztensor
 import ztensor.numpy
 from tests.corpus.foreign import make_npz, make_pt
+from tests.flipping import flip
 from tests.unit.formats.exporting import exported
 from ztensor.formats import npz, zip
 from ztensor.testing.promise import exercise
@@ -399,9 +400,7 @@ def test_a_flipped_bit_in_a_stored_member_is_noticed(order: Any, tmp_path: Path)
     with ztensor.open(path) as reader:
         assert reader.verify().ok
         start = reader.location("w").offset
-    data = bytearray(path.read_bytes())
-    data[start + 2000] ^= 1
-    path.write_bytes(data)
+    flip(path, start + 2000)
     with ztensor.open(path) as reader:
         (problem,) = reader.verify().problems
         assert (problem.reason, problem.object_name) == ("digest_mismatch", "w")

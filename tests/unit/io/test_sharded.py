@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip_object
 from tests.links import link
 from tests.refusals import refused
 from ztensor.converting.splitting import split
@@ -387,11 +388,7 @@ def test_objects_the_index_promises_and_the_shard_has_not(model: Path) -> None:
 
 
 def damage(path: Path, name: str) -> None:
-    with ztensor.open(path) as reader:
-        offset = reader.location(name).offset
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 1
-    path.write_bytes(data)
+    flip_object(path, name)
 
 
 def test_damage_names_the_shard(model: Path) -> None:
