@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.links import link
 from tests.refusals import refused
 from ztensor.converting.splitting import split
 from ztensor.edit import merge
@@ -612,13 +613,6 @@ def test_an_index_does_not_lead_outside(file: str, tmp_path: Path) -> None:
     with refused(FormatError, Reason.SHARD_INDEX, match="leads out of its folder") as caught:
         ztensor.open(folder)
     assert caught.value.file == str(folder / "m.zt.index.json")
-
-
-def link(path: Path, target: Path | str) -> None:
-    try:
-        path.symlink_to(target)
-    except OSError as error:
-        pytest.skip(f"this system makes no links: {error}")
 
 
 @pytest.mark.parametrize("how", ["file", "folder"])

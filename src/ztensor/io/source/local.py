@@ -253,20 +253,15 @@ class FileSource(OpenFile, Source):
         """
         view = self._view
         if view is None and self._mapped:
-            with self._lock:
-                view = self._view
-                if view is None:
-                    view = self._view = self._map()
+            try:
+                mapped = self._ask(functools.partial(_map_private, self.size))
+            except (ClosedError, SourceError, ValueError, OverflowError):
+                self._mapped = False
+                return None
+            view = self._view = memoryview(mapped)  # of several threads' maps one is kept
             if self._descriptor is None:  # closed meanwhile, and no call will ask again
                 self._view = None
         return view
-
-    def _map(self) -> memoryview | None:
-        try:
-            return memoryview(self._ask(functools.partial(_map_private, self.size)))
-        except (ClosedError, SourceError, ValueError, OverflowError):
-            self._mapped = False
-            return None
 
     def require_unchanged(self, *, ask: bool = False) -> None:
         """Raise when the file shrank or was written to in place.
