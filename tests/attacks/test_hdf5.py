@@ -6,7 +6,6 @@ put in order: what is tried is the parser, not the checksum.
 
 from __future__ import annotations
 
-import io
 import struct
 import sys
 import zlib
@@ -19,6 +18,7 @@ import pytest
 
 import ztensor
 from tests.extent import amount
+from tests.hdf5_files import made
 from tests.refusals import refused
 from tests.tracing import traced
 from ztensor.errors import Reason
@@ -34,13 +34,6 @@ h5py = pytest.importorskip("h5py", reason="h5py, which writes the files, is not 
 MIB = 1 << 20
 LIMITS = ztensor.Limits(decoded_bytes=MIB)
 UNDEFINED = 2**64 - 1
-
-
-def made(fill: Callable[[Any], object], **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w", **options) as file:
-        fill(file)
-    return buffer.getvalue()
 
 
 def patched(data: bytes, place: int, form: str, *values: int) -> bytes:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.links import link
 from ztensor import edit
 from ztensor.errors import ArgumentValueError
 from ztensor.io.edit import repairing
@@ -23,13 +24,6 @@ from ztensor.numpy import load_file, save, save_file
 
 TENSORS = {"a": np.arange(1000.0), "b": np.ones(1000)}
 SECRET = {"a": np.zeros(1000), "b": np.zeros(1000)}
-
-
-def link(path: Path, target: Path | str) -> None:
-    try:
-        path.symlink_to(target)
-    except OSError as error:
-        pytest.skip(f"this system makes no links: {error}")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import ztensor
+from tests.flipping import flip
 
 
 def unet() -> Any:
@@ -215,9 +216,7 @@ def test_a_flipped_bit_is_named(dtype: str | None, tmp_path: Path) -> None:
     file = tmp_path / "diffusion_pytorch_model.zt"
     with ztensor.open(file) as reader:
         offset = next(iter(reader.metadata("conv_in.weight").components.values())).offset
-    data = bytearray(file.read_bytes())
-    data[offset] ^= 1
-    file.write_bytes(data)
+    flip(file, offset)
     options = {} if dtype is None else {"dtype": getattr(torch, dtype)}
     refused(tmp_path, diffusers.UNet2DModel, file.name, "conv_in.weight", **options)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -129,8 +130,6 @@ def test_a_flipped_bit_is_noticed(copy: bool, tmp_path: Path) -> None:
     ztensor.keras.save_state(made, path)
     with ztensor.open(path) as reader:
         offset = reader.location(next(iter(reader))).offset
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 1
-    path.write_bytes(data)
+    flip(path, offset)
     with pytest.raises(DigestMismatchError):
         ztensor.keras.load_state(made, path, copy=copy)

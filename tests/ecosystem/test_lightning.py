@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.flipping import flip
 from ztensor.errors import (
     ArgumentTypeError,
     DigestMismatchError,
@@ -157,9 +158,7 @@ def test_what_is_wrong_is_told(tmp_path: Path) -> None:
         plugin.load_checkpoint(path, {"cuda:0": "cuda:1"})
     assert torch.equal(plugin.load_checkpoint(path, "cpu")["w"], torch.ones(100))
     assert plugin.load_checkpoint(path, lambda storage, _: storage, weights_only=True)
-    data = bytearray(path.read_bytes())
-    data[70] ^= 1
-    path.write_bytes(data)
+    flip(path, 70)
     with pytest.raises(DigestMismatchError):
         plugin.load_checkpoint(path)
     torch.save({"w": torch.ones(3)}, tmp_path / "stock.ckpt")

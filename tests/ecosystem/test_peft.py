@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import ztensor
+from tests.flipping import flip
 
 
 def base() -> Any:
@@ -147,9 +148,7 @@ def test_a_flipped_bit_is_named(is_trainable: bool, tmp_path: Path) -> None:
     with ztensor.open(file) as reader:
         name = next(iter(reader))
         offset = reader.location(name).offset
-    data = bytearray(file.read_bytes())
-    data[offset] ^= 1
-    file.write_bytes(data)
+    flip(file, offset)
     refused(tmp_path, file.name, name, is_trainable=is_trainable)
 
 

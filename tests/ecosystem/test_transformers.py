@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import ztensor
+from tests.flipping import flip
 
 
 def llama(**more: Any) -> Any:
@@ -355,9 +356,7 @@ def test_a_flipped_bit_is_named_with_file_and_tensor(folder: Path, more: dict[st
     with ztensor.open(file) as reader:
         name = next(iter(reader))
         offset = next(iter(reader.metadata(name).components.values())).offset
-    data = bytearray(file.read_bytes())
-    data[offset] ^= 1
-    file.write_bytes(data)
+    flip(file, offset)
     refused(folder, file.name, name, **more)
 
 

@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -120,26 +120,24 @@ def test_what_is_flushed_when(durable: Durable, tmp_path: Path) -> None:
     assert (first, second) == {"auto": (0, 2), True: (2, 2), False: (0, 0)}[durable]
 
 
-def test_an_edit_is_flushed_before_its_commit_and_behind_it(tmp_path: Path) -> None:
-    start(tmp_path)
-    with Calls(tmp_path) as calls:
-        edit.replace_tensor(tmp_path / TARGET, "scalar", NEW)
-    assert [call.kind for call in calls.log] == ["write", "write", "flush", "write", "flush"]
-    with Calls(tmp_path) as calls:
-        edit.set_attributes(tmp_path / TARGET, {"step": "2"}, durable=False)
-    assert [call.kind for call in calls.log] == ["write"]
-
-
-def test_an_edit_of_2_x_is_flushed_before_its_blobs_and_its_commit_and_behind(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("options", "durable", "not_durable"),
+    [
+        ({}, ["write", "write", "flush", "write", "flush"], ["write"]),
+        ({"version": "2.1"}, ["write", "flush"] * 3, ["write"] * 3),  # before its blobs, too
+    ],
+    ids=["1.2", "2.1"],
+)
+def test_an_edit_is_flushed_before_its_commit_and_behind_it(
+    options: dict[str, Any], durable: list[str], not_durable: list[str], tmp_path: Path
 ) -> None:
-    start(tmp_path, version="2.1")
+    start(tmp_path, **options)
     with Calls(tmp_path) as calls:
         edit.replace_tensor(tmp_path / TARGET, "scalar", NEW)
-    assert [call.kind for call in calls.log] == ["write", "flush"] * 3
+    assert [call.kind for call in calls.log] == durable
     with Calls(tmp_path) as calls:
         edit.set_attributes(tmp_path / TARGET, {"step": "2"}, durable=False)
-    assert [call.kind for call in calls.log] == ["write"] * 3
+    assert [call.kind for call in calls.log] == not_durable
 
 
 @pytest.mark.slow

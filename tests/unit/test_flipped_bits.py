@@ -16,6 +16,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.flipping import flip
 from ztensor.errors import DigestMismatchError, EncodingError
 
 W = (np.arange(40_000) % 251).astype(np.float32).reshape(200, 200)
@@ -25,9 +26,7 @@ def damaged(path: Path, name: str = "w", role: str = "data") -> Path:
     """Flip one bit in the middle of the stored bytes of an object."""
     with ztensor.open(path) as reader:
         place = reader.location(name, role)
-    data = bytearray(path.read_bytes())
-    data[place.offset + place.length // 2] ^= 2
-    path.write_bytes(data)
+    flip(path, place.offset + place.length // 2, 2)
     return path
 
 

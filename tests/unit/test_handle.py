@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip_object
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -206,10 +207,7 @@ def test_names_and_indices_that_are_none(path: Path) -> None:
 
 
 def test_damage_is_noticed(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    with ztensor.open(path) as reader:
-        data[reader.location("z").offset] ^= 1
-    path.write_bytes(data)
+    flip_object(path, "z")
     with ztensor.safe_open(path, "np", verify=True) as f, pytest.raises(DigestMismatchError):
         f.get_tensor("z")
     with (

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip
 from ztensor.errors import DigestMismatchError, ObjectNotFoundError
 from ztensor.numpy import save_file
 
@@ -62,9 +63,7 @@ def test_floats_in_the_place_of_quantized_ones(face: Any, path: Path, *, copy: b
 
 def test_what_is_made_floats_is_checked(face: Any, tmp_path: Path) -> None:
     save_file(TENSORS, tmp_path / "m.zt")
-    data = bytearray((tmp_path / "m.zt").read_bytes())
-    data[data.index(CODES.tobytes())] ^= 1
-    (tmp_path / "m.zt").write_bytes(data)
+    flip(tmp_path / "m.zt", (tmp_path / "m.zt").read_bytes().index(CODES.tobytes()))
     face.load_file(tmp_path / "m.zt", only="layers.*", dequantize=True)
     with pytest.raises(DigestMismatchError, match="packed"):
         face.load_file(tmp_path / "m.zt", dequantize=True)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip
 from tests.plugin.shelf_encoding import TURNED
 from tests.plugin.shelf_format import LINES
 from tests.unit.cli import conftest as command
@@ -229,9 +230,7 @@ def test_a_digest(
         assert np.array_equal(reader.get_slice("w000")[3:5], W[3:5])
     assert np.array_equal(load_file(path)["w000"], W)
     assert run("verify", path).code == 0
-    data = bytearray(path.read_bytes())
-    data[data.index(W.tobytes())] ^= 1
-    path.write_bytes(data)
+    flip(path, path.read_bytes().index(W.tobytes()))
     assert run("verify", path).code == 1
     other = tmp_path / "other.zt"
     save_file({"w": W}, other, checksum=None)

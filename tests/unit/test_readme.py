@@ -8,7 +8,6 @@ one beside the page.
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import re
@@ -22,6 +21,7 @@ from typing import Any
 
 import pytest
 
+from tests.terminals import FakeTerminal
 from ztensor.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -38,20 +38,6 @@ NEEDS = {
 MARKS = {"real-model.md": pytest.mark.real}
 _BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _SECONDS = re.compile(r"\d+\.\d\d s\b")
-
-
-class FakeTerminal(io.TextIOWrapper):
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO(), encoding="utf-8", newline="\n", write_through=True)
-
-    def isatty(self) -> bool:
-        return True
-
-    @property
-    def text(self) -> str:
-        buffer = self.buffer
-        assert isinstance(buffer, io.BytesIO)
-        return buffer.getvalue().decode()
 
 
 def printed(command: str, last_code: object, patch: pytest.MonkeyPatch) -> tuple[str, object]:

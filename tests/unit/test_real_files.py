@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.flipping import flip
 from tests.real import checking, healthy
 from tests.real.archives import joined, packages, read_pins
 from tests.real.checking import check
@@ -59,9 +60,7 @@ def test_what_a_library_reads_otherwise_is_a_fault(
 
 
 def test_a_damaged_file_is_a_fault(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[data.index(A.tobytes())] ^= 1
-    path.write_bytes(data)
+    flip(path, path.read_bytes().index(A.tobytes()))
     assert check(path, "package", "a.npz").faults
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.terminals import FakeTerminal
 from ztensor.cli.main import main
 from ztensor.numpy import save_file
 
@@ -57,22 +57,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return Ended(code, printed.out, printed.err)
 
     return run
-
-
-class FakeTerminal(io.TextIOWrapper):
-    """A stream that says it is a terminal."""
-
-    def __init__(self) -> None:
-        super().__init__(io.BytesIO(), encoding="utf-8", newline="\n", write_through=True)
-
-    def isatty(self) -> bool:
-        return True
-
-    @property
-    def text(self) -> str:
-        buffer = self.buffer
-        assert isinstance(buffer, io.BytesIO)
-        return buffer.getvalue().decode()
 
 
 @pytest.fixture

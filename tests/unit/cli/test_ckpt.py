@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.flipping import flip
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.test_wrong_inputs import require_plain
 from ztensor import CheckpointManager
@@ -20,9 +21,7 @@ def folder(tmp_path: Path) -> Path:
         for step, loss in [(10, 3.0), (20, 1.0), (30, 2.0), (40, 9.0)]:
             manager.save(step, {"w": np.full(1000, step)}, {"loss": loss})
         manager.pin(30)
-    damaged = bytearray((tmp_path / "step-00000040.zt").read_bytes())
-    damaged[200] ^= 1
-    (tmp_path / "step-00000040.zt").write_bytes(damaged)
+    flip(tmp_path / "step-00000040.zt", 200)
     return tmp_path
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip_object
 from tests.unit.cli.conftest import Run
 from ztensor.cli import changing
 from ztensor.cli.exits import ExitCode
@@ -466,11 +467,7 @@ def test_repair_of_a_file_that_opens(run: Run, file: Path, npy: Path) -> None:
 
 
 def test_repair_of_a_state_whose_objects_are_damaged(run: Run, file: Path) -> None:
-    with ztensor.open(file) as reader:
-        offset = reader.location("a.bias").offset
-    data = bytearray(file.read_bytes())
-    data[offset] ^= 1
-    file.write_bytes(data)
+    flip_object(file, "a.bias")
     ended = run("repair", file)
     assert ended.code == ExitCode.FAILED
     assert "DAMAGED  a.bias" in ended.out

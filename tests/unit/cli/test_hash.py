@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip_object
 from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
 from ztensor.numpy import save_file
@@ -93,10 +94,7 @@ def test_content_digest_is_of_2_x_and_of_all(run: Run, model: Path) -> None:
 
 
 def test_damage_has_no_id(run: Run, model: Path) -> None:
-    data = bytearray(model.read_bytes())
-    with ztensor.open(model) as reader:
-        data[reader.location("h.2.w").offset] ^= 1
-    model.write_bytes(data)
+    flip_object(model, "h.2.w")
     ended = run("hash", model)
     assert (ended.code, ended.out) == (ExitCode.CORRUPT, "")
     assert "digest" in ended.err

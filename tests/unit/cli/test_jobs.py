@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.flipping import flip
 from tests.unit.cli.conftest import Run
 from ztensor.numpy import save_file
 
@@ -21,9 +22,7 @@ def folder(tmp_path: Path) -> Path:
         save_file(
             {"w": np.full(64, number, np.float32), "b": np.ones(3)}, tmp_path / f"{number}.zt"
         )
-    data = bytearray((tmp_path / "3.zt").read_bytes())
-    data[70] ^= 1
-    (tmp_path / "3.zt").write_bytes(data)
+    flip(tmp_path / "3.zt", 70)
     (tmp_path / "5.zt").write_bytes(b"nothing")
     return tmp_path
 

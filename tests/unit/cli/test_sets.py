@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.flipping import flip
 from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
 from ztensor.numpy import save_file
@@ -36,9 +37,7 @@ def test_reading_verbs_take_a_set(run: Run, folder: Path, name: str) -> None:
 
 def test_verify_names_the_shard(run: Run, folder: Path) -> None:
     shard = folder / "m-00002-of-00003.zt"
-    data = bytearray(shard.read_bytes())
-    data[64] ^= 1
-    shard.write_bytes(data)
+    flip(shard, 64)
     ended = run("verify", folder)
     assert ended.code == ExitCode.FAILED
     assert shard.name in ended.out + ended.err

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip_object
 from tests.unit.cli.conftest import Run
 from ztensor.edit import split
 from ztensor.errors import (
@@ -96,11 +97,7 @@ def test_a_set_that_fails_on_the_way_leaves_the_old_one(
     out.mkdir()
     ztensor.convert(model, out / f"model.{suffix}", max_shard_size=900)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
-    with ztensor.open(model) as reader:
-        place = reader.location("layers.4").offset
-    data = bytearray(model.read_bytes())
-    data[place] ^= 1
-    model.write_bytes(data)
+    flip_object(model, "layers.4")
     with pytest.raises(DigestMismatchError):
         ztensor.convert(model, out / f"model.{suffix}", max_shard_size=400)
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
@@ -108,11 +105,7 @@ def test_a_set_that_fails_on_the_way_leaves_the_old_one(
 
 @pytest.mark.parametrize("to", ["zt", "safetensors"])
 def test_a_split_that_fails_makes_no_folder(model: Path, tmp_path: Path, to: str) -> None:
-    with ztensor.open(model) as reader:
-        place = reader.location("layers.4").offset
-    data = bytearray(model.read_bytes())
-    data[place] ^= 1
-    model.write_bytes(data)
+    flip_object(model, "layers.4")
     with pytest.raises(DigestMismatchError):
         split(model, tmp_path / "a" / "b", to=to, max_shard_size=400)
     split(model, tmp_path / "a" / "b", to=to, max_shard_size=400, dry_run=True, keep="x".__eq__)

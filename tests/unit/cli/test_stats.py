@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.flipping import flip
 from tests.unit.cli.conftest import Run
 from ztensor.numpy import save_file
 
@@ -82,7 +83,5 @@ def test_json(run: Run, model: Path) -> None:
 
 
 def test_damage_is_an_error(run: Run, model: Path) -> None:
-    data = bytearray(model.read_bytes())
-    data[200] ^= 1
-    model.write_bytes(data)
+    flip(model, 200)
     assert run("stats", model).code == 4

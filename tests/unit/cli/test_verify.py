@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip
 from tests.unit.cli.conftest import Run
 from ztensor.cli import terminal
 from ztensor.cli.exits import ExitCode
@@ -162,9 +163,7 @@ def test_damage_wins_over_what_is_unchecked(run: Run, tmp_path: Path) -> None:
     bare, damaged = tmp_path / "bare.zt", tmp_path / "damaged.zt"
     save_file({"w": np.zeros(3)}, bare, checksum=None)
     save_file({"w": np.zeros(3)}, damaged)
-    data = bytearray(damaged.read_bytes())
-    data[64] ^= 1
-    damaged.write_bytes(data)
+    flip(damaged, 64)
     ended = run("verify", bare, damaged, "--require-digests")
     assert ended.code == ExitCode.FAILED
     assert "0 ok, 1 unchecked, 1 damaged" in ended.out
@@ -177,9 +176,7 @@ def test_an_archive_of_torch_is_held_to_its_crc(run: Run, tmp_path: Path) -> Non
     torch.save({"w": weight, "part": weight[10:20], "b": torch.ones(3)}, path)
     ended = run("verify", path, "--require-digests")
     assert (ended.code, ": ok, 3 objects" in ended.out) == (ExitCode.OK, True)
-    data = bytearray(path.read_bytes())
-    data[data.index(weight.numpy().tobytes()) + 2000] ^= 1
-    path.write_bytes(data)
+    flip(path, path.read_bytes().index(weight.numpy().tobytes()) + 2000)
     ended = run("verify", path)
     assert ended.code == ExitCode.FAILED
     assert "CRC-32" in ended.out

@@ -15,6 +15,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.flipping import flip
 from tests.unit.cli.conftest import Run
 from ztensor.cli.main import VERBS
 from ztensor.errors import (
@@ -41,9 +42,7 @@ def _tar(path: Path) -> None:
 
 def _npz(path: Path) -> None:
     np.savez(path, a=np.ones(3), o=np.array([None], dtype=object))
-    data = bytearray(path.read_bytes())
-    data[data.index(b"NUMPY") + 80] ^= 1
-    path.write_bytes(data)
+    flip(path, path.read_bytes().index(b"NUMPY") + 80)
 
 
 # What is given, what makes it, and words that say what it is.

@@ -14,6 +14,7 @@ import safetensors.numpy
 
 import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of, gguf, info
+from tests.flipping import flip
 from ztensor import Tensor
 from ztensor.converting.casting import TARGETS, Change
 from ztensor.errors import (
@@ -298,9 +299,7 @@ def test_damage_is_noticed(tmp_path: Path, name: str, compression: bool) -> None
     with ztensor.open(path) as reader:
         component = next(iter(reader.metadata(name).components.values()))
         assert component.digest is not None
-    data = bytearray(path.read_bytes())
-    data[component.offset + component.length // 2] ^= 1
-    path.write_bytes(data)
+    flip(path, component.offset + component.length // 2)
     with pytest.raises((DigestMismatchError, ztensor.FormatError)):
         ztensor.convert(path, tmp_path / "b.zt", dequantize=True, dtype="float16")
     assert not (tmp_path / "b.zt").exists()

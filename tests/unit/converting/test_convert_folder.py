@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip_object
 from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError
 
 FIRST: dict[str, np.ndarray[Any, np.dtype[Any]]] = {
@@ -229,11 +230,7 @@ def test_what_is_not_what_it_is_called(tmp_path: Path) -> None:
 
 def test_a_flipped_bit_is_named_with_file_and_tensor(tmp_path: Path) -> None:
     old = model(tmp_path / "old", name="model.zt")
-    with ztensor.open(old / "model.zt") as reader:
-        offset = reader.metadata("b").components["data"].offset
-    data = bytearray((old / "model.zt").read_bytes())
-    data[offset] ^= 1
-    (old / "model.zt").write_bytes(data)
+    flip_object(old / "model.zt", "b")
     refused(old, FormatError, "model.zt", "'b'", to="safetensors")
 
 

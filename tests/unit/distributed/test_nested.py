@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip
 from tests.unit.distributed.saving import save
 from ztensor.distributed.nested import nested
 from ztensor.distributed.root import PATHS
@@ -103,9 +104,7 @@ def test_an_array_among_the_values_is_an_object_that_is_read_and_verified(folder
     root = folder / "checkpoint.zt"
     with ztensor.open(root) as reader:
         at = reader.objects.file.object("values/rng.1").components["data"].offset  # type: ignore[attr-defined]
-    data = bytearray(root.read_bytes())
-    data[at + 5] ^= 1
-    root.write_bytes(data)
+    flip(root, at + 5)
     with ztensor.open(folder) as reader:
         assert not reader.verify(["rng.1#2"]).ok
         assert reader.verify(["model.w"]).ok

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip
 from ztensor.errors import ArgumentValueError, EncodingError
 from ztensor.formats import ahead
 from ztensor.formats.ahead import Ahead
@@ -151,9 +152,7 @@ def damage(path: Path, name: str) -> None:
     """Change one byte amid a deflated member."""
     with zipfile.ZipFile(path) as archive:
         member = archive.getinfo(f"{name}.npy")
-    data = bytearray(path.read_bytes())
-    data[member.header_offset + member.compress_size // 2] ^= 0x40
-    path.write_bytes(data)
+    flip(path, member.header_offset + member.compress_size // 2, 0x40)
 
 
 @pytest.mark.wing

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import struct
 from pathlib import Path
@@ -26,6 +25,7 @@ from tests.corpus.foreign.make_gguf import (
     refused,
 )
 from tests.extent import amount
+from tests.unit.formats.exporting import exported
 from ztensor.errors import (
     LimitError,
     NotRepresentableError,
@@ -33,7 +33,6 @@ from ztensor.errors import (
     UnsupportedError,
 )
 from ztensor.formats.gguf import TYPES, export
-from ztensor.io.source.stream import StreamSink
 from ztensor.limits import Limits
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
@@ -41,18 +40,6 @@ ACCEPT, REJECT = CORPUS / "accept" / "gguf", CORPUS / "reject" / "gguf"
 EXPECTED = json.loads((ACCEPT / "expected.json").read_text())
 REASONS = json.loads((REJECT / "expected.json").read_text())
 MANY = amount(120, full=1500)  # mutations of each file
-
-Losses = list[tuple[str | None, str]]
-
-
-def exported(reader: Any) -> tuple[bytes, Losses]:
-    """Return the file that a reader's content becomes, and what got lost."""
-    losses: Losses = []
-    target = io.BytesIO()
-    sink = StreamSink(target)
-    export(reader, sink, lose=lambda name, what: losses.append((name, what)))
-    sink.commit()
-    return target.getvalue(), losses
 
 
 def as_zt(reader: Any, path: Path) -> ztensor.Reader:
@@ -136,7 +123,7 @@ def test_a_string_that_is_no_utf8_comes_as_bytes() -> None:
     attributes = ztensor.open(data).attributes
     assert attributes["one"] == b"\xff\xfe"
     assert attributes["two"] == [b"\xff\xfe", "a"]
-    assert exported(ztensor.open(data)) == (data + bytes(-len(data) % 32), [])
+    assert exported(export, ztensor.open(data)) == (data + bytes(-len(data) % 32), [])
 
 
 def test_arrays_of_arrays_keep_their_types() -> None:
@@ -146,7 +133,7 @@ def test_arrays_of_arrays_keep_their_types() -> None:
     reader = ztensor.open(data)
     assert reader.attributes["a"] == [[1, 2], ["a"], [], []]
     assert reader.attributes[TYPES] == [["a", ["[u8]", "[str]", "[u8]", []]]]
-    assert exported(reader) == (data + bytes(-len(data) % 32), [])
+    assert exported(export, reader) == (data + bytes(-len(data) % 32), [])
 
 
 def test_a_long_vocabulary_is_longer_than_the_first_read() -> None:
@@ -195,14 +182,14 @@ def test_export_gives_the_bytes_of_the_file_it_was(name: str, tmp_path: Path) ->
     alignment = 64 if name == "alignment_64" else 32
     data += bytes(-len(data) % alignment)  # that behind the last tensor is not in the sample
     reader = ztensor.open(data)
-    assert exported(reader) == (data, [])
-    assert exported(as_zt(reader, tmp_path / "a.zt")) == (data, [])
+    assert exported(export, reader) == (data, [])
+    assert exported(export, as_zt(reader, tmp_path / "a.zt")) == (data, [])
 
 
 @pytest.mark.parametrize("name", ["version_2", "big_endian"])
 def test_export_of_other_files_gives_equal_content(name: str) -> None:
     reader = ztensor.open(accepted()[name])
-    data, losses = exported(reader)
+    data, losses = exported(export, reader)
     again = ztensor.open(data)
     assert losses == []
     assert again.version == "3"
@@ -216,7 +203,7 @@ def test_compressed_blocks_are_exported(tmp_path: Path) -> None:
     with ztensor.Writer(tmp_path / "a.zt", compression=True) as writer:
         for name in reader:
             writer.write(name, reader.read(name))
-    data, losses = exported(ztensor.open(tmp_path / "a.zt"))
+    data, losses = exported(export, ztensor.open(tmp_path / "a.zt"))
     assert losses == []
     again = ztensor.open(data)
     for name in reader:
@@ -250,7 +237,7 @@ INFERRED: list[tuple[Any, Any]] = [
 def test_attributes_get_the_smallest_common_type(value: Any, kind: Any, tmp_path: Path) -> None:
     with ztensor.Writer(tmp_path / "a.zt", attributes={"key": value}):
         pass
-    data, losses = exported(ztensor.open(tmp_path / "a.zt"))
+    data, losses = exported(export, ztensor.open(tmp_path / "a.zt"))
     again = ztensor.open(data)
     assert losses == []
     assert again.attributes == {"key": value, TYPES: [["key", kind]]}
@@ -273,7 +260,7 @@ def test_attributes_get_the_smallest_common_type(value: Any, kind: Any, tmp_path
 def test_types_told_hold_where_the_value_fits(types: Any, kind: str, tmp_path: Path) -> None:
     with ztensor.Writer(tmp_path / "a.zt", attributes={"key": 200, TYPES: types}):
         pass
-    data, losses = exported(ztensor.open(tmp_path / "a.zt"))
+    data, losses = exported(export, ztensor.open(tmp_path / "a.zt"))
     assert losses == []
     assert ztensor.open(data).attributes == {"key": 200, TYPES: [["key", kind]]}
 
@@ -296,7 +283,7 @@ def test_what_gguf_cannot_say_is_told_and_left_out(tmp_path: Path) -> None:
         writer.write("sparse", ztensor.Tensor.csr([1.0], [0], [0, 1], (1, 2)))
         components = {"data": blocks_of("q4_0").reshape(-1), "more": np.ones(1)}
         writer.write("blocks", ztensor.Tensor(components, shape=(32,), format="gguf.q4_0"))
-    data, losses = exported(ztensor.open(tmp_path / "a.zt"))
+    data, losses = exported(export, ztensor.open(tmp_path / "a.zt"))
     again = ztensor.open(data)
     assert sorted(again) == ["blocks", "good"]
     assert again.attributes == {"good": 1, TYPES: [["good", "u32"]]}
@@ -309,13 +296,13 @@ def test_a_file_of_which_nothing_can_be_written_is_refused(tmp_path: Path) -> No
     with ztensor.Writer(tmp_path / "a.zt") as writer:
         writer.write("a", np.ones(3, np.uint16))
     with pytest.raises(NotRepresentableError):
-        exported(ztensor.open(tmp_path / "a.zt"))
+        exported(export, ztensor.open(tmp_path / "a.zt"))
 
 
 def test_swapped_blocks_are_left_out() -> None:
     infos = [info("a", (32,), 2, 0, ">"), info("b", (1,), 24, 32, ">")]
     data = gguf((), infos, blocks_of("q4_0").tobytes() + bytes(14) + b"\7", order=">")
-    written, losses = exported(ztensor.open(data))
+    written, losses = exported(export, ztensor.open(data))
     assert [name for name, _ in losses] == ["a"]
     assert ztensor.open(written).keys() == ["b"]
 
@@ -328,7 +315,7 @@ def test_bytes_are_written_where_they_come_back_as_bytes(
 ) -> None:
     with ztensor.Writer(tmp_path / "a.zt", attributes={"key": value}) as writer:
         writer.write("a", np.ones(3, np.float32))
-    data, losses = exported(ztensor.open(tmp_path / "a.zt"))
+    data, losses = exported(export, ztensor.open(tmp_path / "a.zt"))
     again = ztensor.open(data).attributes
     assert [name for name, _ in losses] == ([None] if kind is None else [])
     assert again == ({} if kind is None else {"key": value, TYPES: [["key", kind]]})
@@ -394,7 +381,7 @@ def test_the_package_reads_what_we_export(tmp_path: Path) -> None:
             writer.copy(name, source)
     ours = ztensor.open(tmp_path / "a.zt")
     path = tmp_path / "a.gguf"
-    data, losses = exported(ours)
+    data, losses = exported(export, ours)
     assert [name for name, _ in losses] == ["brain"]  # the package stops where it has no dimension
     path.write_bytes(data)
     reader = package.GGUFReader(path)
@@ -440,7 +427,7 @@ def test_the_longest_name_and_the_most_dimensions(name: str, rank: int, is_kept:
     """63 bytes are what ggml reads; they are counted in UTF-8."""
     tensors = {name: np.ones((1,) * rank, np.float32), "other": np.ones(1, np.float32)}
     with ztensor.open(ztensor.numpy.save(tensors)) as reader:
-        data, losses = exported(reader)
+        data, losses = exported(export, reader)
     with ztensor.open(data) as again:
         assert sorted(again) == sorted([name, "other"] if is_kept else ["other"])
     assert [lost for lost, _ in losses] == ([] if is_kept else [name])

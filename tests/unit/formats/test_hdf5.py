@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,12 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.hdf5_files import made
 from tests.refusals import refused
+from tests.unit.formats.exporting import exported
 from ztensor.errors import Reason
 from ztensor.formats import hdf5
 from ztensor.formats.hdf5 import filters, lzf
-from ztensor.io.source.stream import StreamSink
 from ztensor.testing.builder import draft
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
@@ -33,19 +33,6 @@ WITHOUT = "h5py, which reads HDF5, is not installed"
 @pytest.fixture
 def h5py() -> Any:
     return pytest.importorskip("h5py", reason=WITHOUT)
-
-
-@pytest.fixture
-def made(h5py: Any) -> Callable[..., bytes]:
-    """Return what makes a file: `made(fill, **options)`, where `fill` takes the open file."""
-
-    def make(fill: Callable[[Any], object], **options: Any) -> bytes:
-        buffer = io.BytesIO()
-        with h5py.File(buffer, "w", **options) as file:
-            fill(file)
-        return buffer.getvalue()
-
-    return make
 
 
 def encoding_of(reader: ztensor.Reader, name: str) -> str:
@@ -60,7 +47,7 @@ def test_without_h5py_files_are_read_and_not_written(monkeypatch: pytest.MonkeyP
     reader = ztensor.open(GOLDEN[0])
     assert reader["chunked/lzf"].sum() == np.arange(40).sum()
     with pytest.raises(ztensor.MissingDependencyError, match=r"pyztensor\[foreign\]"):
-        export(reader)
+        exported(hdf5.export, reader)
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
@@ -95,7 +82,7 @@ def test_contiguous_data_is_a_view_of_the_file() -> None:
     assert array.base is not None
 
 
-def test_bfloat16_as_others_store_it(h5py: Any, made: Callable[..., bytes]) -> None:
+def test_bfloat16_as_others_store_it(h5py: Any) -> None:
     array = np.array([1.5, -2, 3], ml_dtypes.bfloat16)
 
     def fill(file: Any) -> None:
@@ -130,7 +117,7 @@ def unread_objects(h5py: Any, file: Any) -> None:
     file.create_dataset("lists", (2,), h5py.vlen_dtype("i4"))
 
 
-def test_what_cannot_be_read_is_listed(h5py: Any, made: Callable[..., bytes]) -> None:
+def test_what_cannot_be_read_is_listed(h5py: Any) -> None:
     def fill(file: Any) -> None:
         unread_objects(h5py, file)
         space = h5py.h5s.create_simple((2,))
@@ -176,7 +163,7 @@ def test_nothing_outside_the_file_is_opened(h5py: Any, tmp_path: Path) -> None:
     assert "beyond" not in done.stdout
 
 
-def test_two_dots_in_a_soft_link_are_a_name(h5py: Any, made: Callable[..., bytes]) -> None:
+def test_two_dots_in_a_soft_link_are_a_name(h5py: Any) -> None:
     # HDF5 has no way up: for h5py the link leads nowhere.
     def fill(file: Any) -> None:
         file["a/x"] = 1
@@ -186,7 +173,7 @@ def test_two_dots_in_a_soft_link_are_a_name(h5py: Any, made: Callable[..., bytes
     assert ztensor.open(made(fill)).keys() == ["a/x", "here"]
 
 
-def test_a_cycle_ends_and_names_of_one_dataset_are_all_there(made: Callable[..., bytes]) -> None:
+def test_a_cycle_ends_and_names_of_one_dataset_are_all_there() -> None:
     def fill(file: Any) -> None:
         file["a/x"] = 1
         file["a/y"] = file["a/x"]
@@ -196,7 +183,7 @@ def test_a_cycle_ends_and_names_of_one_dataset_are_all_there(made: Callable[...,
     assert ztensor.open(made(fill)).keys() == ["a/x", "a/y"]
 
 
-def test_a_bomb_is_refused_before_memory_is_taken(made: Callable[..., bytes]) -> None:
+def test_a_bomb_is_refused_before_memory_is_taken() -> None:
     def fill(file: Any) -> None:
         file.create_dataset("all", (1 << 40,), "f8", chunks=(1024,))
         file.create_dataset("chunk", (1 << 28,), "f8", chunks=(1 << 28,), compression="gzip")
@@ -210,7 +197,7 @@ def test_a_bomb_is_refused_before_memory_is_taken(made: Callable[..., bytes]) ->
 # --- Filters --------------------------------------------------------------------------------
 
 
-def test_a_chunk_of_another_length_is_refused(h5py: Any, made: Callable[..., bytes]) -> None:
+def test_a_chunk_of_another_length_is_refused(h5py: Any) -> None:
     # libhdf5 gives what lies behind it in memory.
     def fill(file: Any) -> None:
         data = file.create_dataset("a", (64,), "u1", chunks=(64,), compression="gzip")
@@ -223,7 +210,7 @@ def test_a_chunk_of_another_length_is_refused(h5py: Any, made: Callable[..., byt
             reader.read(name)
 
 
-def test_numbers_in_some_of_the_bits(h5py: Any, made: Callable[..., bytes]) -> None:
+def test_numbers_in_some_of_the_bits(h5py: Any) -> None:
     kind = h5py.h5t.STD_I16LE.copy()
     kind.set_precision(12)
 
@@ -253,7 +240,6 @@ def test_numbers_in_some_of_the_bits(h5py: Any, made: Callable[..., bytes]) -> N
 )  # fmt: skip
 def test_data_behind_a_filter_that_is_not_undone_is_listed(
     h5py: Any,
-    made: Callable[..., bytes],
     code: int,
     dtype: str,
     parameters: tuple[int, ...],
@@ -305,9 +291,7 @@ def test_a_damaged_chunk_is_refused(code: int, data: bytes, reason: Reason) -> N
         undone_to(code, data, 100)
 
 
-def test_what_follows_the_stream_of_a_chunk_is_not_read(
-    h5py: Any, made: Callable[..., bytes]
-) -> None:
+def test_what_follows_the_stream_of_a_chunk_is_not_read(h5py: Any) -> None:
     """libhdf5 reads such a chunk: it was kept in a longer room than it needed."""
     numbers = np.arange(64, dtype="u1")
 
@@ -348,7 +332,7 @@ def test_lzf_expands_to_what_h5py_compressed(
         filters.FILTERS[32000](stored[:-1], (), len(content))
 
 
-def test_a_chunk_whose_lzf_ends_early_is_refused(made: Callable[..., bytes]) -> None:
+def test_a_chunk_whose_lzf_ends_early_is_refused() -> None:
     """libhdf5 would give what lies behind it in memory."""
 
     def fill(file: Any) -> None:
@@ -360,15 +344,6 @@ def test_a_chunk_whose_lzf_ends_early_is_refused(made: Callable[..., bytes]) -> 
 
 
 # --- Writing --------------------------------------------------------------------------------
-
-
-def export(reader: Any, **options: Any) -> tuple[bytes, list[tuple[str | None, str]]]:
-    lost: list[tuple[str | None, str]] = []
-    buffer = io.BytesIO()
-    sink = StreamSink(buffer)
-    hdf5.export(reader, sink, lose=lambda name, what: lost.append((name, what)), **options)
-    sink.commit()
-    return buffer.getvalue(), lost
 
 
 TENSORS: dict[str, Any] = {
@@ -388,8 +363,8 @@ def test_what_is_written_is_read_by_h5py(h5py: Any) -> None:
         for name, array in TENSORS.items():
             writer.write(name, array)
     seen: list[tuple[int, int]] = []
-    data, lost = export(
-        ztensor.open(buffer.getvalue()), progress=lambda *counts: seen.append(counts)
+    data, lost = exported(
+        hdf5.export, ztensor.open(buffer.getvalue()), progress=lambda *counts: seen.append(counts)
     )
     assert lost == []
     assert seen[-1][0] == seen[-1][1] == sum(np.asarray(one).nbytes for one in TENSORS.values())
@@ -430,7 +405,7 @@ def test_what_hdf5_cannot_say_is_said(h5py: Any, tmp_path: Path) -> None:
             writer.write(name, array)
         writer.write("sparse", sparse, attributes={"q": 1.5})
     with ztensor.open(tmp_path / "a.zt") as reader:
-        data, lost = export(reader)
+        data, lost = exported(hdf5.export, reader)
     assert {name for name, _ in lost} == {*tensors, "sparse", None}
     again = ztensor.open(data)
     for name in ("bf", "f8"):  # the attribute says what the bits are
@@ -461,7 +436,7 @@ def test_attributes_that_come_back_as_others_are_said(
     given, buffer = {key: value}, io.BytesIO()
     with ztensor.Writer(buffer, attributes=given if of == "file" else None) as writer:
         writer.write("w", np.ones(2), attributes=given if of == "object" else None)
-    data, lost = export(ztensor.open(buffer.getvalue()))
+    data, lost = exported(hdf5.export, ztensor.open(buffer.getvalue()))
     assert [name for name, _ in lost] == [None if of == "file" else "w"]
     with ztensor.open(data) as again:
         found = again.attributes if of == "file" else again.metadata("w").attributes
@@ -472,11 +447,11 @@ def test_attributes_that_come_back_as_others_are_said(
 def test_components_that_are_no_names_are_left_out(h5py: Any, role: str) -> None:
     made = draft("1.2.0")
     made.add("t", [4], {"data": ({"dtype": "f32"}, bytes(16)), role: ({"dtype": "u8"}, b"123")})
-    data, lost = export(ztensor.open(made.to_bytes()))
+    data, lost = exported(hdf5.export, ztensor.open(made.to_bytes()))
     assert any(name == "t" and "left out" in what for name, what in lost)
     assert [name for name in ztensor.open(data) if name.startswith("t/")] == ["t/data"]
 
 
 def test_every_save_of_the_same_gives_the_same_bytes(h5py: Any) -> None:
     reader = ztensor.open(ztensor.numpy.save(TENSORS))
-    assert export(reader)[0] == export(reader)[0]
+    assert exported(hdf5.export, reader)[0] == exported(hdf5.export, reader)[0]

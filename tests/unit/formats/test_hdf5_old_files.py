@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
+from tests.hdf5_files import made
 from tests.refusals import refused
 from ztensor.errors import Reason
 
 h5py = pytest.importorskip("h5py", reason="h5py, which writes the files, is not installed")
-
-
-def made(fill: Callable[[Any], object], **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w", **options) as file:
-        fill(file)
-    return buffer.getvalue()
 
 
 def low(file: Any, name: str, kind: Any, shape: tuple[int, ...], **how: Any) -> Any:

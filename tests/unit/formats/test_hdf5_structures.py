@@ -6,7 +6,7 @@ import io
 import itertools
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pytest
 
 import ztensor
 from tests.extent import sample
+from tests.hdf5_files import made
 from ztensor.formats.hdf5.checksum import lookup3
 from ztensor.formats.hdf5.header import Message
 from ztensor.formats.hdf5.messages import parse_layout
@@ -26,13 +27,6 @@ VERSIONS = [
     if version in h5py._hl.files.libver_dict
 ]
 STARTS = {"plain": {}, "user block": {"userblock_size": 2048}}
-
-
-def made(fill: Callable[[Any], object], **options: Any) -> bytes:
-    buffer = io.BytesIO()
-    with h5py.File(buffer, "w", **options) as file:
-        fill(file)
-    return buffer.getvalue()
 
 
 def require_same(data: bytes, threads: int = 1) -> list[str]:

@@ -16,9 +16,9 @@ import pytest
 import ztensor
 import ztensor.numpy
 from tests.corpus.foreign import make_npz, make_pt
+from tests.flipping import flip
+from tests.unit.formats.exporting import exported
 from ztensor.formats import npz, zip
-from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.source.stream import StreamSink
 from ztensor.testing.promise import exercise
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
@@ -35,16 +35,6 @@ def saved_npy(array: Any) -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, array)
     return buffer.getvalue()
-
-
-def export(reader: ObjectReader) -> tuple[bytes, list[tuple[str | None, str]]]:
-    """Return the file that is written, and what it loses."""
-    lost: list[tuple[str | None, str]] = []
-    buffer = io.BytesIO()
-    sink = StreamSink(buffer)
-    npz.export(reader, sink, lose=lambda name, what: lost.append((name, what)))
-    sink.commit()
-    return buffer.getvalue(), lost
 
 
 _BASE = np.arange(24).reshape(2, 3, 4)
@@ -225,7 +215,7 @@ def test_numbers_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for archives of more than 4 GiB, though this one is small."""
     with ztensor.open(ztensor.numpy.save({"a": np.arange(9), "b": np.zeros(2)})) as reader:
         monkeypatch.setattr(zip, "MOST_32", 100)
-        written, _ = export(reader)
+        written, _ = exported(npz.export, reader)
     # What is too large is written as the largest number: so any reader has to look behind it.
     assert written.count(b"PK\6\6") == written.count(b"PK\6\7") == 1
     with ztensor.open(written) as reader:
@@ -284,7 +274,7 @@ def test_a_comment_behind_nothing() -> None:
 @pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
 def test_numpy_reads_what_is_written(compression: bool) -> None:
     with ztensor.open(ztensor.numpy.save(ARRAYS, compression=compression)) as reader:
-        written, lost = export(reader)
+        written, lost = exported(npz.export, reader)
     assert lost == []
     with np.load(io.BytesIO(written)) as archive:
         assert set(archive.files) == set(ARRAYS)
@@ -303,7 +293,7 @@ def test_numpy_reads_what_is_written(compression: bool) -> None:
 
 def test_the_same_arrays_give_the_same_bytes() -> None:
     with ztensor.open(saved("deflated", ARRAYS)) as reader:
-        assert export(reader)[0] == export(reader)[0]
+        assert exported(npz.export, reader)[0] == exported(npz.export, reader)[0]
 
 
 BITS = {
@@ -317,7 +307,7 @@ BITS = {
 def test_other_elements_are_written_as_bits(dtype: Any, bits: Any, shape: tuple[int, ...]) -> None:
     array = np.arange(3).astype(dtype)
     with ztensor.open(ztensor.numpy.save({"a": array})) as reader:
-        written, lost = export(reader)
+        written, lost = exported(npz.export, reader)
         stored = b"".join(map(bytes, reader.decoded_chunks("a")))
     got = np.load(io.BytesIO(written))["a"]
     assert (got.dtype, got.shape) == (bits, shape)
@@ -341,7 +331,7 @@ def test_what_the_format_cannot_say_is_said() -> None:
         writer.write("nul\0", np.zeros(1))
         writer.write("d", np.zeros(1), attributes={"unit": "m"})
     with ztensor.open(buffer.getvalue()) as reader:
-        written, lost = export(reader)
+        written, lost = exported(npz.export, reader)
     with np.load(io.BytesIO(written)) as archive:
         assert set(archive.files) == {"s.values", "s.indices", "s.indptr", "d"}
     assert {name for name, _ in lost} == {None, "s", "nul\0", "d"}
@@ -349,7 +339,7 @@ def test_what_the_format_cannot_say_is_said() -> None:
 
 def test_what_cannot_be_read_is_left_out() -> None:
     with ztensor.open(saved("stored", {"t": np.array(["a"]), "n": np.arange(2)})) as reader:
-        written, lost = export(reader)
+        written, lost = exported(npz.export, reader)
     with ztensor.open(written) as reader:
         assert reader.keys() == ["n"]
     assert [name for name, _ in lost] == ["t"]
@@ -360,7 +350,7 @@ def test_more_dimensions_than_numpy_has() -> None:
     data = make_npz.npy(make_npz.header("'<i2'", shape=shape), bytes(range(8)))
     with ztensor.open(data) as reader:
         assert reader.read("array").components["data"].shape == (4,)
-        written, lost = export(reader)
+        written, lost = exported(npz.export, reader)
     assert np.load(io.BytesIO(written))["array"].tolist() == [0x100, 0x302, 0x504, 0x706]
     assert "65 dimensions" in lost[0][1]
     with (
@@ -410,9 +400,7 @@ def test_a_flipped_bit_in_a_stored_member_is_noticed(order: Any, tmp_path: Path)
     with ztensor.open(path) as reader:
         assert reader.verify().ok
         start = reader.location("w").offset
-    data = bytearray(path.read_bytes())
-    data[start + 2000] ^= 1
-    path.write_bytes(data)
+    flip(path, start + 2000)
     with ztensor.open(path) as reader:
         (problem,) = reader.verify().problems
         assert (problem.reason, problem.object_name) == ("digest_mismatch", "w")
@@ -509,7 +497,7 @@ def test_a_damaged_member_hides_no_other(made: Any) -> None:
 def test_the_name_of_a_member_has_16_bits_of_length(more: int) -> None:
     name = "n" * (0xFFFF - len(".npy") + more)
     with ztensor.open(ztensor.numpy.save({name: np.arange(3), "b": np.zeros(1)})) as reader:
-        data, lost = export(reader)
+        data, lost = exported(npz.export, reader)
     with ztensor.open(data) as again:
         assert sorted(again) == (["b"] if more else ["b", name])
     assert [one for one, _ in lost] == [name] * more

@@ -6,7 +6,6 @@ import io
 import json
 import struct
 import time
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,9 +17,9 @@ import pytest
 import ztensor
 import ztensor.numpy
 from tests.refusals import refused
+from tests.unit.formats.exporting import exported
 from ztensor.errors import Reason
 from ztensor.formats import safetensors
-from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.memory import MemorySource
 from ztensor.io.source.stream import StreamSink
 from ztensor.limits import DEFAULT_LIMITS, Budget
@@ -30,22 +29,6 @@ from ztensor.testing.promise import exercise
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
 REJECT = json.loads((CORPUS / "reject/safetensors/expected.json").read_text("utf-8"))
 GOLDEN = CORPUS / "accept/safetensors/small.safetensors"
-
-
-def export(
-    reader: ObjectReader,
-    module: Any = safetensors,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[bytes, list[tuple[str | None, str]]]:
-    """Return the file that is written, and what it loses."""
-    lost: list[tuple[str | None, str]] = []
-    buffer = io.BytesIO()
-    sink = StreamSink(buffer)
-    module.export(
-        reader, sink, lose=lambda name, what: lost.append((name, what)), progress=progress
-    )
-    sink.commit()
-    return buffer.getvalue(), lost
 
 
 def file(entries: dict[str, Any], data: bytes) -> bytes:
@@ -250,7 +233,9 @@ def test_a_dimension_beyond_64_bits_in_a_long_header(kept: str) -> None:
 def test_many_tensors_are_loaded(copy: bool, tmp_path: Path) -> None:
     arrays = {f"layer.{i}": np.full((2, i % 5), i, np.float32) for i in range(2000)}
     arrays["s"] = np.array(7, np.float32)
-    (tmp_path / "m.safetensors").write_bytes(export(ztensor.open(ztensor.numpy.save(arrays)))[0])
+    (tmp_path / "m.safetensors").write_bytes(
+        exported(safetensors.export, ztensor.open(ztensor.numpy.save(arrays)))[0]
+    )
     loaded = ztensor.numpy.load_file(tmp_path / "m.safetensors", copy=copy)
     assert set(loaded) == set(arrays)
     for name, array in arrays.items():
@@ -322,7 +307,7 @@ def test_it_is_written_as_the_library_writes(
 ) -> None:
     library = pytest.importorskip("safetensors.numpy", reason="the format's own library")
     with ztensor.open(ztensor.numpy.save(VALUES, metadata, compression=compression)) as reader:
-        written, lost = export(reader)
+        written, lost = exported(safetensors.export, reader)
     assert written == library.save(VALUES, metadata)
     assert lost == []
 
@@ -335,7 +320,7 @@ def test_what_is_written_is_read_again() -> None:
         "f4": np.arange(4).astype(ml_dtypes.float4_e2m1fn),
     }
     with ztensor.open(ztensor.numpy.save(more)) as reader:
-        written, lost = export(reader)
+        written, lost = exported(safetensors.export, reader)
     assert lost == []
     with ztensor.open(written) as again:
         assert set(again) == set(more)
@@ -388,7 +373,7 @@ def test_what_the_format_cannot_say_is_said(
     arrays: dict[str, Any], expected: dict[str, Any], word: str
 ) -> None:
     with ztensor.open(ztensor.numpy.save(arrays)) as reader:
-        written, lost = export(reader)
+        written, lost = exported(safetensors.export, reader)
     header = json.loads(written[8 : 8 + int.from_bytes(written[:8], "little")])
     assert {name: (entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()} == (
         expected
@@ -403,7 +388,7 @@ def test_attributes_that_are_no_text_become_json() -> None:
     with ztensor.Writer(buffer, attributes={"n": [1, b"\1", {"k": None}], "t": "x"}) as writer:
         writer.write("a", np.zeros(1, np.uint8), attributes={"unit": "m"})
     with ztensor.open(buffer.getvalue()) as reader:
-        written, lost = export(reader)
+        written, lost = exported(safetensors.export, reader)
     with ztensor.open(written) as reader:
         assert reader.attributes == {"n": '[1, "01", {"k": null}]', "t": "x"}
     assert [name for name, _ in lost] == ["a", None]
@@ -424,7 +409,9 @@ def test_lose_may_refuse() -> None:
 def test_progress_ends_at_the_total() -> None:
     calls: list[tuple[int, int]] = []
     with ztensor.open(ztensor.numpy.save(VALUES)) as reader:
-        export(reader, progress=lambda done, total: calls.append((done, total)))
+        exported(
+            safetensors.export, reader, progress=lambda done, total: calls.append((done, total))
+        )
     total = sum(array.nbytes for array in VALUES.values())
     assert calls == sorted(calls)
     assert calls[-1] == (total, total)
@@ -434,7 +421,7 @@ def test_damage_in_what_is_exported_is_met() -> None:
     data = bytearray(ztensor.numpy.save({"a": np.arange(8, dtype=np.uint8)}))
     data[data.index(bytes(range(8)))] ^= 1
     with ztensor.open(bytes(data)) as reader, pytest.raises(ztensor.FormatError):
-        export(reader)
+        exported(safetensors.export, reader)
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip_object
+from tests.links import link
 from tests.refusals import refused
 from ztensor.converting.splitting import split
 from ztensor.edit import merge
@@ -386,11 +388,7 @@ def test_objects_the_index_promises_and_the_shard_has_not(model: Path) -> None:
 
 
 def damage(path: Path, name: str) -> None:
-    with ztensor.open(path) as reader:
-        offset = reader.location(name).offset
-    data = bytearray(path.read_bytes())
-    data[offset] ^= 1
-    path.write_bytes(data)
+    flip_object(path, name)
 
 
 def test_damage_names_the_shard(model: Path) -> None:
@@ -612,13 +610,6 @@ def test_an_index_does_not_lead_outside(file: str, tmp_path: Path) -> None:
     with refused(FormatError, Reason.SHARD_INDEX, match="leads out of its folder") as caught:
         ztensor.open(folder)
     assert caught.value.file == str(folder / "m.zt.index.json")
-
-
-def link(path: Path, target: Path | str) -> None:
-    try:
-        path.symlink_to(target)
-    except OSError as error:
-        pytest.skip(f"this system makes no links: {error}")
 
 
 @pytest.mark.parametrize("how", ["file", "folder"])

@@ -13,7 +13,7 @@ from ztensor.errors import NotRepresentableError, describe
 from ztensor.spec.container.framing import FORM_1, Form
 from ztensor.spec.model.manifest import Entry, Manifest, TensorObject, WrittenObjects
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.deterministic import ENCODE_DEPTH
+from ztensor.spec.wire.deterministic import ENCODE_DEPTH, encode_text, head
 from ztensor.spec.wire.record import kind_of
 
 _MARK = 1 << 63  # an offset that no object has
@@ -86,9 +86,9 @@ class Emitter:
         kinds: list[tuple[bytes, bytes, bytes]] = []
         if isinstance(objects, WrittenObjects):
             entries, kinds = objects.data, [self._around(kind) for kind in objects.kinds]
-        parts = [cbor.head(cbor.MAP, len(names))]
+        parts = [head(cbor.MAP, len(names))]
         for name in names:
-            parts.append(cbor.encode(name))
+            parts.append(encode_text(name))
             entry = entries[name]
             if not isinstance(entry, TensorObject):
                 number, offset, digest = entry
@@ -99,7 +99,7 @@ class Emitter:
             else:
                 parts.append(self._emit_object(entry))
                 continue
-            parts += before, cbor.head(0, offset), between, (digest or "").encode(), behind
+            parts += before, head(0, offset), between, (digest or "").encode(), behind
         return cbor.Encoded(b"".join(parts))
 
     def _emit_object(self, tensor_object: TensorObject) -> bytes:
@@ -114,7 +114,7 @@ class Emitter:
         if around is None:
             sample = component._replace(offset=_MARK)
             whole = self._emit_object(TensorObject(plain.shape, "dense", {"data": sample}))
-            before, rest = whole.split(self.place + cbor.head(0, _MARK), 1)
+            before, rest = whole.split(self.place + head(0, _MARK), 1)
             between, _, behind = rest.partition(digest) if digest else (rest, b"", b"")
             around = self._arounds[key] = before + self.place, between, behind
         return around
@@ -145,7 +145,7 @@ def with_unknown(
         NotRepresentableError: one of those would get a meaning.
     """
     fields = {key: value for key, value in known.items() if value is not None}
-    for key, value in sorted((extra or {}).items()):
+    for key, value in sorted(extra.items()) if extra else ():
         if key in known:
             raise NotRepresentableError(
                 "the version has a field of its own of that name", found=describe(key)

@@ -137,7 +137,7 @@ def encode(value: object, depth: int = ENCODE_DEPTH) -> bytes:
         return head(ARRAY, len(value)) + b"".join([encode(item, depth - 1) for item in value])
     forms: dict[bytes, bytes] = {}
     for key, item in value.items() if isinstance(value, dict) else value:
-        form = encode(key, depth - 1)
+        form = encode_text(key) if type(key) is str else encode(key, depth - 1)
         if form in forms:
             raise NotRepresentableError(
                 "two keys of a map are the same once written",
@@ -164,11 +164,13 @@ def head(major: int, argument: int) -> bytes:
         return bytes((first + argument,))
     if not 0 <= argument <= UINT64_MAX:
         raise _no_number("the head of an item", "0 to 2^64 - 1", argument)
-    width = 1 if argument < 1 << 8 else 2 if argument < 1 << 16 else 4 if argument < 1 << 32 else 8
+    if argument < 1 << 8:
+        return bytes((first + 24, argument))
+    width = 2 if argument < 1 << 16 else 4 if argument < 1 << 32 else 8
     return bytes((first + 23 + width.bit_length(),)) + argument.to_bytes(width, "big")
 
 
-def _encode_text(text: str) -> bytes:
+def encode_text(text: str) -> bytes:
     """Return a text.
 
     Raises:
@@ -224,7 +226,7 @@ def _encode_simple(value: Simple) -> bytes:
 
 
 _ENCODERS: dict[type, Callable[[Any], bytes]] = {
-    str: _encode_text,
+    str: encode_text,
     int: _encode_int,
     float: _encode_float,
     bool: lambda value: b"\xf5" if value else b"\xf4",

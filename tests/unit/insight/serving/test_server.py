@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip_object
 from tests.unit.insight.serving.conftest import Served, W, model_of
 from ztensor.numpy import save_file
 
@@ -56,11 +57,7 @@ def test_a_finding_is_found_when_a_tensor_is_looked_at(serve: Serve, tmp_path: P
 
 def test_damage_is_told_of_its_tensor_alone(serve: Serve, tmp_path: Path) -> None:
     path = model_of(tmp_path / "m.zt")
-    with ztensor.open(path) as reader:
-        at = reader.location("h.1.w").offset
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
+    flip_object(path, "h.1.w")
     one = serve(path)
     assert one.get("tensor/0/2").json["findings"][0]["rule"] == "damaged"
     assert one.get("tensor/0/1").json["findings"] == []

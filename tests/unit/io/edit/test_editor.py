@@ -612,19 +612,11 @@ def test_a_second_writer_is_turned_away(path: Path, atomic: bool) -> None:
     assert "new" in dense_of(path)
 
 
-def test_a_second_writer_waits_for_the_first(path: Path) -> None:
-    first = ztensor.Editor(path)
-    first.write("first", FOUR)
-    timer = threading.Timer(0.2, first.finish)
-    timer.start()
-    with ztensor.Editor(path, timeout=20) as second:
-        second.write("second", FOUR)
-    timer.join()
-    assert {"first", "second"} <= set(dense_of(path))
-
-
-def test_who_waited_for_a_file_that_was_replaced_gets_the_new_one(path: Path) -> None:
-    first = ztensor.Editor(path, atomic=True)
+@pytest.mark.parametrize("atomic", [False, True])
+def test_a_second_writer_waits_for_the_first_and_gets_the_file_it_left(
+    path: Path, atomic: bool
+) -> None:
+    first = ztensor.Editor(path, atomic=atomic)
     first.write("first", FOUR)
     timer = threading.Timer(0.2, first.finish)
     timer.start()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip
 from tests.refusals import refused
 from ztensor.edit import find, repair
 from ztensor.errors import ArgumentValueError, ContainerError, Reason, SourceError
@@ -65,9 +66,7 @@ def test_a_clean_file_is_left_alone(torn: Path) -> None:
 def test_damaged_blobs_of_the_state_are_named(torn: Path) -> None:
     with ztensor.open(torn, recover=True) as reader:
         place = reader.metadata("b").components["data"].offset
-    data = bytearray(torn.read_bytes())
-    data[place] ^= 1
-    torn.write_bytes(data)
+    flip(torn, place)
     report = repair(torn)
     assert report.damaged == ("b",)
     assert report.digests_ok == 2

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip
 from tests.refusals import refused
 from ztensor.converting.splitting import plan_split, split
 from ztensor.edit import compact, merge, names_in, remove_tensors
@@ -253,9 +254,7 @@ def test_what_cannot_be_merged_leaves_no_file(tmp_path: Path) -> None:
         merge([tmp_path / "a.zt"], out, version="1.1.0")  # attributes are text there
     with pytest.raises(SourceError):
         merge([tmp_path / "a.zt", tmp_path / "missing.zt"], out)
-    data = bytearray((tmp_path / "a.zt").read_bytes())
-    data[64] ^= 1
-    (tmp_path / "a.zt").write_bytes(data)
+    flip(tmp_path / "a.zt", 64)
     with pytest.raises(DigestMismatchError) as caught:
         merge([tmp_path / "a.zt"], out)
     assert str(tmp_path / "a.zt") in str(caught.value)

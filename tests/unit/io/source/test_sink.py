@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.descriptors import open_files
+from tests.links import link
 from tests.refusals import refused
 from ztensor.accepted import Durable
 from ztensor.errors import (
@@ -147,13 +148,6 @@ def test_a_mode_that_cannot_be_set_leaves_a_private_file_or_the_old_one(
             fill(sink)
         assert target.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["m.zt"]
-
-
-def link(at: Path, to: str) -> None:
-    try:
-        at.symlink_to(to)
-    except OSError:
-        pytest.skip("this system or user makes no symbolic links")
 
 
 @pytest.mark.usefixtures("temporary")

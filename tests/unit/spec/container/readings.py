@@ -79,3 +79,11 @@ def compare(data: bytes, frame: Frame | None = None, limits: Limits = DEFAULT_LI
         assert all(name in kinds.objects for name in general.objects)
         return PLAIN
     return DECLINED
+
+
+def nested(levels: int) -> Any:
+    """Return an integer in so many lists."""
+    value: object = 1
+    for _ in range(levels):
+        value = [value]
+    return value

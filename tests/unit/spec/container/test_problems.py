@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.refusals import refused
+from tests.unit.spec.container.readings import nested
 from ztensor.errors import MOST_PROBLEMS, LimitError, ManifestError, Reason
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.container import SCHEMAS
@@ -96,13 +97,6 @@ def test_what_is_wrong_with_many_objects_is_told_where_all_at_once_would_cost_to
 def test_what_is_no_cbor_is_said_as_the_whole_shows_it(data: bytes, expected: str) -> None:
     head = b"\xa2\x67version\x651.2.0\x67objects\xa1\x61w"
     assert refusal(V1, head + data).expected == expected
-
-
-def nested(levels: int) -> Any:
-    value: object = 1
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 DEEP: dict[str, tuple[Container, Any, int]] = {

@@ -6,6 +6,7 @@ import cbor2
 import pytest
 
 from tests.refusals import refused
+from tests.unit.spec.container.readings import nested
 from ztensor.errors import (
     DigestMismatchError,
     FormatError,
@@ -165,13 +166,6 @@ def test_a_shape_may_spell_the_bytes_of_a_field() -> None:
     shape = (int.from_bytes(b"\x01" + key, "big"), 2**64 - 1, 0)
     made = TensorObject(shape, "dense", {"data": Component("f32", 64, 0)})
     assert parse(emit(manifest_of(w=made))).objects["w"] == made
-
-
-def nested(levels: int) -> object:
-    value: object = 1
-    for _ in range(levels):
-        value = [value]
-    return value
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.spec.container.readings import nested
 from ztensor.errors import NotRepresentableError
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.numpy import save
@@ -101,18 +102,11 @@ def attribute(value: object) -> TensorObject:
     return plain()._replace(attributes={"a": value})
 
 
-def deep(levels: int) -> object:
-    value: object = 1
-    for _ in range(levels):
-        value = [value]
-    return value
-
-
 REFUSED: dict[str, TensorObject] = {
     "a tag": attribute(cbor.Tag(55799, 1)),
     "undefined": attribute(cbor.UNDEFINED),
     "a simple value": attribute(cbor.Simple(5)),
-    "nests too deep": attribute(deep(29)),
+    "nests too deep": attribute(nested(29)),
     "an empty attribute name": plain()._replace(attributes={"": 1}),
     "an attribute with NUL": plain()._replace(attributes={"a\0": 1}),
     "a long attribute name": plain()._replace(attributes={"é" * 513: 1}),
@@ -182,9 +176,9 @@ def test_every_layout_is_read_as_it_was_written(word: str) -> None:
 
 def test_the_deepest_attributes_are_read() -> None:
     emitter = Emitter()
-    deepest = attribute(deep(28))
+    deepest = attribute(nested(28))
     emitter.require_object(deepest)
-    tail = emitter.emit(Manifest("2", {"w": deepest}, {"a": deep(30)}), 1 << 17)
+    tail = emitter.emit(Manifest("2", {"w": deepest}, {"a": nested(30)}), 1 << 17)
     data = emitter.magic + bytes((1 << 17) - 8) + tail
     with ztensor.open(data) as reader:
         assert reader.metadata("w").attributes == deepest.attributes
@@ -268,7 +262,7 @@ def test_a_manifest_is_as_long_as_readers_take(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("value", "message"),
-    [(deep(29), "32 levels of nesting"), (cbor.Tag(1, 1), "no such value")],
+    [(nested(29), "32 levels of nesting"), (cbor.Tag(1, 1), "no such value")],
     ids=["deep", "tag"],
 )
 def test_what_is_wrong_with_an_attribute_is_said(value: object, message: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip
 from ztensor import CheckpointManager
 from ztensor.distributed import PartWriter, commit, open_divided
 from ztensor.distributed.root import PATHS
@@ -41,9 +42,7 @@ def write_of(step: int, processes: int = 2) -> Any:
 
 
 def spoil(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[70] ^= 1  # the first component begins at 64
-    path.write_bytes(data)
+    flip(path, 70)  # the first component begins at 64
 
 
 def cut(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.flipping import flip
 from ztensor import CheckpointManager
 from ztensor.errors import UnsupportedVersionError
 
@@ -77,9 +78,7 @@ def test_restore_takes_the_step_before_whatever_bit_of_its_manifest_is_flipped(
 
 def test_a_manifest_longer_than_its_file_is_damage_not_a_limit(tmp_path: Path) -> None:
     file = saved(tmp_path, "2.1")
-    data = bytearray(file.read_bytes())
-    data[-28] ^= 1  # 4 GiB more
-    file.write_bytes(data)
+    flip(file, -28)  # 4 GiB more
     found = {one.step: one for one in CheckpointManager(tmp_path).checkpoints()}
     assert found[2].is_damaged
     assert not found[1].is_damaged

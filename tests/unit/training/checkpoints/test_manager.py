@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.flipping import flip
 from tests.unit.training.tree.alike import assert_alike
 from ztensor import CheckpointManager
 from ztensor.distributed import PartWriter, commit
@@ -599,9 +600,7 @@ def test_divided_steps_are_listed_checked_and_removed(tmp_path: Path) -> None:
     assert manager.best("loss", "min") == manager.latest() == 4
     assert all(one.is_checked for one in manager.verify()[:4])
     part = next(path for path in paths[1].iterdir() if path.name != "checkpoint.zt")
-    data = bytearray(part.read_bytes())
-    data[100] ^= 1
-    part.write_bytes(data)
+    flip(part, 100)
     assert [one.step for one in manager.verify() if one.is_damaged] == [2]
     with pytest.raises(UsageError, match="divided"):
         manager.pin(4)
