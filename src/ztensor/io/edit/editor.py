@@ -196,6 +196,7 @@ class Editor(Writer):
         Raises:
             ObjectNotFoundError: no object of that name.
         """
+        require_options("replace", options, ObjectOptions)
         with self._instead_of(name) as old:
             if "attributes" not in options and not hasattr(data, "attributes"):
                 options["attributes"] = old.attributes
@@ -221,6 +222,7 @@ class Editor(Writer):
             ObjectNotFoundError: no object of that name.
             NotRepresentableError: the version cannot hold it.
         """
+        require_options("replace_stream", options, ObjectOptions)
         with self._instead_of(name) as old:
             options.setdefault("attributes", old.attributes)
             return self.stream(name, shape, dtype, **options)
