@@ -112,11 +112,12 @@ def search(
         SourceError: it cannot be read.
     """
     caps, size = caps_of(limits), source.size
+    if not size:
+        raise ContainerError("the file is empty", reason=Reason.HEADER_MAGIC, file=source.name)
     magic = bytes(source.read(0, min(HEAD_BYTES, size)))
     if magic not in (MAGIC_1, MAGIC_2):
-        only = "only files that begin as 1.1, 1.2 or 2.x do can be searched for committed states"
         raise ContainerError(
-            only if size else "the file is empty",
+            "only files that begin as 1.1, 1.2 or 2.x do can be searched for committed states",
             reason=Reason.HEADER_MAGIC,
             file=source.name,
             expected=f"{MAGIC_1!r} or {MAGIC_2!r} at offset 0",
