@@ -112,10 +112,10 @@ def search(
         SourceError: it cannot be read.
     """
     caps, size = caps_of(limits), source.size
+    if not size:
+        raise ContainerError("the file is empty", reason=Reason.HEADER_MAGIC, file=source.name)
     magic = bytes(source.read(0, min(HEAD_BYTES, size)))
     if magic not in (MAGIC_1, MAGIC_2):
-        if not size:
-            raise ContainerError("the file is empty", reason=Reason.HEADER_MAGIC, file=source.name)
         raise ContainerError(
             "only files that begin as 1.1, 1.2 or 2.x do can be searched for committed states",
             reason=Reason.HEADER_MAGIC,
