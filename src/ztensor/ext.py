@@ -1,7 +1,7 @@
 """The extension interface: what a format, an encoding, a store or a verb of your own is made of.
 
 Our own packages for formats, stores, distributed checkpoints, statistics and the command import
-nothing of the core but public names and the names here, a few that a test lists left aside; so can
+nothing of the core but public names and the names here, two that a test lists left aside; so can
 yours. Each name is documented where it is defined; `docs/extending.md` has one complete example of
 each kind.
 
@@ -47,10 +47,9 @@ if TYPE_CHECKING:
     from ztensor.io.reading.portable import Portable
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.reading.slices import slice_of
-    from ztensor.io.reading.verify import report_of_files
     from ztensor.io.shards.saving import ShardSet
     from ztensor.io.source import locking
-    from ztensor.io.source.base import Range, Sink, Source
+    from ztensor.io.source.base import AtOnce, Range, Sink, Source
     from ztensor.io.source.beneath import Beneath
     from ztensor.io.source.joined import JoinedSource
     from ztensor.io.source.paths import path_text
@@ -92,9 +91,8 @@ _HOMES = {
     "ztensor.io.reading.portable": "Portable",
     "ztensor.io.reading.reader": "ObjectReader",
     "ztensor.io.reading.slices": "slice_of",
-    "ztensor.io.reading.verify": "report_of_files",
     "ztensor.io.shards.saving": "ShardSet",
-    "ztensor.io.source.base": "Range Sink Source",
+    "ztensor.io.source.base": "AtOnce Range Sink Source",
     "ztensor.io.source.beneath": "Beneath",
     "ztensor.io.source.joined": "JoinedSource",
     "ztensor.io.source.locking": "locking",
@@ -123,15 +121,15 @@ _HOMES = {
 
 __all__ = [
     "ALGORITHMS", "BY_LONG_NAME", "EMITTERS", "ENCODINGS", "FORMATS", "FRAMEWORKS", "LAYOUTS",
-    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AttributeKind", "Beneath", "Blocks", "Component",
-    "Encoding", "FileObjects", "FileSink", "Format", "Framework", "JoinedSource", "LaterObjects",
-    "Layout", "Lock", "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder", "Overlaps",
-    "Place", "Pool", "Portable", "Projection", "Quantized", "Range", "Registry", "Rows", "Runs",
-    "ShardSet", "Shown", "Sink", "Source", "Store", "Stored", "Tally", "TensorObject",
-    "Unrepresented", "View", "cached_property", "cbor", "element_count", "empty_array",
-    "foreign_bytes", "is_remote", "load_files", "locking", "no_collection",
-    "numpy_dtype", "open_file", "path_text", "remove", "report_of_files", "require_equal_length",
-    "result_dtype", "run_jobs", "slice_of", "source_of", "spell", "thread_count", "typed_array",
+    "LOGICAL_TYPES", "SCHEMES", "STORAGE_TYPES", "AtOnce", "AttributeKind", "Beneath", "Blocks",
+    "Component", "Encoding", "FileObjects", "FileSink", "Format", "Framework", "JoinedSource",
+    "LaterObjects", "Layout", "Lock", "Look", "Manifest", "ObjectReader", "Objects", "OpenFolder",
+    "Overlaps", "Place", "Pool", "Portable", "Projection", "Quantized", "Range", "Registry",
+    "Rows", "Runs", "ShardSet", "Shown", "Sink", "Source", "Store", "Stored", "Tally",
+    "TensorObject", "Unrepresented", "View", "cached_property", "cbor", "element_count",
+    "empty_array", "foreign_bytes", "is_remote", "load_files", "locking", "no_collection",
+    "numpy_dtype", "open_file", "path_text", "remove", "require_equal_length", "result_dtype",
+    "run_jobs", "slice_of", "source_of", "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there

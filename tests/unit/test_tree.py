@@ -156,7 +156,6 @@ def test_the_core_imports_no_wing_not_even_for_types() -> None:
 # What wings still take of the core past its public names and `ztensor.ext`. Nothing is added.
 PAST_THE_DOOR = {
     "ztensor.io.edit.find",
-    "ztensor.io.source.base.AtOnce",
     "ztensor.threads.background.exit_with",
 }
 

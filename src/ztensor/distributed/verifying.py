@@ -15,7 +15,7 @@ from ztensor.distributed.opened import DividedObjects
 from ztensor.distributed.place import opener
 from ztensor.distributed.rows import SEPARATOR, told_digest
 from ztensor.errors import ObjectNotFoundError, Problem, Reason, SourceError, ZTensorError
-from ztensor.ext import ALGORITHMS, FileObjects, Range, open_file, report_of_files
+from ztensor.ext import ALGORITHMS, FileObjects, Range, open_file
 from ztensor.options import shifted
 from ztensor.typing import Progress, VerifyReport
 
@@ -75,7 +75,7 @@ def verify_divided(
     if progress is not None:
         progress(total, total)
     count = len(objects.names) if asked is None else len(asked)
-    return dataclasses.replace(report_of_files(found), objects=count)
+    return dataclasses.replace(VerifyReport.of_files(found), objects=count)
 
 
 def _of_file(

@@ -29,6 +29,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     ENCODINGS,
+    AtOnce,
     Blocks,
     Component,
     Encoding,
@@ -46,7 +47,6 @@ from ztensor.ext import (
     result_dtype,
     typed_array,
 )
-from ztensor.io.source.base import AtOnce
 from ztensor.limits import Limits
 from ztensor.typing import Array
 

@@ -83,6 +83,16 @@ class VerifyReport(Shown):
         """Return whether nothing is wrong, and every byte is under a digest that matches."""
         return self.outcome == "ok"
 
+    @classmethod
+    def of_files(cls, found: Iterable[tuple[str, VerifyReport | ZTensorError]]) -> VerifyReport:
+        """Return one report of several files.
+
+        Args:
+            found: of each its path, which its problems' paths begin with, and its own report, or
+                why it cannot be opened.
+        """
+        return _joined(_in_file(path, one) for path, one in found)
+
     def __repr__(self) -> str:
         """Return counts, and the first objects that something is wrong with."""
         wrong = dict.fromkeys(problem.object_name for problem in self.problems)
@@ -95,16 +105,6 @@ class VerifyReport(Shown):
             facts.append(f"{counted(len(self.unchecked), 'object', self.unchecked)} unchecked")
         ways = ".problems, .unchecked, .unsupported"
         return f"<ztensor.io.VerifyReport: {', '.join(facts)}; all: {ways}>"
-
-
-def report_of_files(found: Iterable[tuple[str, VerifyReport | ZTensorError]]) -> VerifyReport:
-    """Return one report of several files.
-
-    Args:
-        found: of each its path, which its problems' paths begin with, and its own report, or why it
-            cannot be opened.
-    """
-    return _joined(_in_file(path, one) for path, one in found)
 
 
 def _in_file(path: str, found: VerifyReport | ZTensorError) -> VerifyReport:

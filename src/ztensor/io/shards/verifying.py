@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, UnsupportedError, ZTensorError
-from ztensor.io.reading.verify import VerifyReport, fault_of_whole, report_of_files
+from ztensor.io.reading.verify import VerifyReport, fault_of_whole
 from ztensor.io.source.base import Range
 from ztensor.io.source.table import source_of
 from ztensor.options import shifted
@@ -63,7 +63,7 @@ def verify_set(
                 found.append((file, fault))
             done += opened.nbytes
         found.append((file, report))
-    return report_of_files(found)
+    return VerifyReport.of_files(found)
 
 
 def _digests(objects: ShardedObjects) -> dict[str, str]:
