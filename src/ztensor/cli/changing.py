@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import ztensor
 from ztensor import ext
 from ztensor.cli import options as shared
-from ztensor.cli.info import room_of
 from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
@@ -204,6 +203,8 @@ def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:
     """Point to `compact` where a good part of the file is of no use any more."""
     if terminal.quiet or size_of(file) < _DEAD_BYTES:
         return
+    from ztensor.cli.info import room_of
+
     with ztensor.Reader(file) as reader:
         _, dead, _ = room_of(reader.objects.parts()[0])
         if dead >= _DEAD_BYTES and dead >= _DEAD_SHARE * reader.nbytes:

@@ -131,12 +131,11 @@ class GgufBlocks(Quantized):
 
         They are computed in float32, as ggml does, and then converted. See `Quantized`.
         """
-        from ztensor.quantization.gguf_decoding import PARTS, fill  # not for other files
-
         target = float_dtype(dtype)
         self.require_valid(view)
         self.require_known()
-        parts_of, count = PARTS[self.block_type.name], self.block_type.elements
+        fill, parts_of = _decoding().fill, _decoding().PARTS[self.block_type.name]
+        count = self.block_type.elements
         result = empty_array(view.shape, target)
         blocks = view.arrays["data"].reshape(-1, self.block_type.nbytes)
         out = result.reshape(-1, count) if result.size else result
@@ -161,14 +160,12 @@ class GgufBlocks(Quantized):
         Raises:
             UnsupportedError: it cannot.
         """
-        from ztensor.quantization.gguf_decoding import PARTS
-
-        if self.block_type.name not in PARTS:
+        if self.block_type.name not in _decoding().PARTS:
             raise UnsupportedError(
                 "blocks of this type are kept, but cannot be dequantized by this release; they are "
                 "in .components['data']",
                 reason=Reason.UNKNOWN_TYPE,
-                expected=f"one of {', '.join(PARTS)}",
+                expected=f"one of {', '.join(_decoding().PARTS)}",
                 found=describe(self.block_type.name),
             )
 
@@ -237,3 +234,10 @@ BLOCK_TYPES: tuple[BlockType, ...] = (
 GGUF_LAYOUTS: dict[str, GgufBlocks] = {
     layout.name: layout for layout in map(GgufBlocks, BLOCK_TYPES)
 }
+
+
+def _decoding() -> Any:
+    """Return the module that takes blocks apart; files of other formats do not load it."""
+    from ztensor.quantization import gguf_decoding
+
+    return gguf_decoding

@@ -10,11 +10,14 @@ import importlib.util
 import secrets
 import socket
 import threading
+from typing import TYPE_CHECKING
 
 from ztensor.errors import MissingDependencyError
 from ztensor.ext import Lock, ObjectReader
-from ztensor.insight.serving.model import Viewed
 from ztensor.insight.serving.watching import OpenedFiles
+
+if TYPE_CHECKING:
+    from ztensor.insight.serving.model import Viewed
 
 IDLE = 30.0  # seconds after the last page was left
 
@@ -56,9 +59,11 @@ class ViewServer:
 
     @property
     def viewed(self) -> Viewed:
-        """Return what is looked at, made when it is first asked for."""
+        """Return what is looked at; what looks is loaded when the address is already there."""
         with self._lock:
             if self._viewed is None:
+                from ztensor.insight.serving.model import Viewed
+
                 self._viewed = Viewed(self._readers, self._files)
             return self._viewed
 

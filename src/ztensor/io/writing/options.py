@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
@@ -38,9 +39,11 @@ class Compression(NamedTuple):
             return None
         if isinstance(how, int) and FASTEST_LEVEL <= how <= STRONGEST_LEVEL:
             return cls("zstd", how)
-        written = [name for name, encoding in ENCODINGS.items() if encoding.is_written]
-        if isinstance(how, str) and how in written:
-            return cls(how)
+        if isinstance(how, str):
+            with contextlib.suppress(KeyError):  # a plugin is looked for, too
+                if ENCODINGS[how].is_written:
+                    return cls(how)
+        written = (name for name, encoding in ENCODINGS.items() if encoding.is_written)
         names = ", ".join(repr(name) for name in written if name != "raw")
         raise (ArgumentValueError if isinstance(how, (int, str)) else ArgumentTypeError)(
             "unknown compression",

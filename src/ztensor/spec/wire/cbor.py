@@ -137,6 +137,8 @@ class Decoder:
         except (IndexError, struct.error):
             raise self._truncated() from None
         except RecursionError:
+            if visit is not None:  # it may be the visitor that needs more
+                raise
             raise self._too_deep(pos) from None
         if end > len(self.data):
             raise self._truncated()
