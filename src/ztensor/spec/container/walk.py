@@ -35,6 +35,7 @@ _SELF_DESCRIBED = b"\xd9\xd9\xf7"  # RFC 7049 2.4.5: says "this is CBOR" and mea
 # Bytes of memory that a dimension takes, and each byte of texts that are not ASCII. An object of so
 # many bytes has long ones.
 _DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024
+_FIELD_COST = 240  # of a field of the root, which two maps have
 
 
 class Root:
@@ -87,6 +88,7 @@ class Root:
     def _read_value(self, key: object, start: int) -> tuple[object, int]:
         decoder, form, level = self._decoder, self._form, self._level + 1
         if key != form.objects or decoder.kind(start) != cbor.MAP:
+            decoder.budget.charge_bytes(_FIELD_COST)
             value, end = decoder.read(start, level)
             if isinstance(key, str):
                 self.fields[key] = value
