@@ -12,13 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ztensor.errors import (
-    ArgumentValueError,
-    NotZTensorError,
-    UsageError,
-    ZTensorError,
-    describe,
-)
+from ztensor.errors import ArgumentValueError, NotZTensorError, UsageError, ZTensorError, describe
 from ztensor.guard import foreign_bytes
 from ztensor.io.losses import UNREAD, Tally, Unrepresented
 from ztensor.io.source.base import Sink, Source
@@ -38,6 +32,7 @@ if TYPE_CHECKING:
 
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 1 << 16
+_ALL_THE_SAME = 'format="zt" writes a zTensor file under that name all the same'
 
 
 class Look:
@@ -197,9 +192,10 @@ class Formats(Registry[str, Format]):
         others = (each.suffixes + each.also for _, each in self.usable(plugins=False))
         return [".zt", *itertools.chain.from_iterable(others)]
 
-    def reads(self, path: str) -> bool:
-        """Return whether files of this suffix can mostly be read; their bytes say what they are."""
-        return _suffix(path) in self.read_suffixes()
+    def readable(self, paths: Iterable[str]) -> list[str]:
+        """Return those whose suffix says that they can be read; their bytes say what they are."""
+        suffixes = set(self.read_suffixes())
+        return [path for path in paths if _suffix(path) in suffixes]
 
     def named_as(self, path: str) -> str | None:
         """Return the format, read or written, whose suffix a path has; None where none has it."""
@@ -211,10 +207,10 @@ class Formats(Registry[str, Format]):
     def by_suffix(self, path: str) -> str | None:
         """Return the format that is written under a path's suffix, or None where there is none."""
         kind = self.named_as(path)
-        return kind if kind is not None and self._is_written(kind) else None
+        return kind if self._is_written(kind) else None
 
-    def _is_written(self, kind: str) -> bool:
-        return kind == "zt" or (kind in self and self[kind].is_written)
+    def _is_written(self, kind: str | None) -> bool:
+        return kind == "zt" or (kind is not None and kind in self and self[kind].is_written)
 
     def require_written(self, kind: str, path: str | None = None) -> str:
         """Return the name of a format, which is one that is written.
@@ -247,15 +243,15 @@ class Formats(Registry[str, Format]):
             return self.require_written(format, path)
         kind = self.named_as(path) or "zt"
         if not self._is_written(kind):
+            written = self.written().values()
             error = ArgumentValueError(
                 f"files of {self[kind].program} are not written here, and a file of another format "
                 "should not be called like one",
                 file=path,
-                expected="a suffix such as "
-                + ", ".join(first for first, *_ in self.written().values()),
+                expected=f"a suffix such as {', '.join(first for first, *_ in written)}",
                 found=describe(_suffix(path)),
             )
-            error.hint = 'format="zt" writes a zTensor file under that name all the same'
+            error.hint = _ALL_THE_SAME
             raise error
         return kind
 
@@ -273,10 +269,8 @@ class Formats(Registry[str, Format]):
                 expected="a path that ends with .zt",
                 found=describe(_suffix(path) if format is None else format),
             )
-            error.hint = (
-                f"save_file(tensors, path) writes {kind} from a dict, ztensor.convert from a file; "
-                'format="zt" writes a zTensor file under that name all the same'
-            )
+            by = f"save_file(tensors, path) writes {kind} from a dict, ztensor.convert from a file"
+            error.hint = f"{by}; {_ALL_THE_SAME}"
             raise error
 
     def unchangeable(self, name: str, kind: str) -> UsageError:
@@ -334,8 +328,8 @@ def _opener(
     """Return the first format that reads a folder as one file, and what opens it."""
     if names is None:
         names = names_in(os.fspath(folder))
-    is_known = any(map(FORMATS.reads, names))  # then no plugin is sought
-    for name, format in FORMATS.usable(plugins=not is_known):
+    # Where a file is of a suffix that is known, no plugin is sought.
+    for name, format in FORMATS.usable(plugins=not FORMATS.readable(names)):
         found = None if format.in_folder is None else format.in_folder(folder, names)
         if isinstance(found, list):
             return name, FolderSource(Remote(folder), found)

@@ -197,7 +197,7 @@ class Folder(NamedTuple):
         if isinstance(self.origin, Remote):
             return [*self.folders]
         files = {name: names_in(shown_name(self.place(name))) for name in self.folders}
-        return [name for name in files if any(map(FORMATS.reads, files[name]))]
+        return [name for name in files if FORMATS.readable(files[name])]
 
     def told(self, names: Iterable[str]) -> str | None:
         """Return the sentence that says what a caller may name; None where that is nothing."""
@@ -273,7 +273,7 @@ def chosen(folder: Folder) -> list[str] | str:
         return _by_index(folder, ".zt") or ours
     if _PIPELINE in names:
         message = f"the folder is a pipeline of several models, as its {_PIPELINE} says"
-        models = [*folder.models_beneath, *filter(FORMATS.reads, names)]
+        models = [*folder.models_beneath, *FORMATS.readable(names)]
         raise _several(folder, message, models)
     shards = [name for name in names if naming.SHARD.fullmatch(name)]
     has_index = any(map(naming.is_index, names))
@@ -309,7 +309,7 @@ def _by_index(folder: Folder, suffix: str) -> list[str] | str | None:
     indexes = [name for name in filter(naming.is_index, names) if f"{suffix}.index." in f".{name}"]
     # Those of formats that are not read are no help; others are of a variant, such as
     # model.safetensors.index.fp16.json.
-    indexes = [n for n in indexes if FORMATS.reads(n.partition(".index.")[0])] or indexes
+    indexes = [n for n in indexes if FORMATS.readable([n.partition(".index.")[0]])] or indexes
     indexes = [name for name in indexes if name.endswith(naming.INDEX_SUFFIX)] or indexes
     if len(indexes) > 1:
         raise _several(folder, "the folder has several indexes", indexes)
@@ -322,8 +322,9 @@ def _by_index(folder: Folder, suffix: str) -> list[str] | str | None:
 def _only_one(folder: Folder) -> str:
     """Return the only file of a folder that can be read."""
     visible = [name for name in folder.names if not name.startswith(".")]
-    others = [name for name in visible if not FORMATS.reads(name)]
-    found = _models(folder, filter(FORMATS.reads, visible)) or _models(folder, others)
+    readable = dict.fromkeys(FORMATS.readable(visible))
+    others = [name for name in visible if name not in readable]
+    found = _models(folder, readable) or _models(folder, others)
     if len(found) > 1:
         raise _several(folder, "the folder has several files that can be read", found)
     if found:
