@@ -115,8 +115,8 @@ def load_file(
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     require_options("load_file", options, LoadOptions)
-    how = for_load_files(options, operator.methodcaller("dequantize"))
     with open_files(filename, **opening(options)) as reader:
+        how = for_load_files(options, reader.objects, operator.methodcaller("dequantize"))
         return load_files(reader.objects, copy=copy, **how)
 
 

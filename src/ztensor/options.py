@@ -419,17 +419,26 @@ def opening(options: LoadOptions) -> OpenOptions:
     return chosen  # type: ignore[no-any-return]
 
 
-def for_load_files(options: LoadOptions, dequantize: Callable[[Any], Any]) -> dict[str, Any]:
+def for_load_files(
+    options: LoadOptions, objects: Any, dequantize: Callable[[Any], Any]
+) -> dict[str, Any]:
     """Return those options of a load that are for `load_files`.
 
     Args:
         options: the caller's.
+        objects: what is loaded of.
         dequantize: makes floats of a quantized tensor, where that is asked for.
+
+    Raises:
+        ObjectNotFoundError: no name matches `only`.
     """
-    known = ("threads", "progress", "only")
-    how: dict[str, Any] = {name: options[name] for name in known if name in options}  # type: ignore[literal-required]
-    how.setdefault("threads", None)
-    return how | {"dequantize": dequantize if options.get("dequantize") else None}
+    only = options.get("only")
+    return {
+        "threads": options.get("threads"),
+        "progress": options.get("progress"),
+        "names": None if only is None else only_named(objects.names, only, objects.name),
+        "dequantize": dequantize if options.get("dequantize") else None,
+    }
 
 
 def shifted(progress: Progress | None, done: int, total: int) -> Progress | None:

@@ -52,6 +52,21 @@ def test_files_without_any_of_them_are_not_opened(face: Any, tmp_path: Path) -> 
     assert list(face.load_file(tmp_path, only="layers.*")) == ["layers.0.w", "layers.1.w"]
 
 
+def test_a_part_of_a_tree_reads_nothing_of_another_file(tmp_path: Path) -> None:
+    tree = {"a": np.ones(3), "b": [np.zeros(2), QUANTIZED]}
+    ztensor.save_tree(tree, tmp_path / "t.zt", max_shard_size=16)
+    with ztensor.open(tmp_path) as reader:
+        (home,) = {part.name for part in reader.objects.parts() if "b.1" in part.names}
+    data = bytearray(Path(home).read_bytes())
+    data[data.index(CODES.tobytes())] ^= 1
+    Path(home).write_bytes(data)
+    found = ztensor.load_tree(tmp_path, only=["a", "b.0"])
+    assert found["a"].tolist() == [1, 1, 1]
+    assert found["b"][0].tolist() == [0, 0]
+    with pytest.raises(DigestMismatchError):
+        ztensor.load_tree(tmp_path)
+
+
 @pytest.mark.parametrize("copy", [False, True])
 def test_floats_in_the_place_of_quantized_ones(face: Any, path: Path, *, copy: bool) -> None:
     plain, floats = (face.load_file(path, copy=copy, dequantize=how) for how in (False, True))

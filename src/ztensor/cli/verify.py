@@ -101,7 +101,6 @@ def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, An
 
 
 def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str, Any]:
-
     begin = time.monotonic()
     try:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:

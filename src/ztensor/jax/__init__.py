@@ -49,7 +49,6 @@ from ztensor.options import (
     SaveOptions,
     WriteOptions,
     for_load_files,
-    only_named,
     opening,
     require_bytes,
     require_options,
@@ -194,8 +193,8 @@ def load_file(
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
     require_options("load_file", options, LoadOptions)
-    how = for_load_files(options, operator.methodcaller("dequantize"))
     with open_files(filename, **opening(options)) as reader:
+        how = for_load_files(options, reader.objects, operator.methodcaller("dequantize"))
         return _load(reader, device, sharding, copy=copy, **how)
 
 
@@ -314,11 +313,11 @@ def _load_sharded(
     *,
     copy: bool,
     threads: int | None,
-    only: str | Iterable[str] | None = None,
+    names: Iterable[str] | None = None,
     dequantize: Callable[[Tensor], Array] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    names = reader.keys() if only is None else only_named(reader, only, reader.name)
+    names = reader.keys() if names is None else names
     found = _read(reader, names, device, sharding, copy=copy, threads=threads)
     for name, value in found.items():
         if dequantize and isinstance(LAYOUTS.get(getattr(value, "format", "")), Quantized):

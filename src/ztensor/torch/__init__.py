@@ -185,8 +185,9 @@ def load_file(
     """
     require_options("load_file", options, LoadOptions)
     place = device_of(device)
-    how = for_load_files(options, functools.partial(dequantize, device=place))
     with open_files(filename, **opening(options)) as reader:
+        floats = functools.partial(dequantize, device=place)
+        how = for_load_files(options, reader.objects, floats)
         return load_files(reader.objects, load_onto, device=place, copy=copy, **how)
 
 

@@ -8,7 +8,6 @@ verb of the command, and every program that reads the format, sees the tensors o
 from __future__ import annotations
 
 import functools
-import operator
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -267,9 +266,22 @@ def read_tree(
     if keep is not None:  # which objects are needed is known once the shape was gone through
         decoded(reader, lambda leaf: used.setdefault(leaf.name), keep=keep)
         _require_there(reader, used)
-        objects = objects.select(used)
-    floats = operator.methodcaller("dequantize") if dequantize else None
-    arrays = load_files(objects, None, progress, dequantize=floats, copy=copy, threads=threads)
+    floats: dict[int, Any] = {}  # those that were made of quantized tensors, by their ids
+
+    def as_floats(tensor: Any) -> Any:
+        made = tensor.dequantize()
+        floats[id(made)] = made
+        return made
+
+    arrays = load_files(
+        objects,
+        None,
+        progress,
+        names=None if keep is None else used,
+        dequantize=as_floats if dequantize else None,
+        copy=copy,
+        threads=threads,
+    )
     for name in separate(arrays):
         copied(name)
 
@@ -279,8 +291,7 @@ def read_tree(
             value = arrays.get(leaf.name)
             if value is None:
                 raise _missing(leaf.name, reader)
-            is_made = dequantize and not leaf.framework and framework != AS_SAVED
-            home = homes.of(framework if framework and is_made else leaf.framework)
+            home = homes.of((framework or "") if id(value) in floats else leaf.framework)
             if home is not None:
                 value = home.tree_leaf(value, functools.partial(copied, leaf.name))
             made[leaf] = value

@@ -23,7 +23,6 @@ from ztensor.io.reading.bulk import RUN_BYTES, Run, require_right, take_small
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.places import Place
-from ztensor.options import only_named
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.base import Quantized
 from ztensor.spec.layout.elements import result_dtype
@@ -88,7 +87,7 @@ def load_files(
     load: Callable[..., dict[str, Any]] | None = None,
     progress: Callable[[int, int], None] | None = None,
     *,
-    only: str | Iterable[str] | None = None,
+    names: Iterable[str] | None = None,
     dequantize: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
@@ -99,7 +98,7 @@ def load_files(
         load: takes the objects of one file and loads them all; None gives arrays, and takes `copy`
             and `threads`.
         progress: called after each file with the bytes loaded so far and of all of them.
-        only: patterns of the names of those that are loaded; None loads all.
+        names: of those that are loaded; None loads all. No other file is opened.
         dequantize: makes a value of a quantized `ztensor.Tensor`; None leaves it as it is.
         options: passed on to `load`.
 
@@ -107,12 +106,12 @@ def load_files(
         Names to what `load` made of them, in the order of the objects.
 
     Raises:
-        ObjectNotFoundError: no name matches `only`.
+        ObjectNotFoundError: no object of one of the names.
         ZTensorError: what opening a file or `load` raises.
     """
     load = load or load_all
     require_function("progress", progress)
-    files = objects.parts() if only is None else _chosen(objects, only)
+    files = objects.parts() if names is None else _chosen(objects, names)
     total, done = sum(file.nbytes for file in files), 0
     result: dict[str, Any] = {}
     for file in files:
@@ -127,14 +126,10 @@ def load_files(
     return {name: result[name] for name in in_order if name in result} if in_order else result
 
 
-def _chosen(objects: Objects, only: str | Iterable[str]) -> list[FileObjects]:
-    """Return the objects whose names match, by the file they are in; no other file is opened.
-
-    Raises:
-        ObjectNotFoundError: there are none.
-    """
+def _chosen(objects: Objects, names: Iterable[str]) -> list[FileObjects]:
+    """Return some of the objects, by the file they are in."""
     homes: dict[FileObjects, list[str]] = {}
-    for name in only_named(objects.names, only, objects.name):
+    for name in names:
         homes.setdefault(objects.part(name), []).append(name)
     return [file.select(some) for file, some in homes.items()]
 
