@@ -173,11 +173,11 @@ def test_the_same_model_after_every_conversion(
 
 
 def test_a_picture_of_every_object(model: Path, folder: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib draws pictures")
     picture = ztensor.plot(model, title=model.name)
     drawing = picture.svg()
     with ztensor.open(model) as reader:
         assert all(f">{name}</text>" in drawing for name in reader)
-    assert drawing.count("<path") == 104
-    pytest.importorskip("PIL", reason="Pillow draws PNG")
+    assert drawing.count("fill: #4a90d9") == 104
     picture.save(folder / "model.png")
-    assert 50_000 < (folder / "model.png").stat().st_size < 500_000
+    assert 50_000 < (folder / "model.png").stat().st_size < 1_000_000

@@ -14,6 +14,7 @@ from ztensor.cli.spelling import count_text, shape_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import without_secrets
+from ztensor.insight.analysis.plotting import picture_of, require_matplotlib
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -62,7 +63,7 @@ def plot(terminal: Terminal, options: Namespace) -> None:
       takes one line. With -o all histograms become one picture, which also shows
       shape, type, mean and deviation of each and, in red, the number of values
       that are not finite. An SVG has no background, so it suits white and black
-      pages; a PNG needs Pillow (`pip install 'pyztensor[plot]'`).
+      pages. Pictures need matplotlib (`pip install 'pyztensor[plot]'`).
 
     JSON:
       file, output    the arguments
@@ -89,6 +90,7 @@ def plot(terminal: Terminal, options: Namespace) -> None:
     if output is not None:
         require_suffix(output, ".svg", ".png")
         require_free(output, force=options.force)
+        require_matplotlib()
     with open_file(file) as reader:
         if output is not None:
             require_apart(output, reader)
@@ -129,8 +131,6 @@ def _histograms(
 
 def _draw(terminal: Terminal, found: _Found, options: Namespace) -> None:
     """Write the histograms as a picture."""
-    from ztensor.insight.analysis.plotting import picture_of
-
     title = os.path.basename(without_secrets(options.file))
     picture = picture_of(found.values(), log_counts=options.log_counts, title=title)
     histograms = count_text(len(found), "histogram")

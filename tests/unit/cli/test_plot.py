@@ -69,7 +69,7 @@ def test_a_picture(run: Run, model: Path, tmp_path: Path) -> None:
     target = tmp_path / "m.svg"
     ended = run("plot", model, "-o", target)
     assert (ended.code, ended.out) == (0, f"{target}: 9 histograms drawn\n")
-    assert target.read_text("utf-8").startswith("<svg ")
+    assert target.read_text("utf-8").startswith("<?xml ")
     refused = run("plot", model, "-o", target)
     assert refused.code == 2
     assert "--force replaces it" in refused.err

@@ -1,8 +1,4 @@
-"""Histograms of objects as pictures: SVG written here, PNG drawn by Pillow.
-
-A picture is a list of areas, lines and texts; each kind of file draws the same list. Colours are
-of middle brightness, so that an SVG, which has no background, reads on white and on black.
-"""
+"""Histograms of objects as one picture, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -10,120 +6,74 @@ import dataclasses
 import io
 import math
 import os
-from typing import TYPE_CHECKING, Any, Literal
-from xml.sax.saxutils import escape
+import warnings
+from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, MissingDependencyError, describe
 from ztensor.ext import FileSink, path_text
-from ztensor.insight.analysis.spreads import Scale
+from ztensor.insight.analysis.spreads import Histogram, Scale
 from ztensor.insight.analysis.statistics import BINS, TensorStats, stats
 from ztensor.insight.text import short_repr
 from ztensor.typing import Readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable
 
     from ztensor.insight.analysis.streaming import Progress
 
-    Anchor = Literal["start", "middle", "end"]
-
 _COLUMNS = 3
-_WIDTH, _HEIGHT = 328, 150  # of a panel with the space to the next
-_MARGIN, _SPACE = 12, 20
-_TOP, _BARS = 40, 72  # where bars begin below a panel's top, and how high they are
-_LOWEST = 2  # a bar of few values: an outlier is seen, however many the others are
-_HEADING = 30
-_NAME_SIZES = (12, 11, 10)  # of the names over panels: the largest that leaves all of them whole
-_BAR, _INK, _FAINT, _ALARM = "#4a90d9", "#808080", "#a0a0a0", "#d9534f"
-# How wide letters of a wide font are, as a part of their size: thin ones, others, broad ones.
-_THIN, _THIN_LETTERS, _LETTER = 0.45, frozenset(" !'(),.:;I[]fijlrt|"), 0.7
-_BROAD, _BROAD_LETTERS = 1.0, frozenset("%@mw…")  # and capitals, and those of eastern scripts
-_EAST = "\u2e80"
-_SCALE = 2  # pixels of a PNG for each unit
-_MOST_PIXELS = 1 << 26
+_WIDTH, _HEIGHT, _HEADING = 3.4, 1.6, 0.4  # inches: of a panel with the space around it
+_ROOM = 225  # points for a line of text over a panel
+_NAME, _SMALLEST = 9.0, 6.0  # size of names: the largest that leaves all of them whole
+_LOWEST = 1 / 40  # a bar of few values: an outlier is seen, however many the others are
+_MOST_ROWS = 400  # of a PNG: matplotlib draws 65,535 pixels in one direction at most
+# Of middle brightness: an SVG has no background, so it must read on white and on black.
+_BAR, _INK, _ALARM = "#4a90d9", "#808080", "#d9534f"
+# Text of an SVG stays text, and the same tensors give the same bytes.
+_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "ztensor", "text.parse_math": False}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Text:
-    x: float
-    y: float  # of the line letters stand on
-    text: str
-    size: int = 11
-    anchor: Anchor = "start"
-    colour: str = _INK
-    is_bold: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Area:
-    points: Sequence[tuple[float, float]]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Line:
-    x: float
-    y: float
-    to_x: float
-    to_y: float
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Picture:
     """Histograms of several objects, side by side; a notebook shows it as it is.
 
     Attributes:
-        width: in units, which are pixels where it is not scaled.
-        height: likewise.
-        shapes: what is drawn, in order.
+        figure: the `matplotlib.figure.Figure`, to change or to draw in another format.
+        rows: how many rows of histograms it has.
     """
 
-    width: int
-    height: int
-    shapes: tuple[_Text | _Area | _Line, ...]
+    figure: Any
+    rows: int
 
     def __repr__(self) -> str:
         """Return its size; a notebook shows it, `save` writes it to a file."""
-        return short_repr(
-            "insight.Picture", [f"{self.width} x {self.height}"], ".svg(), .save(path)"
-        )
+        return short_repr("insight.Picture", [f"{self.rows} rows"], ".svg(), .save(path)")
 
     def svg(self) -> str:
-        """Return the picture as the text of an SVG file; the same for the same picture."""
-        lines = [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" '
-            f'width="{self.width}" height="{self.height}" font-family="sans-serif">',
-            *map(_svg_of, self.shapes),
-            "</svg>",
-        ]
-        return "\n".join(lines) + "\n"
+        """Return the picture as the text of an SVG file; the same for the same tensors."""
+        return self._drawn("svg", metadata={"Date": None, "Creator": None}).decode()
 
     def png(self) -> bytes:
-        """Return the picture as the bytes of a PNG file on white, two pixels for each unit.
+        """Return the picture as the bytes of a PNG file on white.
 
         Raises:
-            MissingDependencyError: Pillow is not installed.
             ArgumentValueError: there are too many objects for a picture of pixels.
         """
-        try:
-            from PIL import Image, ImageDraw
-        except ImportError as error:
-            raise MissingDependencyError(
-                "a PNG needs Pillow: pip install 'pyztensor[plot]'; an SVG needs nothing"
-            ) from error
-        size = self.width * _SCALE, self.height * _SCALE
-        if size[0] * size[1] > _MOST_PIXELS:
+        if self.rows > _MOST_ROWS:
             raise ArgumentValueError(
                 "too many objects for one PNG; choose fewer, or write an SVG",
-                expected=f"at most {_MOST_PIXELS} pixels",
-                found=f"{size[0]} x {size[1]}",
+                expected=f"at most {_MOST_ROWS} rows of {_COLUMNS}",
+                found=str(self.rows),
             )
-        image = Image.new("RGB", size, "white")
-        draw = ImageDraw.Draw(image)
-        for shape in self.shapes:
-            _draw(draw, shape)
+        return self._drawn("png", facecolor="white")
+
+    def _drawn(self, kind: str, **how: Any) -> bytes:
+        from matplotlib import rc_context
+
         out = io.BytesIO()
-        # There are two hundred shades at most, so a palette of 256 keeps each and halves the file.
-        image.quantize().save(out, "PNG", optimize=True)
+        with rc_context(_SETTINGS), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks
+            self.figure.savefig(out, format=kind, **how)
         return out.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -134,13 +84,16 @@ class Picture:
 
         Raises:
             ArgumentValueError: it has another ending.
-            MissingDependencyError: a PNG is wanted, and Pillow is not installed.
             SourceError: it cannot be written.
         """
         target = path_text(path)
-        require_picture(target)
-        is_svg = target.lower().endswith(".svg")
-        data = self.svg().encode() if is_svg else self.png()
+        if not target.lower().endswith((".svg", ".png")):
+            raise ArgumentValueError(
+                "pictures are written in two formats",
+                expected="a name that ends with .svg or .png",
+                found=describe(target),
+            )
+        data = self.svg().encode() if target.lower().endswith(".svg") else self.png()
         sink = FileSink(target, durable=False)
         try:
             sink.write(data)
@@ -151,20 +104,6 @@ class Picture:
 
     def _repr_svg_(self) -> str:
         return self.svg()
-
-
-def require_picture(path: str) -> None:
-    """Raise unless a file's name ends as those of pictures do.
-
-    Raises:
-        ArgumentValueError: it does not.
-    """
-    if not path.lower().endswith((".svg", ".png")):
-        raise ArgumentValueError(
-            "no picture format has this suffix",
-            expected=".svg or .png",
-            found=describe(path),
-        )
 
 
 def plot(
@@ -191,165 +130,130 @@ def plot(
         progress: likewise.
 
     Raises:
+        MissingDependencyError: matplotlib is not installed.
         ZTensorError: what `ztensor.stats` raises.
     """
+    require_matplotlib()
     found = stats(
         source, names, bins=bins, scale=scale, quantiles=(), threads=threads, progress=progress
     )
     return picture_of(found.values(), log_counts=log_counts, title=title)
 
 
+def require_matplotlib() -> None:
+    """Raise unless pictures can be drawn.
+
+    Raises:
+        MissingDependencyError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(
+            "pictures are drawn by matplotlib: pip install 'pyztensor[plot]'"
+        ) from error
+
+
 def picture_of(
     several: Iterable[TensorStats], *, log_counts: bool = False, title: str | None = None
 ) -> Picture:
     """Draw the histograms of statistics that were taken before; see `plot`."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     several = list(several)
+    rows = max(-(-len(several) // _COLUMNS), 1)
     columns = max(min(_COLUMNS, len(several)), 1)
-    width = columns * _WIDTH - _SPACE + 2 * _MARGIN
-    top: int = _MARGIN
-    names = [_escaped(one.name) for one in several]
-    longest = max(map(_width_of, names), default=0.0)
-    size = next((n for n in _NAME_SIZES if longest * n <= _WIDTH - _SPACE), _NAME_SIZES[-1])
-    shapes: list[_Text | _Area | _Line] = []
-    if title is not None:
-        heading = _shortened(_escaped(title), width - 2 * _MARGIN, 14)
-        shapes.append(_Text(_MARGIN, top + 12, heading, 14, is_bold=True))
-        top += _HEADING
-    for number, (name, one) in enumerate(zip(names, several, strict=True)):
-        row, column = divmod(number, columns)
-        left, upper = _MARGIN + column * _WIDTH, top + row * _HEIGHT
-        shapes += _panel(one, name, size, left, upper, log_counts=log_counts)
-    return Picture(width, top + -(-len(several) // columns) * _HEIGHT, tuple(shapes))
+    width, height = columns * _WIDTH, rows * _HEIGHT + _HEADING
+    with rc_context(_SETTINGS):
+        figure = Figure((width, height), facecolor="none")
+        panels = figure.subplots(rows, columns, squeeze=False).ravel()
+        figure.subplots_adjust(
+            left=0.15 / width,
+            right=1 - 0.15 / width,
+            bottom=0.3 / height,
+            top=1 - (_HEADING + 0.4) / height,
+            wspace=0.08,
+            hspace=1.0,
+        )
+        if title is not None:
+            place = 0.15 / width, 1 - 0.12 / height
+            shown = _fitted(title, columns * _ROOM, 12)
+            figure.text(*place, shown, size=12, weight="bold", color=_INK, va="top")
+        longest = max((_width_of(one.name[:1000], _NAME) for one in several), default=0.0)
+        size = min(max(_NAME * _ROOM / max(longest, 1.0), _SMALLEST), _NAME)
+        for panel, one in zip(panels, several, strict=False):
+            _draw(panel, one, size, log_counts=log_counts)
+        for panel in panels[len(several) :]:
+            panel.set_axis_off()
+    return Picture(figure, rows)
 
 
-def _panel(
-    one: TensorStats, name: str, name_size: int, left: float, top: float, *, log_counts: bool
-) -> Iterator[_Text | _Area | _Line]:
-    width = _WIDTH - _SPACE
-    right, bottom = left + width, top + _TOP + _BARS
+def _draw(panel: Any, one: TensorStats, name_size: float, *, log_counts: bool) -> None:
+    """Draw the histogram of an object, under its name, its shape and what is known of it."""
     alarm = ", ".join(f"{n:,} {word}" for n, word in ((one.nans, "NaN"), (one.infs, "inf")) if n)
     facts = "" if one.mean is None or one.std is None else f"{one.mean:.3g} ± {one.std:.3g}"
     kind = f"[{', '.join(map(str, one.shape[:6]))}] {one.dtype or 'unknown'}"
-    for line, size, text, beside in ((12, name_size, name, alarm), (27, 10, kind, facts)):
-        taken = _width_of(f"  {beside}") * size if beside else 0.0
-        shown = _shortened(text, width - taken, size)
-        is_title = text is name
-        colour = _INK if is_title else _FAINT
-        yield _Text(left, top + line, shown, size, colour=colour, is_bold=is_title)
-        if beside:
-            yield _Text(right, top + line, beside, size, "end", _ALARM if is_title else _FAINT)
-    axis = _Line(left, bottom, right, bottom)
-    histogram = one.histogram
-    if histogram is None:
-        yield axis
-        why = _escaped(one.note or ("no finite values" if one.count else "no values"))
-        yield _Text(left + width / 2, bottom - _BARS / 2, _shortened(why, width, 10), 10, "middle")
+    for y, size, weight, text, beside, colour in (
+        (16, name_size, "bold", one.name, alarm, _ALARM),
+        (4, 8, "normal", kind, facts, _INK),
+    ):
+        style = {"xycoords": "axes fraction", "textcoords": "offset points", "size": size}
+        taken = _width_of(f"  {beside}", size) if beside else 0.0
+        shown = _fitted(text, _ROOM - taken, size)
+        panel.annotate(shown, (0, 1), (0, y), color=_INK, weight=weight, **style)
+        panel.annotate(beside, (1, 1), (0, y), color=colour, ha="right", **style)
+    panel.patch.set_visible(False)
+    panel.spines[["left", "right", "top"]].set_visible(False)
+    panel.spines["bottom"].set_color(_INK)
+    panel.tick_params(colors=_INK, labelsize=8)
+    panel.set(xticks=[], yticks=[], ylim=(0, 1))
+    if one.histogram is None:
+        why = one.note or ("no finite values" if one.count else "no values")
+        shown = _fitted(why, _ROOM, 8)
+        panel.annotate(shown, (0.5, 0.5), xycoords="axes fraction", ha="center", color=_INK, size=8)
         return
+    _draw_bars(panel, one.histogram, log_counts=log_counts)
+
+
+def _draw_bars(panel: Any, histogram: Histogram, *, log_counts: bool) -> None:
+    counts = [math.log1p(n) if log_counts else float(n) for n in histogram.counts]
+    most = max(counts)
+    heights = [max(count / most, _LOWEST) if count else 0.0 for count in counts]
+    # Bins have one width, or one ratio: drawn by their number, no axis of huge values is needed.
+    panel.stairs(heights, range(len(heights) + 1), fill=True, color=_BAR)
     low, high = histogram.edges[0], histogram.edges[-1]
-    heights = _heights(histogram.counts, log_counts=log_counts)
     if low == high:  # a bar of usual width in the middle
-        around = [0.0] * (BINS // 2)
-        heights = [*around, *heights, *around]
-    step = width / len(heights)
-    points: list[tuple[float, float]] = [(left, bottom)]
-    for number, height in enumerate(heights):
-        y = bottom - (max(height * _BARS, _LOWEST) if height else 0)
-        points += [(left + number * step, y), (left + (number + 1) * step, y)]
-    yield _Area([*points, (right, bottom)])
-    yield axis
-    if low == high:
-        yield _Text(left + width / 2, bottom + 13, f"{low:.4g}", 10, "middle")
+        panel.set_xlim(-BINS / 2, BINS / 2 + 1)
+        panel.set_xticks([0.5], [f"{low:.4g}"])
         return
-    yield _Text(left, bottom + 13, f"{low:.3g}", 10)
-    yield _Text(right, bottom + 13, f"{high:.3g}", 10, "end")
+    panel.set_xlim(0, len(heights))
+    ticks = {0.0: f"{low:.3g}", float(len(heights)): f"{high:.3g}"}
     zero = -low / (high - low) if histogram.scale == "linear" else 0.0
     if 0.25 < zero < 0.75:  # else it would touch the numbers at the ends
-        x = left + zero * width
-        yield _Line(x, bottom, x, bottom + 4)
-        yield _Text(x, bottom + 13, "0", 10, "middle")
+        ticks[zero * len(heights)] = "0"
+    panel.set_xticks(list(ticks), list(ticks.values()))
+    first, last = panel.get_xticklabels()[:2]
+    first.set_horizontalalignment("left")
+    last.set_horizontalalignment("right")
 
 
-def _heights(counts: Sequence[int], *, log_counts: bool) -> list[float]:
-    """Return how high bars are, the highest 1."""
-    values = [math.log1p(count) if log_counts else float(count) for count in counts]
-    most = max(values)
-    return [value / most for value in values]
+def _width_of(text: str, size: float) -> float:
+    """Return the width of a text in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")
+        properties = FontProperties(size=size, weight="bold")
+        width, _, _ = text_to_path.get_text_width_height_descent(text, properties, ismath=False)
+    return float(width)
 
 
-def _escaped(text: str) -> str:
-    """Return a text with an escape for what no letter shows."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def _width_of(text: str) -> float:
-    """Return about how wide a text is, as a multiple of the size of its letters."""
-    return sum(
-        _THIN
-        if c in _THIN_LETTERS
-        else _BROAD
-        if c in _BROAD_LETTERS or c.isupper() or c >= _EAST
-        else _LETTER
-        for c in text
-    )
-
-
-def _shortened(text: str, width: float, size: int) -> str:
-    """Return a text that fits, its middle left out."""
-    if _width_of(text) * size <= width:
-        return text
-    room = (width / size - _BROAD) / 2  # for each end, beside the mark of what is left out
-    head, tail = _beginning(text, room), _beginning(reversed(text), room)
-    return f"{head}…{tail[::-1]}"
-
-
-def _beginning(text: Iterable[str], room: float) -> str:
-    """Return as many letters as have room, one at least."""
-    found = ""
-    for letter in text:
-        room -= _width_of(letter)
-        if found and room < 0:
-            break
-        found += letter
-    return found
-
-
-# --- The same shapes in two kinds of file ---------------------------------------------------
-
-
-def _svg_of(shape: _Text | _Area | _Line) -> str:
-    match shape:
-        case _Text():
-            style = f'font-size="{shape.size}" fill="{shape.colour}"'
-            style += "" if shape.anchor == "start" else f' text-anchor="{shape.anchor}"'
-            style += ' font-weight="bold"' if shape.is_bold else ""
-            return f'<text x="{shape.x:.6g}" y="{shape.y:.6g}" {style}>{escape(shape.text)}</text>'
-        case _Line():
-            ends = f'x1="{shape.x:.6g}" y1="{shape.y:.6g}" x2="{shape.to_x:.6g}"'
-            return f'<line {ends} y2="{shape.to_y:.6g}" stroke="{_FAINT}"/>'
-    (x, y), *points = shape.points
-    path = [f"M{x:.6g} {y:.6g}"]
-    for to_x, to_y in points:  # every step is level or upright
-        if to_y != y:
-            path.append(f"V{to_y:.6g}")
-        if to_x != x:
-            path.append(f"H{to_x:.6g}")
-        x, y = to_x, to_y
-    return f'<path d="{"".join(path)}" fill="{_BAR}"/>'
-
-
-def _draw(draw: Any, shape: _Text | _Area | _Line) -> None:
-    """Draw a shape with Pillow."""
-    match shape:
-        case _Text():
-            from PIL import ImageFont
-
-            font = ImageFont.load_default(shape.size * _SCALE)
-            anchor = {"start": "ls", "middle": "ms", "end": "rs"}[shape.anchor]
-            place = shape.x * _SCALE, shape.y * _SCALE
-            width = 1 if shape.is_bold else 0
-            draw.text(place, shape.text, shape.colour, font, anchor, stroke_width=width / 2)
-        case _Line():
-            ends = (shape.x, shape.y, shape.to_x, shape.to_y)
-            draw.line([end * _SCALE for end in ends], _FAINT, _SCALE)
-        case _Area():
-            draw.polygon([(x * _SCALE, y * _SCALE) for x, y in shape.points], _BAR)
+def _fitted(text: str, room: float, size: float) -> str:
+    """Return a text with an escape for what no letter shows, its middle left out to fit."""
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    if len(text) * size <= room or (width := _width_of(text[:1000], size)) <= room:
+        return text[:1000]
+    letters = max(int(min(len(text), 1000) * room / width) - 1, 2)
+    return f"{text[: letters // 2]}…{text[len(text) - letters // 2 :]}"
