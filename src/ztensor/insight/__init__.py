@@ -2,8 +2,8 @@
 
 Read `analysis/` (the tensors of files to one document), then how it is shown: `page/` (one HTML
 file), `serving/` (the same page from a server on this machine) and `notebook/` (results as tables
-without a script). `fleet/` looks at many files by any executor, and
-`text.py` shows names and sizes to people.
+without a script). `text.py` shows names and sizes to people; `ztensor.fleet` does the same to many
+files.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import multiprocessing
 import os
 import pickle
@@ -17,7 +18,6 @@ import pytest
 import ztensor
 from ztensor import fleet
 from ztensor.errors import SourceError, SourceNotFoundError, UsageError, ZTensorError
-from ztensor.insight.fleet.running import each
 from ztensor.numpy import load_file, save_file
 
 COUNT = 12
@@ -213,26 +213,37 @@ def test_a_worker_that_dies_costs_no_file_its_line(files: list[str]) -> None:
         assert "died" in str(error)
 
 
-def size_unless_deadly(path: str) -> int:
-    if "deadly" in path:
+class Deadly(fleet.Processes):
+    """A worker that is given one of the files dies, as by hostile bytes or of want of memory."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
+        return super().submit(unless_deadly, fn)
+
+    def alone(self, job: Any) -> Any:
+        return super().alone(functools.partial(unless_deadly, job))
+
+
+def unless_deadly(job: Any) -> Any:
+    if "deadly" in repr(job):
         os._exit(1)
-    return os.path.getsize(path)
+    return job()
 
 
 @pytest.mark.slow
 def test_a_file_that_kills_its_worker_alone_has_the_only_error(tmp_path: Path) -> None:
-    sources = [str(tmp_path / name) for name in ("a", "b", "deadly", "c", "d", "e")]
+    sources = [str(tmp_path / f"{name}.zt") for name in ("a", "b", "deadly", "c", "d", "e")]
     for source in sources:
-        Path(source).write_bytes(bytes(len(source)))
-    with fleet.Processes(2) as executor:
-        pairs = list(each(size_unless_deadly, sources, {}, executor=executor, workers=2))
+        save_file({"w": np.ones(len(source))}, source)
+    with Deadly(2) as executor:
+        pairs = list(fleet.hash_files(sources, executor=executor))
         assert sorted(source for source, _ in pairs) == sorted(sources)
         found = dict(pairs)
         error = found.pop(sources[2])
         assert isinstance(error, SourceError)
         assert error.file == sources[2]
-        assert found == {source: len(source) for source in found}
-        assert executor.submit(os.path.getsize, sources[0]).result() == len(sources[0])
+        assert all(isinstance(one, fleet.FileHash) for one in found.values())
+        job = functools.partial(os.path.getsize, sources[0])
+        assert executor.submit(job).result() == os.path.getsize(sources[0])
 
 
 @pytest.mark.slow

@@ -30,7 +30,11 @@ _MOST_ROWS = 400  # of a PNG: matplotlib draws 65,535 pixels in one direction at
 # Of middle brightness: an SVG has no background, so it must read on white and on black.
 _BAR, _INK, _ALARM = "#4a90d9", "#808080", "#d9534f"
 # Text of an SVG stays text, and the same tensors give the same bytes.
-_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "ztensor", "text.parse_math": False}
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "ztensor",
+    "text.parse_math": False,
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)

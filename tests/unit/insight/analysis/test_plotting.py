@@ -70,7 +70,7 @@ def test_names_fit_over_their_panel(name: str) -> None:
 
     picture = plot(save({name: np.array([np.nan, 1.0]), "other": np.ones(3)}), title=name * 9)
     assert picture.png()
-    renderer = FigureCanvasAgg(picture.figure).get_renderer()
+    renderer = FigureCanvasAgg(picture.figure).get_renderer()  # type: ignore[no-untyped-call]
     for panel in picture.figure.axes:
         left, right = panel.get_window_extent().intervalx
         for text in panel.texts:
