@@ -1,41 +1,31 @@
 """All objects of a file at once, as views or in new memory; one into memory of the caller.
 
-Plain tensors are laid over the map, or read together with their neighbours; everything else is
-read one by one by `file.py`. Owned reads follow measurements: large tensors in arrays of their own
-(the system gives them huge pages), small neighbours together in one read into shared memory,
-digests computed by the same thread while the bytes are in its cache.
+Plain tensors are laid over the map, or small ones read together with their neighbours into shared
+memory; everything else is read one by one by `file.py`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ztensor.arguments import require_function
-from ztensor.buffers import aligned
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError, describe
 from ztensor.io.frameworks import FRAMEWORKS
-from ztensor.io.reading.bulk import RUN_BYTES, Run, require_right, take_small
+from ztensor.io.reading.bulk import take_small
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.objects import Objects
-from ztensor.io.reading.places import Place
+from ztensor.io.reading.places import Places
 from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.base import Quantized
+from ztensor.spec.layout.base import Array, Quantized
 from ztensor.spec.layout.elements import result_dtype
-from ztensor.spec.model.objects import Bools, LaterObjects
+from ztensor.spec.model.objects import Bools, Ints
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import at_most, thread_count, worth
-
-# From here on a tensor gets an array of its own; below, neighbours share one slab.
-_OWN_BYTES = 4 << 20
-_SLAB_BYTES = 64 << 20
-_GAP_BYTES = 1 << 10  # between neighbours: memory mirrors the file, and heads of archives are less
-
-Piece = tuple[int, memoryview, str | None, Callable[[], None]]
 
 
 def load_all(file: FileObjects, *, copy: bool, threads: int | None = None) -> dict[str, Any]:
@@ -54,27 +44,14 @@ def load_all(file: FileObjects, *, copy: bool, threads: int | None = None) -> di
         SourceError: bytes could not be read.
     """
     file.require_open()
-    workers, source, objects = thread_count(threads), file.source, file.manifest.objects
-    places: Mapping[str, Place | None] = {}
-    result: dict[str, Any]
+    workers, objects = thread_count(threads), file.manifest.objects
+    result: dict[str, Any] = dict.fromkeys(objects)
     try:
-        if source.prefers_long_reads and isinstance(objects, LaterObjects):
-            # What each is stands beside its bytes: to look at each first would be a request each.
-            result = dict.fromkeys(objects) | file.arrays_at_once(objects)
+        if file.source.prefers_long_reads:
+            result |= file.arrays_at_once(objects)
         else:
-            places, whole = file.places(), None if copy else source.view()
-            copy = whole is None
-            if whole is None:
-                result = _owned(file, places, workers)
-            elif file.verify is True:  # every view is checked before it is handed out
-                result = dict.fromkeys(places)
-            else:
-                source.require_unchanged()
-                result = {
-                    name: one.array(whole, one.offset) if one and one.encoding == "raw" else None
-                    for name, one in places.items()
-                }
-        _read_left(file, places, workers, result, copy=copy)
+            copy = _take_plain(file, result, workers, copy=copy)
+        _read_left(file, result, workers, copy=copy)
     except UnsupportedError as error:
         if error.object_name is not None and len(file.names) > 1:
             error.hint = error.hint or "ztensor.open reads the other objects by name"
@@ -146,26 +123,48 @@ def _dequantize(
                 loaded[name] = dequantize(value)
 
 
-def _read_left(
-    file: FileObjects,
-    places: Mapping[str, Place | None],
-    workers: int,
-    result: dict[str, Any],
-    *,
-    copy: bool,
-) -> None:
-    """Read the objects that are None in `result`: small encoded ones by runs, the rest each."""
+def _take_plain(file: FileObjects, result: dict[str, Any], workers: int, *, copy: bool) -> bool:
+    """Fill in plain tensors: views of raw ones, small ones by runs; return whether others are read.
 
-    def take(run: Run, targets: list[memoryview], right: Bools) -> None:
-        for number in np.flatnonzero(right).tolist():
-            name, place = run.named[number]
-            result[name] = place.array(targets[number], 0)
+    Args:
+        file: an open file on this machine.
+        result: names to what was read, None at first.
+        workers: how many threads to use where they pay.
+        copy: whether no view is wanted.
+    """
+    places, whole = file.places(), None if copy else file.source.view()
+    is_raw = places.where(lambda kind: kind.encoding == "raw")
+    if whole is not None:
+        if file.verify is not True:  # else every view is checked before it is handed out
+            file.source.require_unchanged()
+            raw = places.rows(is_raw)
+            arrays = _arrays(raw, raw.offsets, itertools.repeat(whole))
+            result.update(zip(raw.names, arrays, strict=True))
+        places = places.rows(~is_raw)
 
-    if not file.source.prefers_long_reads:
-        left = ((name, one) for name, one in places.items() if one and result[name] is None)
-        take_small(file, ((n, one) for n, one in left if one.encoding != "raw"), take, workers)
+    def take(run: Places, targets: list[memoryview], right: Bools) -> None:
+        arrays = _arrays(run, np.zeros(len(targets), np.int64), targets)
+        for name, array in itertools.compress(zip(run.names, arrays, strict=True), right.tolist()):
+            result[name] = array if array is None or array.flags.aligned else array.copy()
+
+    take_small(file, places, take, workers)
+    return whole is None
+
+
+def _arrays(places: Places, starts: Ints, memories: Iterable[memoryview]) -> Iterator[Array | None]:
+    """Yield the arrays whose bytes begin there in memory; None where NumPy has none such."""
+    like = [(kind.shape, kind.dtype) for kind in places.kinds]
+    rows = map(like.__getitem__, places.kind_of.tolist())
+    for (shape, dtype), memory, start in zip(rows, memories, starts.tolist(), strict=False):
+        try:
+            yield np.ndarray(shape, dtype, memory, start)
+        except (ValueError, TypeError):
+            yield None
+
+
+def _read_left(file: FileObjects, result: dict[str, Any], workers: int, *, copy: bool) -> None:
+    """Read the objects that are None in `result`, each by itself."""
     names = file.in_file_order(name for name, value in result.items() if value is None)
-    is_walked = len(names) == len(result) or not places
     workers = min(workers, file.thread_count(workers))
     if workers > 1:
         workers = worth(workers, lengths_of(file, map(file.object, names)))
@@ -173,62 +172,8 @@ def _read_left(
     def read(name: str) -> None:
         result[name] = file.value(name, copy=copy)
 
-    with file.walked() if is_walked else contextlib.nullcontext(), at_most(workers):
+    with file.walked(), at_most(workers):
         run_jobs((functools.partial(read, name) for name in names), workers)
-
-
-# --- Owned memory ---------------------------------------------------------------------------
-
-
-def _owned(file: FileObjects, places: Mapping[str, Place | None], workers: int) -> dict[str, Any]:
-    """Return raw plain tensors in memory of their own, and None for all others."""
-    named = [(name, one) for name, one in places.items() if one and one.encoding == "raw"]
-    is_far = file.source.prefers_long_reads
-    result: dict[str, Any] = dict.fromkeys(places)
-    if not named or (is_far and 2 * sum(one.length for _, one in named) < file.source.size):
-        return result  # most is encoded: all in one pass, in its order
-    pieces: list[Piece] = []
-    unaligned: list[str] = []
-    for run in Run.of(named).cut(_SLAB_BYTES, _OWN_BYTES, _GAP_BYTES):
-        start, stop = run.span
-        slab = aligned(stop - start).data
-        for name, place in run.named:
-            begin = place.offset - start
-            array = result[name] = place.array(slab, begin)
-            if array is not None and begin % place.dtype.itemsize:
-                unaligned.append(name)
-        pieces += _pieces(file, run, slab)
-
-    def settle(piece: Piece, *, is_read: bool) -> None:
-        offset, memory, name, check = piece
-        with file.located(name, name and "data"):
-            if not is_read:
-                file.source.read_into(offset, memory)
-            check()
-
-    if is_far:
-        wanted = [one[:2] for one in pieces]
-        file.source.read_many(wanted, lambda number: settle(pieces[number], is_read=True))
-    else:
-        run_jobs((functools.partial(settle, piece, is_read=False) for piece in pieces), workers)
-    for name in unaligned:
-        result[name] = result[name].copy()
-    return result
-
-
-def _pieces(file: FileObjects, run: Run, slab: memoryview) -> Iterator[Piece]:
-    """Yield what is read: offset, memory, the object's name if it is one, and what checks it."""
-    first = run.span[0]
-    if len(run.named) > 1:
-        for some in run.cut(RUN_BYTES, RUN_BYTES, _GAP_BYTES):
-            start, stop = some.span
-            memory = slab[start - first : stop - first]
-            yield start, memory, None, functools.partial(require_right, file, some, memory)
-        return
-    name = run.named[0][0]
-    pieces, ready = file.stored(file.object(name).components["data"]).parts(slab)
-    for number, (offset, piece) in enumerate(pieces):
-        yield offset, piece, name, functools.partial(ready, number)
 
 
 # --- Memory of the caller -------------------------------------------------------------------

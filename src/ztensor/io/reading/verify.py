@@ -10,6 +10,8 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from ztensor.arguments import require_function
 from ztensor.errors import (
     DigestMismatchError,
@@ -27,6 +29,7 @@ from ztensor.io.reading.bulk import right_names
 from ztensor.io.reading.component import Check
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.overlaps import Overlaps
+from ztensor.io.reading.places import Places
 from ztensor.io.reading.walking import FAULTS, NOT_DAMAGE, Fault, ObjectWalk
 from ztensor.io.source.base import Range
 from ztensor.locks import Lock
@@ -174,10 +177,13 @@ def verify_file(
     require_function("progress", progress)
     asked = file.names if names is None else [names] if isinstance(names, str) else names
     chosen, workers = list(dict.fromkeys(asked)), file.thread_count(threads)
-    places = file.places() if isinstance(file.manifest.objects, TableObjects) else {}
-    plain = [(name, place) for name in chosen if (place := places.get(name)) is not None]
-    objects = {name: _object(file, name) for name in chosen if places.get(name) is None}
-    total = sum(place.length for _, place in plain)
+    places = file.places() if isinstance(file.manifest.objects, TableObjects) else Places.of({}, 0)
+    if names is not None:
+        wanted = set(chosen)
+        places = places.rows(np.array([name in wanted for name in places.names], np.bool_))
+    plain = set(places.names)
+    objects = {name: _object(file, name) for name in chosen if name not in plain}
+    total = int(places.lengths.sum())
     total += sum(one.stored_nbytes for one in objects.values() if isinstance(one, TensorObject))
     done, lock = 0, Lock()
 
@@ -188,8 +194,8 @@ def verify_file(
                 done += count
                 progress(min(done, total), total)
 
-    right = right_names(file, plain, told, workers)
-    objects |= {name: _object(file, name) for name, _ in plain if name not in right}
+    right = right_names(file, places, told, workers)
+    objects |= {name: _object(file, name) for name in places.names if name not in right}
     left = file.in_file_order(name for name in chosen if name in objects)
     reports = [_report(checked=len(right), objects=len(right))]
     reports += _walked(file, {name: objects[name] for name in left}, workers, told)
