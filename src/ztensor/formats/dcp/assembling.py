@@ -7,6 +7,7 @@ loads, `verify` and conversions do, also compares the CRC-32 that the archives h
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import zlib
@@ -19,15 +20,14 @@ from ztensor.errors import DigestMismatchError, FormatError, Reason, ZTensorErro
 from ztensor.ext import (
     Blocks,
     Component,
-    Encoding,
     Range,
-    Runs,
     Source,
     Stored,
     empty_array,
     require_equal_length,
 )
 from ztensor.formats.base import InBlocks, gather_stored
+from ztensor.formats.dcp.table import Entry
 from ztensor.limits import Limits
 from ztensor.typing import Array
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-WORD = "divided"  # how such a component is said to be stored; no file has this word
 _RUN_BYTES = 1 << 20  # of a block that a slice reads
 _PIECE_BYTES = 2 << 20  # of one that is read in order: some wait while others are written
 _SECTION = "zip, APPNOTE"
@@ -57,127 +56,53 @@ class Lying(NamedTuple):
     crc: int | None
 
 
-class Boxes(NamedTuple):
-    """The boxes of a tensor.
-
-    Attributes:
-        offsets: (boxes, axes) where each begins.
-        sizes: (boxes, axes) how long each is.
-        lying: gives where the elements of one lie; raises where nothing tells or that is wrong.
-        name: gives what messages call one.
-    """
-
-    offsets: Array
-    sizes: Array
-    lying: Callable[[int], Lying]
-    name: Callable[[int], str]
-
-
-class Divided(Encoding):
-    """The tensors of a checkpoint that are put together; a component's offset tells which it is.
-
-    Args:
-        first: the offset of the first of them.
-        make: makes what reads one, by its number.
-    """
-
-    def __init__(self, first: int, make: Callable[[int], InBoxes]) -> None:
-        self.name = WORD
-        self._first = first
-        self._make = make
-        self._made: dict[int, InBoxes] = {}
-
-    def _at(self, offset: int) -> InBoxes:
-        number = offset - self._first
-        found = self._made.get(number)
-        if found is None:
-            found = self._made[number] = self._make(number)
-        return found
-
-    def _of(self, stored: Stored) -> InBoxes:
-        return self._at(stored.offset)  # type: ignore[attr-defined]  # all of a reader have one
-
-    def is_summed(self, component: Component) -> bool:
-        """Return whether each box of a tensor has a sum; True where reading it will fail."""
-        return self._at(component.offset).has_sums()
-
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse where boxes are missing or overlap, or the tensor has another length."""
-        self._of(stored).require_length(stored, expected_length, limits)
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly, and compare the sums of all boxes."""
-        self._of(stored).decode_into(stored, destination, limits)
-
-    def decode_chunks(
-        self, stored: Stored, expected_length: int | None, limits: Limits
-    ) -> Iterator[memoryview]:
-        """Yield the bytes in pieces, each new memory; at the end compare the sums of all boxes."""
-        return self._of(stored).decode_chunks(stored, expected_length, limits)
-
-    def is_streamed(self, stored: Stored) -> bool:
-        """Return True: pieces are read one by one."""
-        del stored
-        return True
-
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return blocks of rows: a slice reads those it needs. Offsets are those of the tensor."""
-        return self._of(stored).find_runs(stored, expected_length, limits)
-
-    def decode_run(
-        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
-    ) -> None:
-        """Fill `destination` (flat, bytes, writable) with one block, exactly."""
-        self._of(stored).decode_run(stored, start, stop, destination, limits)
-
-
 class InBoxes(InBlocks):
     """A tensor in several boxes, or one whose box could not be found.
 
     Args:
-        shape: the tensor's, in elements of `width` bytes.
-        width: bytes of an element.
+        word: how its component is said to be stored.
+        entry: the tensor.
         source: what the boxes lie in.
-        boxes: gives the boxes; it raises where the tensor cannot be read.
+        lying: gives where the elements of one lie; raises where nothing tells or that is wrong.
+        name: gives what messages call one.
     """
 
     def __init__(
         self,
-        shape: tuple[int, ...],
-        width: int,
+        word: str,
+        entry: Entry,
         source: Source,
-        boxes: Callable[[], Boxes],
+        lying: Callable[[int], Lying],
+        name: Callable[[int], str],
     ) -> None:
-        super().__init__(WORD, Blocks(shape, width, _RUN_BYTES))
-        self._pieces = Blocks(shape, width, _PIECE_BYTES)
-        self._shape = shape
+        width = entry.element.width
+        super().__init__(word, Blocks(entry.size, width, _RUN_BYTES))
+        self._pieces = Blocks(entry.size, width, _PIECE_BYTES)
         self._dtype = np.dtype(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
+        self._entry = entry
         self._source = source
-        self._make = boxes
-        self._made: Boxes | None = None
-        self._lying: dict[int, Lying] = {}
+        self._lying = functools.cache(lying)
+        self._name = name
+        self._is_filled = False
 
-    def has_sums(self) -> bool:
+    def is_summed(self, component: Component) -> bool:
         """Return whether each box has a CRC-32; True as well where reading it will fail."""
+        del component
         try:
-            boxes = self._boxes
-            return all(self._where(box).crc is not None for box in range(len(boxes.offsets)))
+            return all(where.crc is not None for where in self._places())
         except ZTensorError:
             return True
 
-    @property
-    def _boxes(self) -> Boxes:
-        if self._made is None:
-            made = self._make()
-            _require_filled(self._shape, made)
-            self._made = made
-        return self._made
+    def _places(self) -> list[Lying]:
+        """Return where the elements of all boxes lie.
 
-    def _where(self, box: int) -> Lying:
-        found = self._lying.get(box)
-        if found is None:
-            found = self._lying[box] = self._boxes.lying(box)
-        return found
+        Raises:
+            FormatError: boxes are missing or overlap.
+        """
+        if not self._is_filled:
+            _require_filled(self._entry, self._name)
+            self._is_filled = True
+        return [self._lying(box) for box in range(len(self._entry.sizes))]
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse where boxes are missing or overlap, or the tensor has another length."""
@@ -185,18 +110,15 @@ class InBoxes(InBlocks):
         message = "the tensor has another number of elements than its shape"
         require_equal_length(expected_length, self._blocks.nbytes, message)
         if self._blocks.nbytes:
-            boxes = self._boxes
-            for box in range(len(boxes.offsets)):
-                self._where(box)
+            self._places()
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill `destination` (flat, bytes, writable) exactly, and compare the sums of all boxes."""
         self.require_length(stored, destination.nbytes, limits)
-        sums = _Sums(self._source, self._boxes) if self._blocks.nbytes else None
+        sums = _Sums(self._source)
         for start, stop in itertools.pairwise(self._pieces.ends()):
             self._fill_box(self._pieces.place(start, stop), destination[start:stop], sums)
-        if sums is not None:
-            sums.finish()
+        self._finish(sums)
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
@@ -204,13 +126,29 @@ class InBoxes(InBlocks):
         """Yield the bytes in pieces, each new memory; at the end compare the sums of all boxes."""
         length = self._blocks.nbytes if expected_length is None else expected_length
         self.require_length(stored, length, limits)
-        sums = _Sums(self._source, self._boxes) if length else None
+        sums = _Sums(self._source)
         for start, stop in itertools.pairwise(self._pieces.ends()):
             piece = empty_array((stop - start,)).data
             self._fill_box(self._pieces.place(start, stop), piece, sums)
             yield piece
-        if sums is not None:
-            sums.finish()
+        self._finish(sums)
+
+    def _finish(self, sums: _Sums) -> None:
+        """Raise where a sum did not match.
+
+        Raises:
+            DigestMismatchError: so it is; the message names the chunks and their files.
+        """
+        if wrong := sums.wrong:
+            named = ", ".join(map(self._name, wrong[:3]))
+            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            raise DigestMismatchError(
+                "the CRC-32 that the archive has of a chunk does not match",
+                algorithm="crc32",
+                expected=f"the bytes of {counted(len(self._entry.sizes), 'chunk')} as saved",
+                found=f"others in the {named}{more}",
+                section=_SECTION,
+            )
 
     def _fill(
         self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
@@ -221,15 +159,15 @@ class InBoxes(InBlocks):
     def _fill_box(
         self, place: tuple[slice, ...], destination: memoryview, sums: _Sums | None
     ) -> None:
-        boxes = self._boxes
-        whole = (*place, *(slice(0, length) for length in self._shape[len(place) :]))
+        offsets, sizes = self._entry.offsets, self._entry.sizes
+        whole = (*place, *(slice(0, length) for length in self._entry.size[len(place) :]))
         starts = [part.start for part in whole]
         lengths = [part.stop - part.start for part in whole]
         target: Array = np.frombuffer(destination, self._dtype).reshape(lengths)
-        for box in geometry.touching(boxes.offsets, boxes.sizes, starts, lengths).tolist():
-            sizes = boxes.sizes[box].tolist()
-            common = geometry.overlap(boxes.offsets[box].tolist(), sizes, starts, lengths)
-            self._copy(box, tuple(sizes), common.source, target[common.target], sums)
+        for box in geometry.touching(offsets, sizes, starts, lengths).tolist():
+            size = sizes[box].tolist()
+            common = geometry.overlap(offsets[box].tolist(), size, starts, lengths)
+            self._copy(box, tuple(size), common.source, target[common.target], sums)
 
     def _copy(
         self,
@@ -240,7 +178,7 @@ class InBoxes(InBlocks):
         sums: _Sums | None,
     ) -> None:
         """Copy a part of a box."""
-        where = self._where(box)
+        where = self._lying(box)
         if not (_is_in_order(where.strides, sizes, self._dtype.itemsize) and _is_run(part, sizes)):
             if sums is not None:
                 sums.take_whole(box, where)
@@ -267,15 +205,16 @@ class _Sums:
 
     Args:
         source: what the boxes lie in.
-        boxes: the boxes.
+
+    Attributes:
+        wrong: the boxes that have another one.
     """
 
-    def __init__(self, source: Source, boxes: Boxes) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self._boxes = boxes
         self._running: dict[int, tuple[int, int]] = {}
         self._done: set[int] = set()
-        self._wrong: list[int] = []
+        self.wrong: list[int] = []
 
     def take(self, box: int, where: Lying, at: int, memory: memoryview) -> None:
         """Take bytes of a box, which begin at `at` in it."""
@@ -303,58 +242,42 @@ class _Sums:
         self._running.pop(box, None)
         self._done.add(box)
         if value != where.crc:
-            self._wrong.append(box)
-
-    def finish(self) -> None:
-        """Raise where a sum did not match.
-
-        Raises:
-            DigestMismatchError: so it is; the message names the chunks and their files.
-        """
-        if self._wrong:
-            named = ", ".join(map(self._boxes.name, self._wrong[:3]))
-            more = f" and {len(self._wrong) - 3} more" if len(self._wrong) > 3 else ""
-            raise DigestMismatchError(
-                "the CRC-32 that the archive has of a chunk does not match",
-                algorithm="crc32",
-                expected=f"the bytes of {counted(len(self._boxes.offsets), 'chunk')} as saved",
-                found=f"others in the {named}{more}",
-                section=_SECTION,
-            )
+            self.wrong.append(box)
 
 
-def _require_filled(shape: tuple[int, ...], boxes: Boxes) -> None:
+def _require_filled(entry: Entry, name: Callable[[int], str]) -> None:
     """Raise where boxes leave the shape, overlap, or leave elements out.
 
     Raises:
         FormatError: so it is.
     """
+    shape, offsets, sizes = entry.size, entry.offsets, entry.sizes
     lengths: Array = np.array(shape, np.int64)
-    inside = (boxes.offsets <= lengths) & (boxes.sizes <= lengths - boxes.offsets)
+    inside = (offsets <= lengths) & (sizes <= lengths - offsets)
     if not inside.all():
         box = int(np.flatnonzero(~inside.all(axis=1))[0])
         raise FormatError(
             "a chunk does not lie in its tensor",
             reason=Reason.OUT_OF_BOUNDS,
             expected=f"within shape {describe(shape, 100)}",
-            found=boxes.name(box),
+            found=name(box),
         )
-    tensors = np.zeros(len(boxes.offsets), np.intp)
-    found = geometry.find_misfit(boxes.offsets, boxes.sizes, tensors, lengths.reshape(1, -1))
+    tensors = np.zeros(len(offsets), np.intp)
+    found = geometry.find_misfit(offsets, sizes, tensors, lengths.reshape(1, -1))
     if found is None:
         return
     if found.boxes:
         raise FormatError(
             "two chunks of a tensor overlap",
             reason=Reason.SHARD_INDEX,
-            found=" and ".join(map(boxes.name, found.boxes[:2])),
+            found=" and ".join(map(name, found.boxes[:2])),
         )
     raise FormatError(
         "the chunks of a tensor do not cover it: some of its elements were never saved, or the "
         "files that have them are not in the folder",
         reason=Reason.SHARD_INDEX,
         expected=f"{math.prod(shape)} elements",
-        found=f"{counted(len(boxes.offsets), 'chunk')} without the one at {found.element}",
+        found=f"{counted(len(offsets), 'chunk')} without the one at {found.element}",
     )
 
 

@@ -29,7 +29,7 @@ from ztensor.ext import (
     Unrepresented,
 )
 from ztensor.formats.base import RAW
-from ztensor.formats.dcp.assembling import WORD, Boxes, Divided, InBoxes, Lying
+from ztensor.formats.dcp.assembling import InBoxes, Lying
 from ztensor.formats.dcp.beside import Beside
 from ztensor.formats.dcp.records import (
     Record,
@@ -38,10 +38,9 @@ from ztensor.formats.dcp.records import (
     read_tensor,
     require_same,
 )
-from ztensor.formats.dcp.table import Entry, Form, Place, Table
+from ztensor.formats.dcp.table import NO_PLACE, Entry, Form, Place, Table
 from ztensor.formats.dcp.values import LaterAttributes
 from ztensor.formats.pt.encodings import Gathered
-from ztensor.formats.pt.values import ElementType
 from ztensor.formats.zip import zip_crc32
 from ztensor.limits import Limits
 
@@ -67,17 +66,15 @@ class Checkpoint:
         self._left = left
         self._limits = limits
         self._beside = beside
-        found = beside.files(table.files, table.ends)
+        found = beside.files(
+            [file.parts for file in table.files], [file.end for file in table.files]
+        )
         self._lengths = [length for length, _ in found]
         files = [file for _, file in found]
         self._source = OpenFiles.behind(source, files)
         self._starts = [start for start, _ in self._source.parts][1:]
         self._require_apart()
-        self._names = list(table.tensors)
-        self._numbers = {name: number for number, name in enumerate(self._names)}
-        self._encodings: dict[str, Encoding] = {
-            **RAW, WORD: Divided(self._source.size, self._in_boxes)
-        }  # fmt: skip
+        self._encodings: dict[str, Encoding] = dict(RAW)
 
     def projection(self, attributes: Mapping[str, object] | None = None) -> Projection:
         """Return it as the reader takes it.
@@ -114,7 +111,9 @@ class Checkpoint:
         Raises:
             FormatError: so it is.
         """
-        places = self._table.every_place()
+        values = [place for place in self._table.values.values() if place is not None]
+        places = self._table.places[self._table.places[:, 0] != NO_PLACE, :3]
+        places = np.concatenate((places, np.array(values, np.int64).reshape(-1, 4)[:, :3]))
         lengths = np.array([length or 0 for length in self._lengths], np.int64)
         there = lengths[places[:, 0]]
         inside = (places[:, 1] <= there) & (places[:, 2] <= there - places[:, 1])
@@ -126,7 +125,7 @@ class Checkpoint:
                 "chunks and values of a checkpoint lie over one another",
                 reason=Reason.OUT_OF_BOUNDS,
                 expected=f"at most {lengths[file]} bytes",
-                found=f"{taken[file]:.0f} in {describe('/'.join(self._table.files[file]), 200)}",
+                found=f"{taken[file]:.0f} in {describe(self._table.files[file].name, 200)}",
             )
 
     def _stored(self, place: Place) -> tuple[int, int, int]:
@@ -136,7 +135,7 @@ class Checkpoint:
             FormatError: the file is not there, or is too short.
             UnsupportedError: it went through an extension.
         """
-        name = describe("/".join(self._table.files[place.file]), 200)
+        name = describe(self._table.files[place.file].name, 200)
         length = self._lengths[place.file]
         if length is None:
             raise ContainerError(
@@ -163,49 +162,56 @@ class Checkpoint:
 
     def _tally_files(self, left: Tally) -> None:
         """Count files of the folder that `.metadata` does not name, and bytes of those it does."""
-        table = self._table
-        named = {parts[0] for parts in table.files}
+        files = self._table.files
+        named = {file.parts[0] for file in files}
         for name, size in sorted(self._beside.lengths.items()):
             if name not in named and not name.endswith(".metadata"):
                 left.add("file that .metadata does not name", name, nbytes=size)
-        for file, parts in enumerate(table.files):
-            unnamed = (self._lengths[file] or 0) - table.taken[file]
-            if unnamed > 0 and not self._ends_as_safetensors(file, table.last[file]):
-                left.add("bytes that .metadata does not name", "/".join(parts), nbytes=unnamed)
-
-    def _ends_as_safetensors(self, file: int, at: int) -> bool:
-        """Return whether a file goes on as one of safetensors, whose header tells of its bytes."""
-        start, length = self._starts[file] + at, self._lengths[file] or 0
-        return is_safetensors(self._source, start, self._starts[file] + length)
+        for file, start, length in zip(files, self._starts, self._lengths, strict=True):
+            unnamed = (length or 0) - file.taken
+            # A file of safetensors has a header that tells of its bytes.
+            if unnamed > 0 and not is_safetensors(
+                self._source, start + file.last, start + (length or 0)
+            ):
+                left.add("bytes that .metadata does not name", file.name, nbytes=unnamed)
 
     # --- Tensors ----------------------------------------------------------------------------
 
     def _object(self, name: str) -> TensorObject:
-        entry = self._table.tensors[name]
+        entry = self._table.entry(name)
         element, shape = entry.element, logical_shape(entry.element, entry.size)
         if not element.width or 0 in shape:
-            return TensorObject(shape, "dense", {"data": _nowhere(element)})
-        if entry.count == 1 and self._table.boxes(entry)[1].tolist() == [list(entry.size)]:
+            nowhere = Component(element.dtype, 0, 0, element.type)
+            return TensorObject(shape, "dense", {"data": nowhere})
+        if entry.sizes.tolist() == [list(entry.size)]:
             try:
                 found = self._whole(name, entry)
             except ZTensorError:
                 found = None  # who reads it is told why
             if found is not None:
                 return found
+        word = f"divided-{entry.number}"
+        self._encodings[word] = InBoxes(
+            word,
+            entry,
+            self._source,
+            functools.partial(self._lying, name, entry),
+            functools.partial(self._name, entry),
+        )
         nbytes = math.prod(entry.size) * element.width
         component = Component(
             element.dtype,
-            self._source.size + self._numbers[name],
+            self._source.size + entry.number,  # no bytes are there
             nbytes,
             element.type,
-            encoding=WORD,
+            encoding=word,
             decoded_length=nbytes,
         )
         return TensorObject(shape, "dense", {"data": component})
 
     def _whole(self, name: str, entry: Entry) -> TensorObject | None:
         """Return a tensor that is one box; None where that has to be put in order."""
-        place = self._table.place(entry, 0)
+        place = entry.place(0)
         if place is not None and place.form is Form.ELEMENTS:
             where = self._lying(name, entry, 0)
             found = Component(entry.element.dtype, where.offset, where.nbytes, entry.element.type)
@@ -215,52 +221,34 @@ class Checkpoint:
         if tensor.format != "dense" or data is None or len(tensor.components) > 1:
             if tensor.shape != entry.size:
                 require_same(tensor, entry.element, entry.size)
-            return self._with_encodings(name, record)
+            return self._with_encodings(entry.number, record)
         require_same(tensor, entry.element, entry.size)
         if data.encoding == "raw":
             digest = None if record.crc is None else zip_crc32(b"", record.crc)
             return TensorObject(tensor.shape, "dense", {"data": data._replace(digest=digest)})
         if _strides(record, data, entry.size, entry.element.width) is None:
-            return self._with_encodings(name, record)
+            return self._with_encodings(entry.number, record)
         return None
 
-    def _with_encodings(self, name: str, record: Record) -> TensorObject:
+    def _with_encodings(self, number: int, record: Record) -> TensorObject:
         """Return the tensor of a record, its encodings under names of their own."""
         components = {}
         for role, one in record.tensor.components.items():
             word = one.encoding
             if word not in RAW:
-                word = f"tensor-{self._numbers[name]}-{role}"
+                word = f"tensor-{number}-{role}"
                 self._encodings[word] = record.encodings[one.encoding]
             components[role] = one._replace(encoding=word)
         return record.tensor._replace(components=components)
 
-    def _in_boxes(self, number: int) -> InBoxes:
-        name = self._names[number]
-        entry = self._table.tensors[name]
-        boxes = functools.partial(self._boxes, name, entry)
-        return InBoxes(entry.size, entry.element.width, self._source, boxes)
-
-    def _boxes(self, name: str, entry: Entry) -> Boxes:
-        offsets, sizes = self._table.boxes(entry)
-        return Boxes(
-            offsets,
-            sizes,
-            functools.partial(self._lying, name, entry),
-            functools.partial(self._name, entry),
-        )
-
     def _name(self, entry: Entry, box: int) -> str:
-        offsets, _ = self._table.boxes(entry)
-        place = self._table.place(entry, box)
-        where = "" if place is None else f" of {describe(self._file_name(place), 200)}"
-        return f"chunk at {offsets[box].tolist()}{where}"
-
-    def _file_name(self, place: Place) -> str:
-        return "/".join(self._table.files[place.file])
+        place = entry.place(box)
+        file = "" if place is None else self._table.files[place.file].name
+        where = f" of {describe(file, 200)}" if file else ""
+        return f"chunk at {entry.offsets[box].tolist()}{where}"
 
     def _record(self, name: str, entry: Entry, box: int) -> Record:
-        place = self._table.place(entry, box)
+        place = entry.place(box)
         if place is None:
             raise FormatError(
                 ".metadata does not say where a chunk lies",
@@ -271,8 +259,8 @@ class Checkpoint:
 
     def _lying(self, name: str, entry: Entry, box: int) -> Lying:
         try:
-            sizes = tuple(self._table.boxes(entry)[1][box].tolist())
-            place = self._table.place(entry, box)
+            sizes = tuple(entry.sizes[box].tolist())
+            place = entry.place(box)
             if place is not None and place.form is Form.ELEMENTS:
                 at, length, _ = self._stored(place)
                 return Lying(at, _c_strides(sizes, entry.element.width), length, None)
@@ -290,10 +278,6 @@ class Checkpoint:
             error.found = f"{error.found}, {where}" if error.found else where
             raise
         return Lying(data.offset, strides, data.length, record.crc)
-
-
-def _nowhere(element: ElementType) -> Component:
-    return Component(element.dtype, 0, 0, element.type)
 
 
 def _strides(

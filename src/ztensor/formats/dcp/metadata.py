@@ -7,7 +7,7 @@ import itertools
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.ext import Tally
 from ztensor.formats.dcp.chunks import Axes, Chunks, Places
-from ztensor.formats.dcp.table import Entry, Table
+from ztensor.formats.dcp.table import Place, Table
 from ztensor.formats.dcp.vocabulary import items_of, record_of
 from ztensor.formats.pt.pickled import Items, misfit
 from ztensor.formats.pt.values import ElementType, counts, element_type_of
@@ -33,40 +33,37 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
         IrregularError: the pickle has to be read without columns.
     """
     root = record_of(value, "Metadata", "MCoreMetadata").fields()
-    table = Table()
-    version = root.get("version")
-    table.version = version if isinstance(version, str) else ""
     axes = Axes(budget)
-    places = Places(table, root.get("storage_data"), axes, budget)
+    places = Places(root.get("storage_data"), axes, budget)
     chunks = Chunks(axes, budget)
     tensors: dict[str, tuple[ElementType, tuple[int, ...]]] = {}
+    values: dict[str, Place | None] = {}
     for name, stored in items_of(root.get("state_dict_metadata"), "state_dict_metadata").pairs:
         if not isinstance(name, str):
             raise misfit("a name in .metadata", "text", name)
-        if name in tensors or name in table.values:
+        if name in tensors or name in values:
             raise FormatError(
                 "two tensors have one name", reason=Reason.DUPLICATE_NAME, found=describe(name)
             )
         kind = record_of(stored, "TensorStorageMetadata", "BytesStorageMetadata")
         if kind.kind == "BytesStorageMetadata":
             budget.charge_bytes(_VALUE_COST)
-            table.values[name] = places.of_value(name)
+            values[name] = places.of_value(name)
             continue
         fields = kind.fields()
         size = counts(fields.get("size"), "the size of a tensor")
         budget.charge_bytes(_TENSOR_COST)
         chunks.add(size, fields.get("chunks"))
         tensors[name] = _element(fields.get("properties")), size
-    first = axis = 0
-    kept = chunks.placed(list(tensors), places, table)
-    for (name, (element, size)), count in zip(tensors.items(), kept, strict=True):
-        table.tensors[name] = Entry(element, size, first, count, axis)
-        first, axis = first + count, axis + count * len(size)
     for name, other in root.items():
         if name not in _FIELDS and other is not None:
             left.add("field of .metadata", name)
     _tally_names(root.get("planner_data"), left, budget)
-    return table
+    version = root.get("version")
+    columns = chunks.placed(list(tensors), places)
+    return Table(
+        places.files, tensors, *columns, values, version if isinstance(version, str) else ""
+    )
 
 
 def _element(properties: object) -> ElementType:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
-from ztensor.errors import LimitError, Reason
+from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError
 from ztensor.ext import Projection, Source, Tally, no_collection, source_of
 from ztensor.formats.dcp.beside import Beside, InStore, Nowhere, OnDisk
 from ztensor.formats.dcp.checkpoint import Checkpoint
-from ztensor.formats.dcp.columns import IrregularError
 from ztensor.formats.dcp.folders import DATA, root_of
 from ztensor.formats.dcp.metadata import read_table
-from ztensor.formats.dcp.pickles import read_columns
+from ztensor.formats.dcp.pickles import IrregularError, read_columns
 from ztensor.formats.dcp.shards import project_shards
 from ztensor.formats.dcp.table import Table
 from ztensor.formats.dcp.vocabulary import VOCABULARY
@@ -57,12 +56,13 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
     budget.charge_bytes(2 * metadata.size)
     charged = budget.bytes_left
     with no_collection() if metadata.size > _LONG_BYTES else contextlib.nullcontext():
-        try:
-            table, left = _read(metadata, budget, length, by_columns=True)
-        except IrregularError:  # of no pickler, so that it may take twice as long
+        read = None
+        with contextlib.suppress(IrregularError, FormatError, UnsupportedError):
+            read = _read(metadata, budget, length, by_columns=True)
+        if read is None:  # of no pickler, so that it may take twice as long
             budget.release_to(charged)
-            table, left = _read(metadata, budget, length, by_columns=False)
-    return Checkpoint(source, beside, table, left, limits).projection()
+            read = _read(metadata, budget, length, by_columns=False)
+    return Checkpoint(source, beside, *read, limits).projection()
 
 
 def _beside(metadata: Source) -> Beside:

@@ -13,6 +13,8 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ztensor import Remote
 from ztensor.errors import FormatError, LimitError, Reason, describe
 from ztensor.ext import (
@@ -31,7 +33,7 @@ from ztensor.formats import safetensors
 from ztensor.formats.dcp.beside import REQUESTS, Beside, InStore, OnDisk
 from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.folders import SHARD
-from ztensor.formats.dcp.table import Form, Place, Table
+from ztensor.formats.dcp.table import File, Form, Place, Table
 from ztensor.formats.pt.values import ElementType
 from ztensor.limits import Budget, Limits
 
@@ -173,17 +175,22 @@ class _Shards:
         return checkpoint.projection(self._attributes)
 
     def _table(self) -> Table:
-        table = Table()
-        for name, size in self.files:
-            table.add_file((name,), size)
-        for name, (element, chunks) in self._chunks.items():
-            shape = tuple(
-                max(offsets[axis] + sizes[axis] for offsets, sizes, _ in chunks)
-                for axis in range(len(chunks[0][0]))
-            )
-            held = [chunk for chunk in chunks if math.prod(chunk[1])]
-            table.add(name, element, shape, held)
-        return table
+        files = [File((name,), size, size) for name, size in self.files]
+        tensors, counts = {}, []
+        chunks: list[_Chunk] = []
+        for name, (element, every) in self._chunks.items():
+            axes = range(len(every[0][0]))
+            shape = tuple(max(one[0][axis] + one[1][axis] for one in every) for axis in axes)
+            held = [chunk for chunk in every if math.prod(chunk[1])]
+            tensors[name] = element, shape
+            counts.append(len(held))
+            chunks += held
+        offsets, sizes = (
+            np.array([number for chunk in chunks for number in chunk[side]], np.int64)
+            for side in (0, 1)
+        )
+        places = np.array([chunk[2] for chunk in chunks], np.int64).reshape(-1, 4)
+        return Table(files, tensors, np.array(counts, np.int64), offsets, sizes, places, {})
 
 
 def _element(component: Component) -> ElementType:

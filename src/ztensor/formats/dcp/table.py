@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ztensor.ext import cached_property
 from ztensor.formats.pt.values import ElementType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -45,109 +45,95 @@ class Place(NamedTuple):
     form: Form = Form.RECORD
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class File(NamedTuple):
+    """A file of a checkpoint.
+
+    Attributes:
+        parts: its name, as the parts of a path beneath the folder.
+        end: how many bytes of it are needed.
+        taken: how many bytes are said to be of something.
+        last: where the last thing in it begins.
+    """
+
+    parts: tuple[str, ...]
+    end: int
+    taken: int
+    last: int = 0
+
+    @property
+    def name(self) -> str:
+        """Return its path beneath the folder."""
+        return "/".join(self.parts)
+
+
+class Entry(NamedTuple):
     """A tensor.
 
     Attributes:
+        number: which of the tensors it is.
         element: the type of its elements.
         size: its shape, in torch's elements.
-        first: the first row of its chunks.
-        count: how many chunks it has.
-        axis: where the axes of the first are in the flat columns.
+        offsets: (boxes, axes) where each box begins.
+        sizes: (boxes, axes) how long it is.
+        places: (boxes, 4) where it lies, as `Place` has it; the file is `NO_PLACE` where nothing
+            tells.
     """
 
+    number: int
     element: ElementType
     size: tuple[int, ...]
-    first: int
-    count: int
-    axis: int
+    offsets: Array
+    sizes: Array
+    places: Array
+
+    def place(self, box: int) -> Place | None:
+        """Return where a box lies, None where nothing tells."""
+        file, at, length, form = self.places[box].tolist()
+        return None if file == NO_PLACE else Place(file, at, length, Form(form))
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class Table:
     """The tensors and values of a checkpoint.
 
     Attributes:
-        files: names of the files, each as the parts of a path beneath the folder.
-        ends: of each file how many bytes of it are needed.
-        taken: of each file how many bytes are said to be of something.
-        last: of each file where the last thing in it begins.
-        tensors: by name.
+        files: names and lengths of all of them.
+        tensors: element type and shape, in torch's elements, by name.
+        counts: (tensors,) how many boxes each has.
+        offsets: where the boxes begin, the axes of one behind those of another.
+        sizes: how long they are.
+        places: (boxes, 4) see `Entry`.
         values: what is no tensor, by name: where it lies, or None where nothing tells.
         version: that of the format.
     """
 
-    def __init__(self) -> None:
-        self.files: list[tuple[str, ...]] = []
-        self.ends: list[int] = []
-        self.taken: list[int] = []
-        self.last: list[int] = []
-        self.tensors: dict[str, Entry] = {}
-        self.values: dict[str, Place | None] = {}
-        self.version = ""
-        self._offsets, self._sizes = array("q"), array("q")
-        self._columns = tuple(array("q") for _ in Place._fields)
+    files: Sequence[File]
+    tensors: Mapping[str, tuple[ElementType, tuple[int, ...]]]
+    counts: Array
+    offsets: Array
+    sizes: Array
+    places: Array
+    values: Mapping[str, Place | None]
+    version: str = ""
 
-    def add_file(self, parts: tuple[str, ...], taken: int) -> int:
-        """Add a file of which so many bytes are known, and return its number."""
-        self.files.append(parts)
-        self.ends.append(taken)
-        self.taken.append(taken)
-        self.last.append(0)
-        return len(self.files) - 1
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.tensors)}
 
-    def add(
-        self,
-        name: str,
-        element: ElementType,
-        size: tuple[int, ...],
-        chunks: Sequence[tuple[tuple[int, ...], tuple[int, ...], Place | None]],
-    ) -> None:
-        """Add a tensor, and its chunks: where each begins, how long it is, where it lies."""
-        first, axis = len(self._columns[0]), len(self._offsets)
-        for offsets, sizes, _ in chunks:
-            self._offsets.extend(offsets)
-            self._sizes.extend(sizes)
-        places = [place or (NO_PLACE, 0, 0, 0) for _, _, place in chunks]
-        for column, numbers in zip(self._columns, zip(*places, strict=True), strict=False):
-            column.extend(numbers)
-        self.tensors[name] = Entry(element, size, first, len(chunks), axis)
+    @cached_property
+    def _ends(self) -> tuple[Array, Array]:
+        """Return where the boxes of each tensor end, and their axes."""
+        ranks = np.array([len(size) for _, size in self.tensors.values()], np.int64)
+        return np.cumsum(self.counts), np.cumsum(self.counts * ranks)
 
-    def extend(self, offsets: Array, sizes: Array, places: Array) -> None:
-        """Add chunks as columns behind those that are there; their tensors tell of them.
-
-        Args:
-            offsets: where each begins, the axes of one behind those of another.
-            sizes: how long it is.
-            places: (chunks, 4) where each lies; the file is `NO_PLACE` where nothing tells.
-        """
-        for column, numbers in zip(
-            (self._offsets, self._sizes, *self._columns), (offsets, sizes, *places.T), strict=True
-        ):
-            column.frombytes(np.ascontiguousarray(numbers, np.int64).data.cast("B"))
-
-    def boxes(self, entry: Entry) -> tuple[Array, Array]:
-        """Return where the chunks of a tensor begin, and how long they are: (chunks, axes) each."""
-        shape = entry.count, len(entry.size)
-        axes = slice(entry.axis, entry.axis + entry.count * len(entry.size))
+    def entry(self, name: str) -> Entry:
+        """Return a tensor."""
+        number = self._numbers[name]
+        element, size = self.tensors[name]
+        count = int(self.counts[number])
+        box, axis = (int(ends[number]) for ends in self._ends)
+        axes = slice(axis - count * len(size), axis)
         offsets, sizes = (
-            np.array(column[axes], np.int64).reshape(shape)
-            for column in (self._offsets, self._sizes)
+            column[axes].reshape(count, len(size)) for column in (self.offsets, self.sizes)
         )
-        return offsets, sizes
-
-    def place(self, entry: Entry, chunk: int) -> Place | None:
-        """Return where a chunk of a tensor lies, None where nothing tells."""
-        file, at, length, form = (column[entry.first + chunk] for column in self._columns)
-        return None if file == NO_PLACE else Place(file, at, length, Form(form))
-
-    def every_place(self) -> Array:
-        """Return where all chunks and values lie that lie anywhere: (places, 3) int64 numbers.
-
-        A row has the number of the file, the first byte and how many.
-        """
-        chunks = np.stack([np.array(one, np.int64) for one in self._columns[:3]], axis=1)
-        others = [place[:3] for place in self.values.values() if place is not None]
-        values = np.array(others, np.int64).reshape(-1, 3)
-        found: Array = np.concatenate((chunks[chunks[:, 0] >= 0], values))
-        return found
+        return Entry(number, element, size, offsets, sizes, self.places[box - count : box])

@@ -101,14 +101,12 @@ class Call(NamedTuple):
         least: fewest arguments.
         most: most arguments.
         becomes_plain: what a value of the pickle is that becomes one of a plainer kind, else empty.
-        is_shape: whether it gives the tuple of few numbers from 0 on that it gets.
     """
 
     make: Callable[..., object]
     least: int
     most: int
     becomes_plain: str = ""
-    is_shape: bool = False
 
 
 class Vocabulary(NamedTuple):

@@ -352,7 +352,7 @@ def _table() -> Mapping[str, Call]:
         ),
     )
     for name, make, least, most in rows:
-        table[name] = Call(make, least, most, _becomes_plain(name), make is _size)
+        table[name] = Call(make, least, most, _becomes_plain(name))
     return table
 
 
