@@ -115,14 +115,9 @@ class LazyFile(Source):
         """
         self._read(lambda source: source.read_into(offset, destination))
 
-    def read_many(
-        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
-    ) -> None:
+    def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several pieces of memory, as the file does it best; see `Source`."""
         self._read(lambda source: source.read_many(pieces))
-        if filled is not None:
-            for number in range(len(pieces)):
-                filled(number)
 
     def _read(self, read: Callable[[Source], None]) -> None:
         while True:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ztensor.ext import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 class Within(Source):
@@ -35,11 +35,9 @@ class Within(Source):
         """
         self._source.read_into(self._offset + offset, destination)
 
-    def read_many(
-        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
-    ) -> None:
+    def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several pieces of memory; see `Source`."""
-        self._source.read_many([(self._offset + start, piece) for start, piece in pieces], filled)
+        self._source.read_many([(self._offset + start, piece) for start, piece in pieces])
 
     def view(self) -> memoryview | None:
         """Return them as a view, where the source gives one."""

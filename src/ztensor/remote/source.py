@@ -10,7 +10,7 @@ both look there first.
 from __future__ import annotations
 
 import collections
-import concurrent.futures
+import functools
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ import numpy as np
 
 from ztensor import Remote
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
-from ztensor.ext import Lock, Pool, Source
+from ztensor.ext import Lock, Pool, Source, run_jobs
 from ztensor.remote.cache import ObjectCache, VersionCache, cache_of
 from ztensor.remote.failures import changed, ends_of, failure, require_process
 from ztensor.remote.identity import UNKNOWN, Version, object_id, version_of
@@ -27,7 +27,7 @@ from ztensor.remote.pieces import PART_BYTES, Piece, plan, scatter
 from ztensor.remote.urls import Place, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     Keep = Callable[[int, memoryview], None]
 
@@ -304,28 +304,9 @@ class RemoteSource(Source):
         else:
             self.read_many([(offset, destination)])
 
-    def read_many(
-        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
-    ) -> None:
+    def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several pieces of memory: neighbours by one request, long ones by several."""
-        if filled is None:
-            self._fill(self._waiting(pieces))
-            return
-        # Each has an array of its own, which its parts keep: by that they are told apart.
-        views = [(offset, np.asarray(memory).data) for offset, memory in pieces]
-        numbers = {id(view.obj): number for number, (_, view) in enumerate(views)}
-        waiting = self._waiting(views)
-        left = dict.fromkeys(numbers, 0)
-        for _, memory in waiting:
-            left[id(memory.obj)] += memory.nbytes
-        for key, nbytes in left.items():
-            if not nbytes:
-                filled(numbers[key])
-        for _, memory in self._arriving(waiting):
-            key = id(memory.obj)
-            left[key] -= memory.nbytes
-            if not left[key]:
-                filled(numbers[key])
+        self._fill(self._waiting(pieces))
 
     def _waiting(self, parts: Sequence[tuple[int, memoryview]]) -> list[tuple[int, memoryview]]:
         """Fill what was kept, and return the rest."""
@@ -338,29 +319,14 @@ class RemoteSource(Source):
         return waiting
 
     def _fill(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        for _ in self._arriving(parts):
-            pass
-
-    def _arriving(
-        self, parts: Sequence[tuple[int, memoryview]]
-    ) -> Iterable[tuple[int, memoryview]]:
-        """Fill memory from the cache on disk, where there is one, or fetch; yield what is full."""
+        """Fill memory from the cache on disk, where there is one, or fetch."""
         if self._kept is None:
-            return self._fetched(parts)
+            self._fetch_all(parts)
+        else:
+            self._kept.fill(parts, self._fetch_all)
 
-        def fetch(parts: Sequence[tuple[int, memoryview]], keep: Keep) -> None:
-            for _ in self._fetched(parts, keep):
-                pass
-
-        self._kept.fill(parts, fetch)
-        return parts
-
-    def _fetched(
-        self,
-        parts: Sequence[tuple[int, memoryview]],
-        keep: Keep | None = None,
-    ) -> Iterator[tuple[int, memoryview]]:
-        """Fetch, long parts in pieces, several at once; yield each piece of memory that is full."""
+    def _fetch_all(self, parts: Sequence[tuple[int, memoryview]], keep: Keep | None = None) -> None:
+        """Fetch, long parts in pieces, several at once."""
 
         def fetch(piece: Piece) -> None:
             self._fetch(piece)
@@ -368,22 +334,7 @@ class RemoteSource(Source):
                 for offset, memory in piece.targets:
                     keep(offset, memory)
 
-        pieces = list(plan(parts))
-        if len(pieces) < 2:
-            for piece in pieces:
-                fetch(piece)
-                yield from piece.targets
-            return
-        with Pool(min(THREADS, len(pieces))) as pool:
-            jobs = {pool.submit(fetch, piece): piece for piece in pieces}
-            try:
-                for job in concurrent.futures.as_completed(jobs):
-                    job.result()
-                    yield from jobs[job].targets
-            except BaseException:
-                for job in jobs:
-                    job.cancel()
-                raise
+        run_jobs((functools.partial(fetch, piece) for piece in plan(parts)), THREADS)
 
     def _require(self, offset: int, length: int) -> None:
         if self._is_closed:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -171,22 +170,8 @@ def test_a_forked_process_is_told_and_does_not_hang() -> None:
     assert done.stdout.count('multiprocessing_context="spawn"') == 2
 
 
-def _arrived(source: RemoteSource, places: Sequence[tuple[int, int]]) -> list[bytes]:
-    """Return the bytes of places, each looked at as soon as it is said to be there."""
-    memory = [bytearray(length) for _, length in places]
-    parts = [(at, memoryview(one)) for (at, _), one in zip(places, memory, strict=True)]
-    found: dict[int, bytes] = {}
-
-    def filled(number: int) -> None:
-        assert number not in found
-        found[number] = bytes(memory[number])
-
-    source.read_many(parts, filled)
-    return [found[number] for number in range(len(places))]
-
-
 @pytest.mark.parametrize("is_cached", [False, True])
-def test_each_part_is_whole_when_it_is_said_to_be_there(tmp_path: Path, *, is_cached: bool) -> None:
+def test_parts_that_share_requests_are_all_filled(tmp_path: Path, *, is_cached: bool) -> None:
     store = store_of(DATA)
     cache = {"cache": str(tmp_path)} if is_cached else {}
     places = [
@@ -199,22 +184,9 @@ def test_each_part_is_whole_when_it_is_said_to_be_there(tmp_path: Path, *, is_ca
     ]
     for _ in range(1 + is_cached):
         source = RemoteSource(Remote("memory:///m.zt", store, **cache))
-        expected = [DATA[at : at + length] for at, length in places]
-        assert _arrived(source, places) == expected
-
-
-def test_pieces_of_one_array_are_said_one_by_one() -> None:
-    source, _ = opened()
-    whole = np.zeros(12 * MIB, np.uint8)
-    seen = []
-
-    def filled(number: int) -> None:
-        part = slice(0, 9 * MIB) if number == 0 else slice(9 * MIB, 12 * MIB)
-        assert whole[part].tobytes() == DATA[part]
-        seen.append(number)
-
-    source.read_many([(0, whole[: 9 * MIB].data), (9 * MIB, whole[9 * MIB :].data)], filled)
-    assert sorted(seen) == [0, 1]
+        memory = [bytearray(length) for _, length in places]
+        source.read_many([(at, memoryview(m)) for (at, _), m in zip(places, memory, strict=True)])
+        assert memory == [DATA[at : at + length] for at, length in places]
 
 
 @pytest.mark.slow

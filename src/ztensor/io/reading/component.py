@@ -8,16 +8,16 @@ bytes, can they decode to the size they must, do they decode to exactly that.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ztensor.buffers import empty_array
 from ztensor.errors import DigestMismatchError, EncodingError, Reason, UnsupportedError, describe
-from ztensor.io.source.base import PART_BYTES, Range, Source
+from ztensor.io.source.base import PART_BYTES, PIECE_BYTES, Range, Source
 from ztensor.limits import Limits
-from ztensor.locks import Lock, cached_property
+from ztensor.locks import cached_property
 from ztensor.spec.digest import Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
 from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
@@ -119,26 +119,6 @@ class Check:
         """
         if self._hasher is not None and self._digest is not None:
             require_match(self._digest, self._hasher.hexdigest())
-
-    def in_order(self, pieces: Sequence[memoryview]) -> Callable[[int], None]:
-        """Return what is told the number of each piece of memory that is ready, in any order.
-
-        The thread that makes the next piece ready takes all that are, while they are in its cache;
-        the last one ends the check.
-        """
-        lock, ready, done = Lock(), set[int](), 0
-
-        def note(number: int) -> None:
-            nonlocal done
-            with lock:
-                ready.add(number)
-                while done in ready:
-                    self.update(pieces[done])
-                    done += 1
-                if done == len(pieces):
-                    self.end()
-
-        return note
 
 
 class StoredComponent:
@@ -278,18 +258,6 @@ class StoredComponent:
             self.check()
         return whole[component.offset : component.offset + component.length]
 
-    def parts(
-        self, memory: memoryview
-    ) -> tuple[list[tuple[int, memoryview]], Callable[[int], None]]:
-        """Return the pieces of memory to fill, as `Source.read_many` takes them, and what to call.
-
-        Each is hashed in its turn, whichever is filled first; the last call checks the digest.
-        """
-        offset, starts = self.component.offset, range(0, self.component.length or 1, PART_BYTES)
-        pieces = [memory[start : start + PART_BYTES] for start in starts]
-        places = [(offset + start, piece) for start, piece in zip(starts, pieces, strict=True)]
-        return places, self.new_check().in_order(pieces)
-
     def fill_pieces(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
         """Fill pieces of memory, in order: where each begins in the stored bytes, and its memory.
 
@@ -302,6 +270,17 @@ class StoredComponent:
             self._shared.bringing.read_into(self.component.offset + start, piece)
             check.update(piece)
         check.end()
+
+    def _fill_raw(self, memory: memoryview) -> None:
+        source, offset, length = self._shared.bringing, self.component.offset, memory.nbytes
+        is_far = source.prefers_long_reads
+        step = PART_BYTES if is_far else PIECE_BYTES
+        pieces = [(start, memory[start : start + step]) for start in range(0, length, step)]
+        if not is_far or len(pieces) < 2:  # neighbours may be brought with one
+            self.fill_pieces(pieces)
+            return
+        source.read_many([(offset + start, piece) for start, piece in pieces])
+        self.require_filled(memory)
 
     # --- Decoded bytes ----------------------------------------------------------------------
 
@@ -323,10 +302,7 @@ class StoredComponent:
         shared, encoding, length = self._shared, self.encoding(), self.component.length
         if self.component.encoding == "raw":
             buffer = empty_array((length,), _BYTES) if memory is None else memory
-            if length > PART_BYTES:
-                shared.bringing.read_many(*self.parts(buffer.data))
-            else:  # neighbours may be brought with it
-                self.fill_pieces([(0, buffer.data)])
+            self._fill_raw(buffer.data)
             return buffer
         stored = self.stored()
         if self.component.digest is not None or shared.is_common(self.component.encoding):

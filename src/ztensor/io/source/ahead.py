@@ -129,11 +129,9 @@ class AheadSource(Source):
                 rest = destination[done:]
                 done += self._copy(offset + done, rest) or self._fetch(offset + done, rest)
 
-    def read_many(
-        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
-    ) -> None:
+    def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several pieces of memory; nothing else is read. See `Source`."""
-        self.source.read_many(pieces, filled)
+        self.source.read_many(pieces)
 
     @contextlib.contextmanager
     def walked(self) -> Iterator[None]:

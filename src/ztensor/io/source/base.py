@@ -75,23 +75,17 @@ class Source(abc.ABC):
         self.read_into(offset, memoryview(buffer))
         return buffer
 
-    def read_many(
-        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
-    ) -> None:
+    def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several pieces of memory, each with the bytes from its offset.
 
         Args:
             pieces: where each begins, and its memory.
-            filled: called with the number of each once it is full, in any order.
 
         Raises:
             SourceError: as `read_into`; which pieces were filled by then is not said.
-            Exception: what `filled` raises.
         """
-        for number, (offset, destination) in enumerate(pieces):
+        for offset, destination in pieces:
             self.read_into(offset, destination)
-            if filled is not None:
-                filled(number)
 
     def shrunk(self, offset: int, length: int, got: int) -> SourceError:
         """Return the error for bytes that were there when it was opened, and are not now."""

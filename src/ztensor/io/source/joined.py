@@ -11,7 +11,7 @@ from ztensor.io.source.base import Source
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 _REQUESTS = 8  # to several files at a time
@@ -68,29 +68,20 @@ class JoinedSource(Source):
             piece[held:] = bytes(piece.nbytes - held)
             done += piece.nbytes
 
-    def read_many(
-        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
-    ) -> None:
+    def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several pieces of memory: those in one source by one call of its own.
 
         Raises:
             SourceError: as `read_into`.
         """
-        asked: dict[Source, list[tuple[int, tuple[int, memoryview]]]] = {}
-        for number, (offset, destination) in enumerate(pieces):
+        asked: dict[Source, list[tuple[int, memoryview]]] = {}
+        for offset, destination in pieces:
             source, within = self.place(offset)
             if within + destination.nbytes <= source.size:
-                asked.setdefault(source, []).append((number, (within, destination)))
-                continue
-            self.read_into(offset, destination)
-            if filled is not None:
-                filled(number)
-
-        def read(source: Source) -> None:
-            numbers, some = zip(*asked[source], strict=True)
-            source.read_many(some, filled and (lambda number: filled(numbers[number])))
-
-        jobs = [functools.partial(read, source) for source in asked]
+                asked.setdefault(source, []).append((within, destination))
+            else:
+                self.read_into(offset, destination)
+        jobs = [functools.partial(source.read_many, some) for source, some in asked.items()]
         run_jobs(jobs, _REQUESTS if self.prefers_long_reads else 1)
 
     def require_unchanged(self, *, ask: bool = False) -> None:

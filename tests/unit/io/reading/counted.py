@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.manifests import component_extents
@@ -53,16 +53,12 @@ class Far(MemorySource):
         """Read, and note one request."""
         self.read_many([(offset, destination)])
 
-    def read_many(
-        self, pieces: Sequence[tuple[int, memoryview]], filled: Callable[[int], None] | None = None
-    ) -> None:
+    def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
         """Read all pieces, and note one request."""
         if pieces:
             self.asked.append([(offset, memory.nbytes) for offset, memory in pieces])
-        for number, (offset, memory) in enumerate(pieces):
+        for offset, memory in pieces:
             super().read_into(offset, memory)
-            if filled is not None:
-                filled(number)
 
     def view(self) -> memoryview | None:
         return None
