@@ -69,18 +69,11 @@ class Fetching:
         return found is not None and found is ENCODINGS.own(encoding)
 
     @cached_property
-    def found_runs(self) -> Recent:
-        """Where compressed components may be entered, as slices found out."""
-        from ztensor.io.reading.parts import KEPT_TABLE_BYTES, Recent  # not for whole components
+    def recent(self) -> Recent:
+        """What slices found out and decoded last: runs of compressed components."""
+        from ztensor.io.reading.parts import Recent  # not for whole components
 
-        return Recent(KEPT_TABLE_BYTES)
-
-    @cached_property
-    def decoded_runs(self) -> Recent:
-        """Runs of compressed components that slices decoded last."""
-        from ztensor.io.reading.parts import KEPT_BYTES, Recent
-
-        return Recent(KEPT_BYTES)
+        return Recent()
 
 
 class Check:
@@ -418,7 +411,7 @@ class StoredComponent:
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
         is_gathered = stored.source is shared.source and stored.source.prefers_long_reads
-        cache, limits = shared.decoded_runs, shared.limits
+        cache, limits = shared.recent, shared.limits
         reader = RunReader(self.encoding(), stored, runs, limits, cache, place, is_gathered)
         return functools.partial(fill, reader.read, component, shape)
 
@@ -438,14 +431,14 @@ class StoredComponent:
             listed, length = (component.extra or {}).get(FRAME_FIELD), component.length
             if listed is not None and component.encoding == "zstd":
                 require_decodable(needed, limits)
-                runs = shared.found_runs.get(place) or runs_of_field(listed, length, needed)
+                runs = shared.recent.get(place) or runs_of_field(listed, length, needed)
             # Without a table runs are looked for from the first to the last: all is read.
             if runs is not None or encoding.has_table:
                 stored = Range(shared.source, component.offset, length)
-        runs = runs or shared.found_runs.get(place) or encoding.find_runs(stored, needed, limits)
+        runs = runs or shared.recent.get(place) or encoding.find_runs(stored, needed, limits)
         if runs is not None:
             nbytes = 2 * len(runs.decoded) * runs.decoded.itemsize
-            shared.found_runs.keep(place, runs, nbytes)
+            shared.recent.keep(place, runs, nbytes)
         return stored, runs, place
 
 

@@ -133,9 +133,8 @@ class Portable:
             LayoutError: indices are no integers, or one is negative.
             ZTensorError: what `decoded_chunks` raises.
         """
-        file.location(name, role)
-        tensor_object = file.object(name)
-        if _has_types(tensor_object, role, self.form):
+        file.stated(name, role)
+        if _has_types(file.object(name), role, self.form):
             chunks = file.decoded_chunks(name, role)
             yield from file.strict(name, role, chunks) if self.form.is_exact else chunks
             return
