@@ -53,6 +53,21 @@ def test_data_whose_length_old_files_do_not_say(version: int) -> None:
     assert reader.metadata("a").components["data"].encoding == "raw"
 
 
+def test_compact_data_of_the_oldest_layout_may_end_with_its_message() -> None:
+    """HDF5 before 1.6.3 wrote version 1: rank and class, the dimensions, the length, the data."""
+    array = np.arange(2, dtype="<i4")
+    data = made(lambda file: file.create_dataset("a", data=array))
+    at = message_of(data, 8, 24)
+    for length in (8, 9):
+        compact = struct.pack("<BBB5xII", 1, 1, 0, 2, length) + array.tobytes()
+        changed = patched(data, at, compact)
+        if length == 8:
+            assert ztensor.open(changed)["a"].tolist() == [0, 1]
+        else:
+            with refused(ztensor.FormatError, Reason.FIELD_VALUE):
+                ztensor.open(changed)
+
+
 @pytest.mark.parametrize("length", [1, 11, 13, 24])
 def test_data_is_as_long_as_its_shape_needs(length: int) -> None:
     data = made(lambda file: file.create_dataset("a", data=np.arange(6, dtype="<i2")))

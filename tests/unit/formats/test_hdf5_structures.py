@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import struct
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -16,8 +15,6 @@ import ztensor
 from tests.extent import sample
 from tests.hdf5_files import made
 from ztensor.formats.hdf5.checksum import lookup3
-from ztensor.formats.hdf5.header import Message
-from ztensor.formats.hdf5.messages import parse_layout
 
 h5py = pytest.importorskip("h5py", reason="h5py, which writes the files, is not installed")
 
@@ -432,27 +429,3 @@ def test_links_within_and_out_of_the_file() -> None:
         assert set(reader) == expected
         for name in expected - {"out"}:
             assert reader[name].tolist() == [0, 1, 2]
-
-
-# --- What h5py does not write ----------------------------------------------------------------
-
-
-class Anywhere:
-    """What a layout's message asks of the file around it."""
-
-    undefined = (1 << 64) - 1
-    offset_size = 8
-
-
-@pytest.mark.parametrize("kept", [12, 11])
-def test_compact_data_of_the_oldest_layout_may_end_with_its_message(kept: int) -> None:
-    """HDF5 before 1.6.3 wrote version 1: rank and class, the dimensions, the length, the data."""
-    body = struct.pack("<BBB5xII", 1, 1, 0, 6, 12) + bytes(kept)
-    message = Message(8, body, 1000, is_shared=False, order=0)
-    window: Any = Anywhere()
-    if kept < 12:
-        with pytest.raises(ztensor.FormatError, match="compact data is cut"):
-            parse_layout(window, message)
-    else:
-        layout = parse_layout(window, message)
-        assert (layout.address, layout.length) == (1000 + len(body) - 12, 12)

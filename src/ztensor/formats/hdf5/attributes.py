@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ztensor.formats.hdf5.datatype import Class, Padding, Type, parse
-from ztensor.formats.hdf5.elements import elements_of
 from ztensor.formats.hdf5.header import Header, Kind
 from ztensor.formats.hdf5.heaps import GlobalHeaps, dense
 from ztensor.formats.hdf5.messages import parse_space
-from ztensor.formats.hdf5.window import Window, malformed, unknown
+from ztensor.formats.hdf5.types import Elements, Type, Types
+from ztensor.formats.hdf5.window import Fields, Window, malformed, unknown
 from ztensor.limits import Budget
 from ztensor.typing import Array
 
@@ -29,8 +27,8 @@ _NUMBER_COST, _BYTE_COST = 32, 8  # a number in a list; Python keeps one object 
 # By name and by the order of their making: an identifier of the heap, flags, order, a hash.
 _RECORDS = {8: (17, slice(0, 8)), 9: (13, slice(0, 8))}
 _IS_SHARED = 0x02  # of the flags of a record
-_IN_OBJECT = 2  # where a shared message is
 _TYPE_SHARED, _SPACE_SHARED = 0x01, 0x02  # of the flags of an attribute
+_NOTHING = object()  # the value of what plain Python has none for
 
 
 class Attributes:
@@ -38,25 +36,18 @@ class Attributes:
 
     Args:
         window: the file.
-        heaps: where its texts lie.
-        stored_type: returns the type whose header is at an address.
+        types: its types.
         leave: told of what is not given, by kind and name.
 
     Attributes:
         nbytes: bytes of all attributes and texts that were read so far.
     """
 
-    def __init__(
-        self,
-        window: Window,
-        heaps: GlobalHeaps,
-        stored_type: Callable[[int], Type],
-        leave: Callable[[str, str], None],
-    ) -> None:
+    def __init__(self, window: Window, types: Types, leave: Callable[[str, str], None]) -> None:
         self._leave = leave
         self._window = window
-        self._heaps = heaps
-        self._stored_type = stored_type
+        self._heaps = GlobalHeaps(window)
+        self._types = types
         self.nbytes = 0
 
     def of(self, header: Header) -> dict[str, object]:
@@ -91,7 +82,7 @@ class Attributes:
         info = header.of(Kind.ATTRIBUTE_INFO)
         if info is None:
             return
-        heap, tree = self._window.record("OO").unpack_from(info.body, 4 if info.body[1] & 1 else 2)
+        heap, tree = Fields(self._window, info.body, 4 if info.body[1] & 1 else 2).take("OO")
         if not self._window.is_defined(heap):
             return
         for record, body in dense(self._window, heap, tree, _RECORDS):
@@ -102,67 +93,56 @@ class Attributes:
     def _read(self, body: bytes) -> tuple[bytes, object]:
         """Return an attribute's name, and its value or `_NOTHING`."""
         self.nbytes += len(body)
-        version, flags, *lengths = struct.unpack_from("<BBHHH", body)
+        fields = Fields(self._window, body)
+        version, flags, *lengths = fields.take("BBHHH")
         if not 1 <= version <= 3:
             raise malformed("an attribute's version is unknown", "1 to 3", version)
-        at = 9 if version == 3 else 8
+        fields.skip(1 if version == 3 else 0)  # how the name is coded
         parts = []
         for length in lengths:
-            parts.append(body[at : at + length])
-            at += (length + 7) // 8 * 8 if version == 1 else length
-        if at > len(body):
-            raise malformed("an attribute is cut", at, len(body))
+            parts.append(fields.raw(length))
+            fields.skip(-length % 8 if version == 1 else 0)
         name, kind_body, space_body = parts
-        flags = 0 if version == 1 else flags
+        name, flags = _ended(name), 0 if version == 1 else flags
         if flags & _SPACE_SHARED:
             raise unknown("a shared dataspace")
-        kind = (
-            self._stored_type(shared_address(self._window, kind_body))
-            if flags & _TYPE_SHARED
-            else parse(kind_body)
-        )
-        if kind.has_names:
-            self._leave("names of an enum", name.partition(b"\0")[0].decode(errors="replace"))
-        shape = parse_space(self._window, space_body).shape
-        return name.partition(b"\0")[0], self.value(kind, shape, body[at:])
+        kind = self._types.of(kind_body, is_shared=bool(flags & _TYPE_SHARED))
+        if kind.names:
+            self._leave("names of an enum", name.decode(errors="replace"))
+        shape = parse_space(Fields(self._window, space_body)).shape
+        return name, self._value(kind, shape, fields)
 
-    def value(self, kind: Type, shape: tuple[int, ...] | None, data: bytes) -> object:
+    def _value(self, kind: Type, shape: tuple[int, ...] | None, fields: Fields) -> object:
         """Return a value as plain Python has it, or `_NOTHING` where that has none for it."""
-        element = kind
-        if kind.kind == Class.ARRAY and kind.base is not None:
-            element, shape = kind.base, (*(shape or ()), *kind.shape)
-        is_known = element.is_string or (
-            (elements := elements_of(element)) is not None and elements.numpy.kind in "biufV"
-        )
-        count = math.prod(shape or ())
-        if not is_known or count * element.size > MOST_BYTES or len(shape or ()) > _MOST_RANK:
+        if kind.base is not None:
+            kind, shape = kind.base, (*(shape or ()), *kind.shape)
+        count, elements = math.prod(shape or ()), kind.elements
+        is_plain = elements is not None and elements.numpy.kind in "biufV"
+        is_long = count * kind.size > MOST_BYTES or len(shape or ()) > _MOST_RANK
+        if is_long or not (is_plain or kind.text is not None):
             return _NOTHING
         if shape is None:
             return None
-        if count * element.size > len(data):
-            raise malformed("a value is cut", count * element.size, len(data))
-        if element.is_string:
-            values: Any = self._texts(element, data, count)
-            if values is None:
-                return _NOTHING
-            array = np.empty(count, object)
-            array[:] = values
-            return self._listed(array, shape)
-        return self._numbers(element, data, count, shape)
-
-    def _numbers(self, kind: Type, data: bytes, count: int, shape: tuple[int, ...]) -> object:
-        elements = elements_of(kind)
-        if elements is None:
+        data = fields.raw(count * kind.size)
+        if kind.is_opaque:
+            return _NOTHING if shape else data
+        if elements is not None:
+            return self._listed(self._numbers(elements, data), shape)
+        texts = [
+            self.text(kind, data[at : at + kind.size]) for at in range(0, len(data), kind.size)
+        ]
+        if None in texts:
             return _NOTHING
-        if kind.kind == Class.OPAQUE:
-            return bytes(data[: kind.size]) if not shape else _NOTHING
-        self._window.budget.charge_bytes(
-            count * (_BYTE_COST if elements.numpy.itemsize == 1 else _NUMBER_COST)
-        )
-        array = elements.converted(np.frombuffer(data, elements.stored, count))
-        if elements.is_bfloat16:
-            array = (array.astype("<u4") << 16).view("<f4")
+        array = np.empty(count, object)
+        array[:] = texts
         return self._listed(array, shape)
+
+    def _numbers(self, elements: Elements, data: bytes) -> Array:
+        stored = np.frombuffer(data, elements.stored)
+        cost = _BYTE_COST if elements.numpy.itemsize == 1 else _NUMBER_COST
+        self._window.budget.charge_bytes(len(stored) * cost)
+        array = elements.converted(stored)
+        return (array.astype("<u4") << 16).view("<f4") if elements.is_bfloat16 else array
 
     def _listed(self, array: Array, shape: tuple[int, ...]) -> object:
         """Return an array as a value, or as lists in lists."""
@@ -170,16 +150,6 @@ class Attributes:
             self._window.budget.charge_bytes(64 * math.prod(filter(None, shape)))
         value: object = array.reshape(shape).tolist()
         return value
-
-    def _texts(self, kind: Type, data: bytes, count: int) -> list[str] | None:
-        """Return the texts, or None where one of them is not UTF-8."""
-        texts = []
-        for at in range(0, count * kind.size, kind.size):
-            text = self.text(kind, data[at : at + kind.size])
-            if text is None:
-                return None
-            texts.append(text)
-        return texts
 
     def text(self, kind: Type, data: bytes) -> str | None:
         """Return the text that one element is, or None where it is not UTF-8.
@@ -191,49 +161,25 @@ class Attributes:
         budget = self._window.budget
         budget.charge_steps(1)
         budget.charge_bytes(_PLACE_COST + len(data))
-        if kind.kind == Class.STRING:
-            if kind.padding == Padding.SPACES:
-                return text_of(data.rstrip(b" "), budget)
-            if kind.padding == Padding.NULLS:
-                return text_of(data.rstrip(b"\0"), budget)
-            return text_of(data.partition(b"\0")[0], budget)
+        if not kind.is_variable:
+            return text_of(data.rstrip(kind.text) if kind.text else _ended(data), budget)
         length, address, number = self._window.record("IOI").unpack(data)
         self.nbytes += length
         if not length or not address or not self._window.is_defined(address):
             return ""
         stored = self._heaps.read(address, number, length)
         with budget.lent(length):
-            return text_of(stored.partition(b"\0")[0], budget)
+            return text_of(_ended(stored), budget)
 
 
-class _Nothing:
-    """The value of what has none here."""
+def _ended(data: bytes) -> bytes:
+    """Return what is before the first NUL."""
+    return data.partition(b"\0")[0]
 
 
-_NOTHING = _Nothing()
-
-
-def shared_address(window: Window, body: bytes) -> int:
-    """Return the address of the header that has the message itself.
-
-    Raises:
-        FormatError: the message is damaged.
-        UnsupportedError: it is in a heap.
-    """
-    version, kind = struct.unpack_from("<BB", body)
-    if version == 3 and kind != _IN_OBJECT:
-        raise unknown("a message shared in a heap")
-    if not 1 <= version <= 3:
-        raise malformed("a shared message's version is unknown", "1 to 3", version)
-    # The first version has reserved bytes, and the address of a group's heap, before it.
-    start = 8 + window.length_size if version == 1 else 2
-    address: int = window.record("O").unpack_from(body, start)[0]
-    return address
-
-
-def text_of(raw: bytes, budget: Budget | None = None) -> str | None:
-    """Return text as it is, or None where it is no UTF-8; charge a budget what it takes."""
+def text_of(raw: bytes, budget: Budget) -> str | None:
+    """Return text as it is, charged what it takes, or None where it is no UTF-8."""
     try:
-        return raw.decode() if budget is None else budget.text(raw)
+        return budget.text(raw)
     except UnicodeError:
         return None

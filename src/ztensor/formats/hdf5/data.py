@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import operator
 
 import numpy as np
@@ -11,9 +10,9 @@ from ztensor.errors import LimitError, Reason, describe
 from ztensor.ext import Blocks, Source, Stored, element_count, require_equal_length
 from ztensor.formats.base import InBlocks
 from ztensor.formats.hdf5.chunks import ChunkTable
-from ztensor.formats.hdf5.elements import Elements
 from ztensor.formats.hdf5.filters import Chunk, bad_chunk, unfiltered
-from ztensor.formats.hdf5.messages import Filter
+from ztensor.formats.hdf5.messages import Filter, Layout
+from ztensor.formats.hdf5.types import Elements
 from ztensor.limits import Limits
 from ztensor.typing import Array
 
@@ -24,29 +23,37 @@ _ALWAYS_BYTES = 64 << 20
 _SLACK_BYTES = 4096
 
 
-class _Rows(InBlocks):
-    """A dataset decoded in blocks of about 8 MiB that cut no chunk; a subclass says how.
+class Unwritten(InBlocks):
+    """A dataset of which nothing is stored: each element is the fill value.
+
+    Decoded in blocks of about 8 MiB that cut no chunk.
 
     Args:
         name: the word components have for it.
         shape: the dataset's.
         elements: how they are stored and read.
+        fill: what an element is that was never written.
         chunks: the shape of its chunks, or () where it has none.
     """
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], elements: Elements, chunks: tuple[int, ...] = ()
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        elements: Elements,
+        fill: Array,
+        chunks: tuple[int, ...] = (),
     ) -> None:
         super().__init__(name, Blocks(shape, elements.numpy.itemsize, _PIECE_BYTES, chunks))
         self._shape = shape
         self._elements = elements
-        self._chunks = chunks
-        self._chunk_bytes = element_count(chunks) * elements.stored.itemsize
+        self._value = fill
+        self._most_decoded = 0  # bytes that may be made while the whole is read
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a shape that claims far more than the stored bytes can give."""
         most = min(max(_ALWAYS_BYTES, stored.length * _MOST_RATIO), limits.decoded_bytes)
-        asked = max(expected_length, self._most_decoded())
+        asked = max(expected_length, self._most_decoded)
         if asked > most:
             raise LimitError(
                 "the dataset or one of its chunks is far larger than what is stored of it, and "
@@ -57,43 +64,32 @@ class _Rows(InBlocks):
             )
         require_equal_length(expected_length, self._blocks.nbytes, "the dataset has another size")
 
-    def _most_decoded(self) -> int:
-        """Return how many bytes may be made while the whole is read."""
-        return 0
-
     def _fill(
         self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
     ) -> None:
         del stored, limits
         starts = [part.start for part in place] + [0] * (len(self._shape) - len(place))
         lengths = [part.stop - part.start for part in place] + list(self._shape[len(place) :])
-        block = np.frombuffer(destination, self._elements.numpy).reshape(lengths)
-        self._read(starts, block)
+        self._read(starts, np.frombuffer(destination, self._elements.numpy).reshape(lengths))
 
-    @abc.abstractmethod
     def _read(self, starts: list[int], block: Array) -> None:
         """Fill a block with the elements from a place on."""
-
-
-class Unwritten(_Rows):
-    """A dataset of which nothing is stored: each element is the fill value."""
-
-    def __init__(self, name: str, shape: tuple[int, ...], elements: Elements, fill: Array) -> None:
-        super().__init__(name, shape, elements)
-        self._value = fill
-
-    def _read(self, starts: list[int], block: Array) -> None:
         del starts
         block[...] = self._value
 
 
-class Converted(_Rows):
+class Converted(Unwritten):
     """A dataset without chunks whose elements NumPy does not have as they are stored."""
 
     def __init__(
-        self, name: str, shape: tuple[int, ...], elements: Elements, source: Source, offset: int
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        elements: Elements,
+        source: Source,
+        offset: int,
     ) -> None:
-        super().__init__(name, shape, elements)
+        super().__init__(name, shape, elements, np.zeros((), elements.numpy))
         self._source = source
         self._offset = offset
 
@@ -106,16 +102,14 @@ class Converted(_Rows):
         block[...] = self._elements.converted(stored)
 
 
-class InChunks(_Rows):
+class InChunks(Unwritten):
     """A dataset in chunks, each of which went through the same filters.
 
     Args:
         source: the file.
-        chunks: the shape of a chunk.
+        layout: shape of its chunks, and which are filtered.
         table: where they lie.
         filters: in the order in which they were applied.
-        fill: what an element is that no chunk has.
-        are_edges_plain: chunks that reach out of the dataset are not filtered.
     """
 
     def __init__(
@@ -123,23 +117,20 @@ class InChunks(_Rows):
         name: str,
         shape: tuple[int, ...],
         elements: Elements,
+        fill: Array,
         source: Source,
-        chunks: tuple[int, ...],
-        *,
+        layout: Layout,
         table: ChunkTable,
         filters: tuple[Filter, ...],
-        fill: Array,
-        are_edges_plain: bool,
     ) -> None:
-        super().__init__(name, shape, elements, chunks)
+        super().__init__(name, shape, elements, fill, layout.chunks)
         self._source = source
+        self._chunks = layout.chunks
+        self._chunk_bytes = element_count(layout.chunks) * elements.stored.itemsize
+        self._most_decoded = self._chunk_bytes * max(len(table.numbers), 1)
         self._table = table
         self._filters = filters
-        self._value = fill
-        self._are_edges_plain = are_edges_plain
-
-    def _most_decoded(self) -> int:
-        return self._chunk_bytes * max(len(self._table.numbers), 1)
+        self._are_edges_plain = layout.are_edges_plain
 
     def _read(self, starts: list[int], block: Array) -> None:
         table = self._table
@@ -153,28 +144,24 @@ class InChunks(_Rows):
             first = first * count + start // step
             last = last * count + (start + length - 1) // step
         at, end = np.searchsorted(table.numbers, np.array([first, last + 1], np.uint64)).tolist()
-        for number, offset, length, skipped in zip(
-            table.numbers[at:end].tolist(),
-            table.offsets[at:end].tolist(),
-            table.lengths[at:end].tolist(),
-            table.skipped[at:end].tolist(),
-            strict=True,
-        ):
+        columns = (table.numbers, table.offsets, table.lengths, table.skipped)
+        for number, *place in zip(*(one[at:end].tolist() for one in columns), strict=True):
             corner = self._corner(number)
-            if length > 2 * self._chunk_bytes + _SLACK_BYTES:  # no filter makes it as long
-                raise bad_chunk("it is stored in too many bytes", self._chunk_bytes, length)
-            data: Chunk = self._source.read(offset, length)
-            if not (self._are_edges_plain and self._is_edge(corner)):
-                data = unfiltered(data, self._filters, skipped, self._chunk_bytes)
-            if len(data) != self._chunk_bytes:
-                raise bad_chunk("it has another length", self._chunk_bytes, len(data))
-            self._place(data, list(map(operator.sub, corner, starts)), block)
+            chunk = self._chunk(*place, is_edge=self._is_edge(corner))
+            corner = list(map(operator.sub, corner, starts))
+            part = block[tuple(map(slice, corner, map(operator.add, corner, self._chunks)))]
+            part[...] = self._elements.converted(chunk[tuple(map(slice, part.shape))])
 
-    def _place(self, data: Chunk, corner: list[int], block: Array) -> None:
-        """Copy the part of a chunk that lies in the dataset to where it lies in the block."""
-        part = block[tuple(map(slice, corner, map(operator.add, corner, self._chunks)))]
-        chunk = np.frombuffer(data, self._elements.stored).reshape(self._chunks)
-        part[...] = self._elements.converted(chunk[tuple(map(slice, part.shape))])
+    def _chunk(self, offset: int, length: int, skipped: int, *, is_edge: bool) -> Array:
+        """Return a chunk, as its elements are stored."""
+        if length > 2 * self._chunk_bytes + _SLACK_BYTES:  # no filter makes it as long
+            raise bad_chunk("it is stored in too many bytes", self._chunk_bytes, length)
+        data: Chunk = self._source.read(offset, length)
+        if not (self._are_edges_plain and is_edge):
+            data = unfiltered(data, self._filters, skipped, self._chunk_bytes)
+        if len(data) != self._chunk_bytes:
+            raise bad_chunk("it has another length", self._chunk_bytes, len(data))
+        return np.frombuffer(data, self._elements.stored).reshape(self._chunks)
 
     def _corner(self, number: int) -> list[int]:
         """Return where in the dataset a chunk begins."""

@@ -25,8 +25,7 @@ from ztensor.ext import (
     result_dtype,
 )
 from ztensor.formats.ahead import Ahead
-from ztensor.formats.hdf5.attributes import text_of
-from ztensor.formats.hdf5.projecting import TYPE_ATTRIBUTE
+from ztensor.formats.hdf5.datasets import TYPE_ATTRIBUTE
 from ztensor.formats.parts import Pouring, require_known_layout, written_chunks
 
 if TYPE_CHECKING:
@@ -271,7 +270,10 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, str):
         value = value.encode(errors="surrogateescape")
     if isinstance(value, bytes):
-        return text_of(value)
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return None
     if isinstance(value, list):
         items = [_plain_value(item) for item in value]
         return None if None in items else items

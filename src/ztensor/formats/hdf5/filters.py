@@ -8,7 +8,6 @@ import numpy as np
 
 from ztensor.errors import EncodingError, Reason
 from ztensor.formats import deflate
-from ztensor.formats.hdf5 import lzf
 from ztensor.formats.hdf5.messages import Filter
 
 if TYPE_CHECKING:
@@ -73,11 +72,41 @@ def _unsummed(data: Chunk, _: tuple[int, ...], __: int) -> bytes:
     return body
 
 
-def _unlzf(data: Chunk, _: tuple[int, ...], most: int) -> Chunk:
+def _unlzf(data: Chunk, _: tuple[int, ...], most: int) -> bytearray:
+    """Expand LZF: runs of literals, and copies of what came up to 8 KiB before.
+
+    A token begins with a byte. Up to 31, it is followed by one literal more than it says. Else its
+    upper three bits are the length of a copy less two (7: the next byte is added to it), and the
+    other five, with the last byte of the token, how far back the copy begins, less one.
+    """
+    data, out, at = bytes(data), bytearray(), 0
+    end = len(data)
     try:
-        return lzf.expand(data, most)
-    except ValueError as error:
-        raise bad_chunk("lzf", f"whole tokens of at most {most} bytes", error) from error
+        while at < end:
+            code = data[at]
+            at += 1
+            if code < 32:
+                start, at = at, at + code + 1
+                out += data[start:at]
+                continue
+            length = (code >> 5) + 2
+            if code >= 224:
+                length += data[at]
+                at += 1
+            distance = ((code & 31) << 8) + data[at] + 1
+            at += 1
+            size = len(out)
+            if distance > size or size + length > most:
+                raise bad_chunk("lzf", f"copies within {most} bytes", (size, distance, length))
+            piece = out[size - distance : size - distance + length]
+            if length > distance:  # it copies what it has just given
+                piece = (piece * (length // distance + 1))[:length]
+            out += piece
+    except IndexError:
+        at = end + 1
+    if at > end or len(out) > most:
+        raise bad_chunk("lzf", f"whole tokens of at most {most} bytes", len(out))
+    return out
 
 
 # HDF5's numbers for its filters, and h5py's for LZF.

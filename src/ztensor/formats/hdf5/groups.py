@@ -8,10 +8,10 @@ from ztensor.formats.hdf5.header import Header, Kind
 from ztensor.formats.hdf5.heaps import LocalHeap, dense
 from ztensor.formats.hdf5.messages import Link, parse_link
 from ztensor.formats.hdf5.trees import walk_tree_1
-from ztensor.formats.hdf5.window import Window, malformed
+from ztensor.formats.hdf5.window import Fields, Window, malformed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 
 _COST = 300  # bytes of memory a link takes beside its name
@@ -26,15 +26,13 @@ class Group(NamedTuple):
     Attributes:
         table: the message of a table of symbols, or None.
         links: those in the header.
-        heap: where a heap of links is, or None.
-        tree: where the tree is that lists them.
+        dense: where a heap of links is, and the tree that lists them, or None.
         keeps_order: the links have the order in which they were made.
     """
 
     table: bytes | None = None
     links: tuple[Link, ...] = ()
-    heap: int | None = None
-    tree: int = 0
+    dense: tuple[int, int] | None = None
     keeps_order: bool = False
 
 
@@ -45,20 +43,20 @@ def group_of(window: Window, header: Header) -> Group:
         FormatError: it is damaged.
         LimitError: the budget is used up.
     """
-    table = header.of(Kind.SYMBOL_TABLE)
+    table, info = header.of(Kind.SYMBOL_TABLE), header.of(Kind.LINK_INFO)
     if table is not None:
         return Group(table.body)
-    info = header.of(Kind.LINK_INFO)
     if info is None:
         raise malformed("this is no group")
-    links = tuple(
-        _charged(window, parse_link(window, message.body))
+    links = [
+        parse_link(Fields(window, message.body))
         for message in header.messages
         if message.kind == Kind.LINK
-    )
+    ]
     keeps_order = bool(info.body[1] & 1)
-    heap, tree = window.record("OO").unpack_from(info.body, 10 if keeps_order else 2)
-    return Group(None, links, heap if window.is_defined(heap) else None, tree, keeps_order)
+    heap, tree = Fields(window, info.body, 10 if keeps_order else 2).take("OO")
+    place = (heap, tree) if window.is_defined(heap) else None
+    return Group(None, tuple(_charged(window, links)), place, keeps_order)
 
 
 def links_of(window: Window, group: Group) -> list[Link]:
@@ -71,31 +69,29 @@ def links_of(window: Window, group: Group) -> list[Link]:
     """
     links = list(group.links)
     if group.table is not None:
-        links += (_charged(window, link) for link in _symbols(window, group.table))
-    if group.heap is not None:
-        for _, body in dense(window, group.heap, group.tree, _RECORDS):
-            links.append(_charged(window, parse_link(window, body)))
+        links += _charged(window, _symbols(window, group.table))
+    if group.dense is not None:
+        bodies = (body for _, body in dense(window, *group.dense, _RECORDS))
+        links += _charged(window, (parse_link(Fields(window, body)) for body in bodies))
     links.sort(key=(lambda link: link.order) if group.keeps_order else (lambda link: link.name))
     return links
 
 
-def _charged(window: Window, link: Link) -> Link:
-    window.budget.charge_bytes(_COST + len(link.name))
-    window.budget.charge_steps(1)
-    return link
+def _charged(window: Window, links: Iterable[Link]) -> Iterator[Link]:
+    for link in links:
+        window.budget.charge_bytes(_COST + len(link.name))
+        window.budget.charge_steps(1)
+        yield link
 
 
 def _symbols(window: Window, body: bytes) -> Iterator[Link]:
     """Yield the links of a group as the first files had them: a tree of tables of symbols."""
     tree, heap_address = window.record("OO").unpack_from(body)
     heap = LocalHeap(window, heap_address)
-    key = window.length_size
-    pair = window.record("L O")
-    head = window.record("4sBxH")
-    symbol = window.record("OO I4x I12x")
-    for leaf in walk_tree_1(window, tree, 0, key):
+    pair, head, symbol = map(window.record, ("L O", "6xH", "OO I4x I12x"))
+    for leaf in walk_tree_1(window, tree, 0, window.length_size):
         for _, place in pair.iter_unpack(leaf):
-            *_, count = head.unpack(window.read(place, head.size))
+            (count,) = head.unpack(window.read(place, head.size))
             data = window.block(place, b"SNOD", head.size + count * symbol.size, has_sum=False)
             for name, address, kind, target in symbol.iter_unpack(memoryview(data)[head.size :]):
                 if kind == _SOFT:

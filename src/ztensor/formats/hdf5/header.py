@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 import struct
+import sys
 from typing import NamedTuple
 
-from ztensor.formats.hdf5.window import Window, malformed
+from ztensor.formats.hdf5.window import Fields, Window, malformed
 
 
 class Kind(enum.IntEnum):
@@ -32,8 +33,8 @@ _IS_SHARED = 0x02  # of a message's flags
 _MUST_BE_KNOWN = 0x80
 
 _PREFIX_1 = struct.Struct("<BxH4xI4x")  # version, count of messages, bytes of the first block
-_MESSAGE_1 = struct.Struct("<HHB3x")  # kind, length, flags
-_MESSAGE_2 = struct.Struct("<BHB")
+# Kind, length, flags; in a new header that keeps the order, the place in it.
+_MESSAGE_1, _MESSAGE_2, _ORDERED = map(struct.Struct, ("<HHB3x", "<BHB", "<BHBH"))
 _SIGN_2, _SIGN_MORE = b"OHDR", b"OCHK"
 # Of the flags of a version 2 header.
 _HAS_ORDER, _HAS_PHASES, _HAS_TIMES = 0x04, 0x10, 0x20
@@ -86,97 +87,51 @@ def read_header(window: Window, address: int) -> Header:
         SourceError: it cannot be read.
     """
     start = window.read(address, 16)
-    header = (
-        _read_2(window, address, start[5])
-        if start.startswith(_SIGN_2)
-        else _read_1(window, address, start)
-    )
-    window.budget.release_bytes(_COST * len(header.messages))
-    return header
-
-
-def _read_1(window: Window, address: int, start: bytes | bytearray) -> Header:
-    version, count, length = _PREFIX_1.unpack(start)
-    if version != 1:
-        raise malformed("no object header is here", 1, version)
-    window.take(address, 16)
-    parts = _Blocks(window)
-    found: list[Message] = []
-    blocks = [(address + 16, length)]
-    for at, size in blocks:  # which grows by continuations
-        data = window.take(at, size)
-        position = 0
-        while count and position + 8 <= size:
-            kind, body_length, flags = _MESSAGE_1.unpack_from(data, position)
-            position += 8
-            count -= 1
-            end = position + body_length
-            if end > size:
-                raise malformed("a message leads out of its header", size - position, body_length)
+    is_new, keeps_order = start.startswith(_SIGN_2), False
+    if is_new:  # as many messages as fit; each block has a sign, and a checksum at its end
+        keeps_order, count = bool(start[5] & _HAS_ORDER), sys.maxsize
+        record = _ORDERED if keeps_order else _MESSAGE_2
+        prefix = 6 + (16 if start[5] & _HAS_TIMES else 0) + (4 if start[5] & _HAS_PHASES else 0)
+        width = 1 << (start[5] & 3)
+        length = int.from_bytes(window.read(address + prefix, width), "little")
+        blocks = [(address, prefix + width, prefix + width + length + 4)]
+    else:
+        record = _MESSAGE_1
+        version, count, length = _PREFIX_1.unpack(start)
+        if version != 1:
+            raise malformed("no object header is here", 1, version)
+        window.take(address, 16)
+        blocks = [(address + 16, 0, length)]
+    messages: list[Message] = []
+    met: set[int] = set()
+    for at, position, size in blocks:  # which grows by continuations
+        data, stop = window.take(at, size), size
+        if is_new:
+            if at != address and not data.startswith(_SIGN_MORE):
+                raise malformed(
+                    "a header's continuation has another sign", _SIGN_MORE, bytes(data[:4])
+                )
+            window.require_sum(data)
+            stop -= 4
+        while count and position + record.size <= stop:
+            kind, length, flags, *order = record.unpack_from(data, position)
+            begin = position + record.size
+            position = begin + length  # noqa: PLW2901
+            if position > stop:
+                raise malformed("a message leads out of its header", stop - begin, length)
             if kind == Kind.CONTINUATION:
-                blocks.append(parts.more(data[position:end]))
+                more, length = Fields(window, data[begin:position]).take("OL")
+                if more in met:
+                    raise malformed("a header goes on where it was before", None, more)
+                met.add(more)
+                blocks.append((more, 4 if is_new else 0, length))
             elif kind in _KNOWN:
-                body = bytes(data[position:end])
-                found.append(Message(kind, body, at + position, bool(flags & _IS_SHARED), 0))
+                body, is_shared = bytes(data[begin:position]), bool(flags & _IS_SHARED)
+                messages.append(Message(kind, body, at + begin, is_shared, *(order or (0,))))
                 window.budget.charge_bytes(_COST)
             elif flags & _MUST_BE_KNOWN:
                 raise malformed("a message must be understood, and is not", None, kind)
             window.budget.charge_steps(1)
-            position = end
-    return Header(found, keeps_order=False)
-
-
-def _read_2(window: Window, address: int, flags: int) -> Header:
-    prefix = 6 + (16 if flags & _HAS_TIMES else 0) + (4 if flags & _HAS_PHASES else 0)
-    width = 1 << (flags & 3)
-    length = int.from_bytes(window.read(address + prefix, width), "little")
-    prefix += width
-    parts = _Blocks(window)
-    has_order = bool(flags & _HAS_ORDER)
-    skip = 2 if has_order else 0
-    found: list[Message] = []
-    blocks = [(address, prefix, prefix + length + 4)]
-    for at, position, size in blocks:  # which grows by continuations
-        data = window.take(at, size)
-        if at != address and not data.startswith(_SIGN_MORE):
-            raise malformed("a header's continuation has another sign", _SIGN_MORE, bytes(data[:4]))
-        window.require_sum(data)
-        size -= 4  # noqa: PLW2901  # the checksum
-        while position + 4 + skip <= size:
-            kind, body_length, message_flags = _MESSAGE_2.unpack_from(data, position)
-            begin = position + 4 + skip
-            end = begin + body_length
-            if end > size:
-                raise malformed("a message leads out of its header", size - begin, body_length)
-            if kind == Kind.CONTINUATION:
-                more, more_length = parts.more(data[begin:end])
-                if more_length < 8:
-                    raise malformed("a header's continuation is too short", 8, more_length)
-                blocks.append((more, 4, more_length))
-            elif kind in _KNOWN:
-                order = int.from_bytes(data[begin - skip : begin], "little")
-                is_shared = bool(message_flags & _IS_SHARED)
-                found.append(Message(kind, bytes(data[begin:end]), at + begin, is_shared, order))
-                window.budget.charge_bytes(_COST)
-            elif message_flags & _MUST_BE_KNOWN:
-                raise malformed("a message must be understood, and is not", None, kind)
-            window.budget.charge_steps(1)
-            position = end  # noqa: PLW2901
-    return Header(found, has_order)
-
-
-class _Blocks:
-    """The parts of a header, to which continuations add; none is met twice."""
-
-    def __init__(self, window: Window) -> None:
-        self._window = window
-        self._place = window.record("OL")
-        self._met: set[int] = set()
-
-    def more(self, body: bytes | bytearray) -> tuple[int, int]:
-        """Return where a continuation is, and its length."""
-        address, length = self._place.unpack_from(body)
-        if address in self._met:
-            raise malformed("a header goes on where it was before", None, address)
-        self._met.add(address)
-        return address, length
+            count -= 1
+    window.budget.release_bytes(_COST * len(messages))
+    return Header(messages, keeps_order)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.formats.hdf5.trees import walk_tree_2
-from ztensor.formats.hdf5.window import Window, malformed
+from ztensor.formats.hdf5.window import Fields, Window, malformed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -17,9 +16,7 @@ class LocalHeap:
     """The names of a group's links, each ended by a NUL."""
 
     def __init__(self, window: Window, address: int) -> None:
-        record = window.record("4sB3x LLO")
-        data = window.block(address, b"HEAP", record.size, has_sum=False)
-        _, _, length, _, place = record.unpack(data)
+        length, _, place = window.fields(address, b"HEAP", "3x LLO", has_sum=False)
         self._data = bytes(window.take(place, length))
         self._window = window
 
@@ -40,9 +37,6 @@ class LocalHeap:
 
 class GlobalHeaps:
     """The collections a file's variable-length texts lie in; each is looked through once."""
-
-    _HEAD = "4sB3x L"
-    _OBJECT = "H2x4x L"
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -67,19 +61,17 @@ class GlobalHeaps:
     def _look(self, address: int) -> dict[int, tuple[int, int]]:
         """Return where each object of a collection lies, and its length."""
         window = self._window
-        head = window.record(self._HEAD)
-        record = window.record(self._OBJECT)
-        sign, _, length = head.unpack(window.read(address, head.size))
-        begin, prefix = (size + 7 & -8 for size in (head.size, record.size))  # as all is
-        if sign != b"GCOL" or length < begin:
+        head, record = window.record("4s4x L"), window.record("H6x L")
+        sign, length = head.unpack(window.read(address, head.size))
+        at, prefix = (size + 7 & -8 for size in (head.size, record.size))  # as all is
+        if sign != b"GCOL" or length < at:
             raise malformed("no global heap is here", b"GCOL", sign)
         window.enter(address)
         data = window.take(address, length)
         objects: dict[int, tuple[int, int]] = {}
-        at = begin
         while at + prefix <= length:
             number, size = record.unpack_from(data, at)
-            step = prefix + (size + 7) // 8 * 8 if number else size
+            step = prefix + (size + 7 & -8) if number else size
             if not 0 < step <= length - at:
                 raise malformed(
                     "an object of a global heap has a size that cannot be",
@@ -109,38 +101,31 @@ class FractalHeap:
     are in the identifier; huge ones lie for themselves, found by a tree.
     """
 
-    _HEAD = "4sBHHB I LOLO LLLL LLLL H LLHH OH"
+    # Of what follows behind how long identifiers and filters are: flags, the longest object, where
+    # the tree of huge ones is; columns, first and longest block, bits of the heap, root and rows.
+    _HEAD = "HHB I {L}xO{L}x{O}x {L}x{L}x{L}x{L}x {L}x{L}x{L}x{L}x H LLH2x OH"
 
     def __init__(self, window: Window, address: int) -> None:
         self._window = window
-        head = window.record(self._HEAD)
-        prefix = window.read(address, head.size)
-        filter_length = struct.unpack_from("<H", prefix, 7)[0]
-        more = window.length_size + 4 + filter_length if filter_length else 0
-        data = window.block(address, b"FRHP", head.size + more + 4, has_sum=True)
-        (
-            _, _, self._id_length, _, flags, most_managed,
-            _, self._huge_address, _, _,
-            _, _, _, _,
-            _, _, _, _,
-            self._columns, self._first, self._most_direct, heap_bits, _,
-            root, rows,
-        ) = head.unpack_from(data)  # fmt: skip
-        if filter_length:
+        self._address = address
+        form = self._HEAD.format(L=window.length_size, O=window.offset_size)
+        if int.from_bytes(window.read(address + 7, 2), "little"):
             raise malformed("a heap is filtered, which no link or attribute is")
+        (
+            self._id_length, _, flags, most_managed, self._huge_address,
+            self._columns, self._first, self._most_direct, heap_bits, root, rows,
+        ) = window.fields(address, b"FRHP", form)  # fmt: skip
         sizes = (self._first, self._most_direct)
         if not all(size and not size & (size - 1) for size in sizes) or not self._columns:
             raise malformed("a heap's blocks have no sizes that double", None, sizes)
         if self._first > self._most_direct or heap_bits > 64 or rows > 64:
             raise malformed("a heap's table cannot be", None, (*sizes, heap_bits, rows))
         self._has_sums = bool(flags & 2)
-        self._address = address
         self._offset_width = (heap_bits + 7) // 8
         self._length_width = min(
             (self._most_direct.bit_length() + 6) // 8, (most_managed.bit_length() + 7) // 8
         )
         self._blocks: list[_Block] = []
-        self._starts: list[int] = []
         self._held: dict[int, bytes | bytearray] = {}
         self._huge: dict[int, tuple[int, int]] | None = None
         if window.is_defined(root):
@@ -153,17 +138,14 @@ class FractalHeap:
     def _look(self, address: int, rows: int, start: int, depth: int) -> None:
         """Note the direct blocks below an indirect one, which begins at `start` in the heap."""
         window = self._window
-        window.require_depth(depth)
-        head = 5 + window.offset_size + self._offset_width
+        window.require_depth(depth, "blocks of an HDF5 heap")
         direct_rows = self._most_direct.bit_length() - self._first.bit_length() + 2
         count = rows * self._columns
-        size = head + count * window.offset_size + 4
-        data = window.block(address, b"FHIB", size, has_sum=True)
-        self._require_place(data, start)
-        places = window.record(f"{count}O").unpack_from(data, head)
+        size = 5 + window.offset_size + self._offset_width + count * window.offset_size + 4
+        fields = self._entered(window.block(address, b"FHIB", size), start)
         window.budget.charge_steps(count)
         window.budget.charge_bytes(count * 150)
-        for number, place in enumerate(places):
+        for number, place in enumerate(fields.take(f"{count}O")):
             row = number // self._columns
             length = self._first << max(row - 1, 0)
             if window.is_defined(place):
@@ -176,15 +158,13 @@ class FractalHeap:
                     self._look(place, below, start, depth + 1)
             start += length
 
-    def _require_place(self, data: bytes | bytearray, start: int) -> None:
-        """Raise where a block is of another heap, or of another part of it."""
-        width = self._window.offset_size
-        owner = int.from_bytes(data[5 : 5 + width], "little")
-        place = int.from_bytes(data[5 + width : 5 + width + self._offset_width], "little")
-        if (owner, place) != (self._address, start):
-            raise malformed(
-                "a block belongs elsewhere in a heap", (self._address, start), (owner, place)
-            )
+    def _entered(self, data: bytes | bytearray, start: int) -> Fields:
+        """Return the fields of a block; raise where it is of another heap, or part of this."""
+        fields = Fields(self._window, data, 5)
+        found = fields.one("O"), fields.number(self._offset_width)
+        if found != (self._address, start):
+            raise malformed("a block belongs elsewhere in a heap", (self._address, start), found)
+        return fields
 
     def read(self, identifier: bytes) -> bytes:
         """Return an object by its identifier.
@@ -194,24 +174,22 @@ class FractalHeap:
             LimitError: the budget is used up.
             SourceError: it cannot be read.
         """
-        kind = identifier[0] >> 4 & 3
+        fields = Fields(self._window, identifier)
+        head = fields.one("B")
+        kind = head >> 4 & 3
         if kind == 0:
-            return self._managed(identifier)
+            return self._managed(
+                fields.number(self._offset_width), fields.number(self._length_width)
+            )
         if kind == 1:
-            return self._huge_one(identifier)
+            return bytes(self._window.take(*self._huge_place(fields)))
         if kind == 2:
-            start, length = 1, (identifier[0] & 15) + 1
-            if self._id_length > 18:
-                start, length = 2, ((identifier[0] & 15) << 8 | identifier[1]) + 1
-            if start + length > len(identifier):
-                raise malformed("a tiny object is longer than its identifier")
-            return identifier[start : start + length]
+            length = head & 15 if self._id_length <= 18 else (head & 15) << 8 | fields.one("B")
+            return fields.raw(length + 1)
         raise malformed("an identifier of a heap is unknown", "0 to 2", kind)
 
-    def _managed(self, identifier: bytes) -> bytes:
-        middle = 1 + self._offset_width
-        offset = int.from_bytes(identifier[1:middle], "little")
-        length = int.from_bytes(identifier[middle : middle + self._length_width], "little")
+    def _managed(self, offset: int, length: int) -> bytes:
+        """Return what is in a block."""
         number = bisect_right(self._starts, offset) - 1
         if number < 0 or offset + length > self._starts[number] + self._blocks[number].size:
             raise malformed("an object does not lie in its heap", None, (offset, length))
@@ -219,44 +197,35 @@ class FractalHeap:
         data = self._held.get(number)
         if data is None:
             data = self._window.block(block.address, b"FHDB", block.size, has_sum=False)
-            self._require_place(data, block.start)
-            if self._has_sums:
-                self._require_sum(data)
+            at = self._entered(data, block.start).at
+            if self._has_sums:  # counted as if it were zero where it stands
+                self._window.require_sum(data[:at] + bytes(4) + data[at + 4 :] + data[at : at + 4])
             self._held[number] = data
         self._window.budget.charge_bytes(length)  # many may be one and the same
         return bytes(data[offset - block.start : offset - block.start + length])
 
-    def _require_sum(self, data: bytes | bytearray) -> None:
-        """Raise where the checksum in a block's prefix, counted as zero there, is another."""
-        at = 5 + self._window.offset_size + self._offset_width
-        self._window.require_sum(data[:at] + bytes(4) + data[at + 4 :] + data[at : at + 4])
-
-    def _huge_one(self, identifier: bytes) -> bytes:
+    def _huge_place(self, fields: Fields) -> tuple[int, int]:
+        """Return where an object lies that is too long for a block, and its length."""
         window = self._window
-        both = window.offset_size + window.length_size
-        if both <= self._id_length - 1:
-            place, length = window.record("OL").unpack_from(identifier, 1)
-        else:
-            if self._huge is None:
-                self._huge = self._find_huge()
-            width = min(self._id_length - 1, 8)
-            key = int.from_bytes(identifier[1 : 1 + width], "little")
-            place, length = self._huge.get(key, (0, -1))
-            if length < 0:
-                raise malformed("a huge object is not in its heap", None, key)
-        return bytes(window.take(place, length))
+        if window.offset_size + window.length_size < self._id_length:
+            place, length = fields.take("OL")
+            return place, length
+        if self._huge is None:
+            self._huge = self._find_huge()
+        key = fields.number(min(self._id_length - 1, 8))
+        if key not in self._huge:
+            raise malformed("a huge object is not in its heap", None, key)
+        return self._huge[key]
 
     def _find_huge(self) -> dict[int, tuple[int, int]]:
-        if not self._window.is_defined(self._huge_address):
-            return {}
-        record = self._window.record("OLL")
-        found = {}
-        for kind, width, body in walk_tree_2(self._window, self._huge_address):
-            if (kind, width) != (1, record.size):
-                raise malformed("a tree has other records", (1, record.size), (kind, width))
-            for place, length, key in record.iter_unpack(body):
-                self._window.budget.charge_bytes(200)
-                found[key] = (place, length)
+        window = self._window
+        found: dict[int, tuple[int, int]] = {}
+        if window.is_defined(self._huge_address):
+            record = window.record("OLL")
+            for records in walk_tree_2(window, self._huge_address, {1: (record.size,)}):
+                for place, length, key in record.iter_unpack(records.body):
+                    window.budget.charge_bytes(200)
+                    found[key] = (place, length)
         return found
 
 
@@ -277,9 +246,8 @@ def dense(
         SourceError: they cannot be read.
     """
     heap = FractalHeap(window, heap_address)
-    for kind, width, body in walk_tree_2(window, tree):
-        if kind not in records or width != records[kind][0]:
-            raise malformed("a tree has other records", list(records), (kind, width))
+    widths = {kind: (width,) for kind, (width, _) in records.items()}
+    for kind, width, body in walk_tree_2(window, tree, widths):
         place = records[kind][1]
         for at in range(0, len(body), width):
             record = body[at : at + width]

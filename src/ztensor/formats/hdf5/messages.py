@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import enum
-import struct
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ztensor.formats.hdf5.header import Message
-from ztensor.formats.hdf5.window import Window, malformed
+from ztensor.formats.hdf5.window import Fields, Window, malformed
 
 _MOST_RANK = 32  # HDF5's own
 
@@ -91,74 +90,58 @@ class Link(NamedTuple):
     order: int = 0
 
 
-def parse_space(window: Window, body: bytes) -> Space:
+def parse_space(fields: Fields) -> Space:
     """Return a dataspace.
 
     Raises:
         FormatError: it is damaged.
     """
-    version, rank, flags, kind = struct.unpack_from("<4B", body)
+    version, rank, flags, kind = fields.take("4B")
     if version not in (1, 2) or rank > _MOST_RANK:
         raise malformed("a dataspace is unknown", "version 1 or 2, rank 0 to 32", (version, rank))
     if version == 2 and kind == 2:
         return Space(None, ())
-    sizes = window.record(f"{rank}L")
-    start = 8 if version == 1 else 4
-    shape = sizes.unpack_from(body, start)
-    most = sizes.unpack_from(body, start + sizes.size) if flags & 1 else shape
-    return Space(shape, most)
+    fields.skip(4 if version == 1 else 0)
+    shape = fields.take(f"{rank}L")
+    return Space(shape, fields.take(f"{rank}L") if flags & 1 else shape)
 
 
-def parse_fill(body: bytes, *, is_old: bool) -> bytes | None:
+def parse_fill(fields: Fields, *, is_old: bool) -> bytes | None:
     """Return the bytes of an element that was never written, or None for zeros.
 
     Raises:
         FormatError: the message is damaged.
     """
-    if is_old:
-        start, has_value = 0, True
-    else:
-        version = body[0]
-        if version in (1, 2):
-            start, has_value = 4, version == 1 or bool(body[3])
-        elif version == 3:
-            start, has_value = 2, bool(body[1] & 0x20)
-        else:
+    if not is_old:
+        version, flags = fields.take("BB")
+        if not 1 <= version <= 3:
             raise malformed("a fill value's version is unknown", "1 to 3", version)
-    if not has_value:
-        return None
-    (length,) = struct.unpack_from("<i", body, start)
-    start += 4
-    if length <= 0:  # undefined, or the default
-        return None
-    if start + length > len(body):
-        raise malformed("a fill value is cut", length, len(body) - start)
-    return body[start : start + length]
+        has_value = bool(flags & 0x20) if version == 3 else version == 1 or fields.take("BB")[1]
+        if not has_value:
+            return None
+        fields.skip(2 if version == 1 else 0)
+    length = fields.one("i")
+    return fields.raw(length) if length > 0 else None  # else undefined, or the default
 
 
-def parse_filters(body: bytes) -> tuple[Filter, ...]:
+def parse_filters(fields: Fields) -> tuple[Filter, ...]:
     """Return the filters in the order in which they were applied.
 
     Raises:
         FormatError: the message is damaged.
     """
-    version, count = body[0], body[1]
+    version, count = fields.take("BB")
     if version not in (1, 2) or count > 32:
-        raise malformed("a filter pipeline is unknown", "version 1 or 2, 32 filters", body[:2])
-    at = 8 if version == 1 else 2
-    filters = []
+        raise malformed("a filter pipeline is unknown", "version 1 or 2, 32 filters", version)
+    is_old, filters = version == 1, []
+    fields.skip(6 if is_old else 0)
     for _ in range(count):
-        (code,) = struct.unpack_from("<H", body, at)
-        at += 2
-        name_length = 0
-        if version == 1 or code >= 256:
-            (name_length,) = struct.unpack_from("<H", body, at)
-            at += 2
-        _, values = struct.unpack_from("<HH", body, at)
-        at += 4 + ((name_length + 7) // 8 * 8 if version == 1 else name_length)
-        parameters = struct.unpack_from(f"<{values}I", body, at)
-        at += 4 * (values + values % 2 if version == 1 else values)
-        filters.append(Filter(code, parameters))
+        code = fields.one("H")
+        name = fields.one("H") if is_old or code >= 256 else 0
+        _, values = fields.take("HH")
+        fields.skip(name + 7 & -8 if is_old else name)
+        filters.append(Filter(code, fields.take(f"{values}I")))
+        fields.skip(values % 2 * 4 if is_old else 0)
     return tuple(filters)
 
 
@@ -168,87 +151,66 @@ def parse_layout(window: Window, message: Message) -> Layout:
     Raises:
         FormatError: the message is damaged.
     """
-    body = message.body
-    version = body[0]
+    fields = Fields(window, message.body)
+    version = fields.one("B")
     if version in (1, 2):
-        return _old_layout(window, message)
+        return _old_layout(fields, message.address)
     if not 3 <= version <= 5:
         raise malformed("a layout's version is unknown", "1 to 5", version)
-    kind = body[1]
+    kind = fields.one("B")
     if kind == Place.COMPACT:
-        (length,) = struct.unpack_from("<H", body, 2)
-        if 4 + length > len(body):
-            raise malformed("compact data is cut", length, len(body) - 4)
-        return Layout(Place.COMPACT, message.address + 4, length)
+        return _compact(fields, message.address, fields.one("H"))
     if kind == Place.CONTIGUOUS:
-        address, length = window.record("OL").unpack_from(body, 2)
-        return Layout(Place.CONTIGUOUS, address, length)
+        return Layout(Place.CONTIGUOUS, *fields.take("OL"))
     if kind == Place.VIRTUAL:
         return Layout(Place.VIRTUAL, window.undefined)
     if kind != Place.CHUNKED:
         raise malformed("a layout's class is unknown", "0 to 3", kind)
     if version == 3:
-        rank = body[2]
-        (address,) = window.record("O").unpack_from(body, 3)
-        dimensions = struct.unpack_from(f"<{rank}I", body, 3 + window.offset_size)
-        return _chunked(dimensions, address=address)
-    return _indexed_layout(window, body)
+        rank, address = fields.take("BO")
+        return _chunked(address, fields.take(f"{rank}I"))
+    return _indexed_layout(fields)
 
 
-def _chunked(dimensions: tuple[int, ...], **others: Any) -> Layout:
+def _compact(fields: Fields, address: int, length: int) -> Layout:
+    """Return the layout of data that is in the message itself, from here on."""
+    start = fields.at
+    fields.raw(length)
+    return Layout(Place.COMPACT, address + start, length)
+
+
+def _chunked(address: int, dimensions: tuple[int, ...]) -> Layout:
     if len(dimensions) < 2 or len(dimensions) > _MOST_RANK + 1 or not all(dimensions):
         raise malformed("a chunk has no such shape", "2 to 33 numbers above 0", dimensions)
-    return Layout(Place.CHUNKED, chunks=dimensions[:-1], width=dimensions[-1], **others)
+    return Layout(Place.CHUNKED, address, chunks=dimensions[:-1], width=dimensions[-1])
 
 
-def _old_layout(window: Window, message: Message) -> Layout:
+def _old_layout(fields: Fields, place: int) -> Layout:
     """Return the layout of versions 1 and 2: rank first, then the class."""
-    body = message.body
-    rank, kind = body[1], body[2]
-    start = 8
-    address = window.undefined
-    if kind != Place.COMPACT:
-        (address,) = window.record("O").unpack_from(body, start)
-        start += window.offset_size
-    dimensions = struct.unpack_from(f"<{rank}I", body, start)
-    start += 4 * rank
+    rank, kind = fields.take("BB 5x")
+    if kind > Place.CHUNKED:
+        raise malformed("a layout's class is unknown", "0 to 2", kind)
+    address = fields.window.undefined if kind == Place.COMPACT else fields.one("O")
+    dimensions = fields.take(f"{rank}I")
     if kind == Place.CHUNKED:
-        return _chunked(dimensions, address=address)
+        return _chunked(address, dimensions)
     if kind == Place.CONTIGUOUS:
         return Layout(Place.CONTIGUOUS, address)
-    if kind != Place.COMPACT:
-        raise malformed("a layout's class is unknown", "0 to 2", kind)
-    (length,) = struct.unpack_from("<I", body, start)
-    if start + 4 + length > len(body):
-        raise malformed("compact data is cut", length, len(body) - start - 4)
-    return Layout(Place.COMPACT, message.address + start + 4, length)
+    return _compact(fields, place, fields.one("I"))
 
 
-def _indexed_layout(window: Window, body: bytes) -> Layout:
+def _indexed_layout(fields: Fields) -> Layout:
     """Return the layout of versions 4 and 5, chunked: the index is of one of five kinds."""
-    _, _, flags, rank, width = struct.unpack_from("<5B", body)
-    at = 5 + rank * width
-    dimensions = tuple(
-        int.from_bytes(body[start : start + width], "little") for start in range(5, at, width or 1)
-    )
-    (kind,) = struct.unpack_from("<B", body, at)
-    at += 1
+    flags, rank, width = fields.take("3B")
+    dimensions = tuple(fields.number(width) for _ in range(rank))
+    kind = fields.one("B")
     if not Index.SINGLE <= kind <= Index.TREE_2:
         raise malformed("an index of chunks is unknown", "1 to 5", kind)
-    single = None
-    if kind == Index.SINGLE and flags & 2:
-        single = window.record("LI").unpack_from(body, at)
-        at += window.length_size + 4
+    single = fields.take("LI") if kind == Index.SINGLE and flags & 2 else None
     # How the arrays and the tree are built is said in their own headers, too.
-    at += {Index.FIXED: 1, Index.EXTENSIBLE: 5, Index.TREE_2: 6}.get(Index(kind), 0)
-    (address,) = window.record("O").unpack_from(body, at)
-    return _chunked(
-        dimensions,
-        address=address,
-        lookup=Index(kind),
-        single=single,
-        are_edges_plain=bool(flags & 1),
-    )
+    fields.skip({Index.FIXED: 1, Index.EXTENSIBLE: 5, Index.TREE_2: 6}.get(kind, 0))
+    layout = _chunked(fields.one("O"), dimensions)
+    return layout._replace(lookup=Index(kind), single=single, are_edges_plain=bool(flags & 1))
 
 
 # Of a link's flags.
@@ -256,39 +218,19 @@ _NAME_WIDTH, _HAS_ORDER, _HAS_KIND, _HAS_CODING = 0x03, 0x04, 0x08, 0x10
 _HARD, _SOFT = 0, 1
 
 
-def parse_link(window: Window, body: bytes | bytearray) -> Link:
+def parse_link(fields: Fields) -> Link:
     """Return the link that a message, or an object of a heap, describes.
 
     Raises:
         FormatError: it is damaged.
     """
-    version, flags = struct.unpack_from("<BB", body)
+    version, flags = fields.take("BB")
     if version != 1:
         raise malformed("a link's version is unknown", 1, version)
-    at = 2
-    kind = _HARD
-    order = 0
-    if flags & _HAS_KIND:
-        (kind,) = struct.unpack_from("<B", body, at)
-        at += 1
-    if flags & _HAS_ORDER:
-        (order,) = struct.unpack_from("<Q", body, at)
-        at += 8
-    if flags & _HAS_CODING:
-        at += 1
-    width = 1 << (flags & _NAME_WIDTH)
-    length = int.from_bytes(body[at : at + width], "little")
-    at += width
-    name = bytes(body[at : at + length])
-    at += length
-    if at > len(body):
-        raise malformed("a link is cut", at, len(body))
-    if kind == _HARD:
-        return Link(name, window.record("O").unpack_from(body, at)[0], order=order)
-    if kind != _SOFT:
-        return Link(name, None, order=order)
-    (length,) = struct.unpack_from("<H", body, at)
-    at += 2
-    if at + length > len(body):
-        raise malformed("a soft link is cut", length, len(body) - at)
-    return Link(name, None, bytes(body[at : at + length]), order)
+    kind = fields.one("B") if flags & _HAS_KIND else _HARD
+    order = fields.one("Q") if flags & _HAS_ORDER else 0
+    fields.skip(1 if flags & _HAS_CODING else 0)
+    name = fields.raw(fields.number(1 << (flags & _NAME_WIDTH)))
+    address = fields.one("O") if kind == _HARD else None
+    target = fields.raw(fields.one("H")) if kind == _SOFT else None
+    return Link(name, address, target, order)

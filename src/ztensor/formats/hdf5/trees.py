@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ztensor.formats.hdf5.window import Window, malformed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
 
 _DEEPEST = 64  # levels: nodes have two branches at least
@@ -27,17 +27,15 @@ def walk_tree_1(window: Window, address: int, kind: int, key_length: int) -> Ite
         LimitError: the budget is used up.
         SourceError: it cannot be read.
     """
-    head = window.record("4sBBH OO")
+    head = window.record("4xBBH OO")
     pair = window.record(f"{key_length}x O")
     waiting: list[tuple[int, int | None]] = [(address, None)]
     while waiting:
         place, expected = waiting.pop()
-        _, _, level, count, *_ = head.unpack(window.read(place, head.size))
+        found, level, count, *_ = head.unpack(window.read(place, head.size))
         data = window.block(place, b"TREE", head.size + count * pair.size, has_sum=False)
-        if data[4] != kind or level > _DEEPEST or (expected is not None and level != expected):
-            raise malformed(
-                "a node does not belong to its tree", (kind, expected), (data[4], level)
-            )
+        if found != kind or level > _DEEPEST or (expected is not None and level != expected):
+            raise malformed("a node does not belong to its tree", (kind, expected), (found, level))
         body = bytes(data[head.size :])
         window.budget.charge_steps(count)
         if level:
@@ -55,45 +53,47 @@ class Records(NamedTuple):
     body: bytes
 
 
-def walk_tree_2(window: Window, address: int) -> Iterator[Records]:
+def walk_tree_2(
+    window: Window, address: int, known: Mapping[int, Collection[int]]
+) -> Iterator[Records]:
     """Yield the records of a version 2 tree, some at a time, node by node.
 
     Args:
         window: the file.
         address: of the tree's header.
+        known: the kinds of records that may be in it, and how long each can be.
 
     Raises:
-        FormatError: the tree is damaged.
+        FormatError: the tree is damaged, or has other records.
         LimitError: the budget is used up.
         SourceError: it cannot be read.
     """
-    head = window.record("4sBB IHH BB OHL I")
-    data = window.block(address, b"BTHD", head.size, has_sum=True)
-    _, _, kind, node, width, depth, _, _, root, count, total, _ = head.unpack(data)
+    kind, node, width, depth, _, _, root, count, total = window.fields(
+        address, b"BTHD", "B IHH BB OHL"
+    )
     if not width or depth > _DEEPEST:
         raise malformed("a tree has no such nodes", None, (kind, width, node, depth))
+    if width not in known.get(kind, ()):
+        raise malformed("a tree has other records", list(known), (kind, width))
     if not window.is_defined(root) or not total:
         return
     # A node's pointers are as wide as the most records below it need.
-    most = max(node - 10, 0) // width
+    most = below = max(node - 10, 0) // width
     count_width = _width_of(most)
-    pointers = [(0, 0)]  # at each level: bytes of a pointer, and of the total in it
-    below = most
+    pointers = [0]  # bytes of a pointer at each level
     for level in range(1, depth + 1):
-        total_width = _width_of(below) if level > 1 else 0
-        pointer = window.offset_size + count_width + total_width
-        pointers.append((pointer, total_width))
+        pointer = window.offset_size + count_width + (_width_of(below) if level > 1 else 0)
+        pointers.append(pointer)
         records = max((node - 10 - pointer) // (width + pointer), 0)
         below = (records + 1) * below + records
     waiting = [(root, count, depth)]
     while waiting:
         place, records, level = waiting.pop()
-        pointer = pointers[level][0]
+        pointer = pointers[level]
         length = 6 + records * width + ((records + 1) * pointer if level else 0) + 4
         if length > node:
             raise malformed("a node has more records than fit", node, length)
-        sign = b"BTIN" if level else b"BTLF"
-        data = window.block(place, sign, length, has_sum=True)
+        data = window.block(place, b"BTIN" if level else b"BTLF", length)
         if data[5] != kind:
             raise malformed("a node does not belong to its tree", kind, data[5])
         window.budget.charge_steps(records + 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
+from typing import Any
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
 from ztensor.ext import Source
@@ -144,7 +145,9 @@ class Window:
             raise malformed("two addresses lead to one structure", None, address)
         self._taken.add(address)
 
-    def block(self, address: int, sign: bytes, length: int, *, has_sum: bool) -> bytes | bytearray:
+    def block(
+        self, address: int, sign: bytes, length: int, *, has_sum: bool = True
+    ) -> bytes | bytearray:
         """Return a structure that begins with a sign, and may end with a checksum.
 
         Raises:
@@ -160,6 +163,13 @@ class Window:
             self.require_sum(data)
         return data
 
+    def fields(
+        self, address: int, sign: bytes, form: str, *, has_sum: bool = True
+    ) -> tuple[Any, ...]:
+        """Return the fields of a structure behind its sign and version; see `block`."""
+        record = self.record(f"4xB {form} {'4x' if has_sum else ''}")
+        return record.unpack(self.block(address, sign, record.size, has_sum=has_sum))[1:]
+
     @staticmethod
     def require_sum(data: bytes | bytearray) -> None:
         """Raise where the last four bytes are not the checksum of those before.
@@ -172,18 +182,61 @@ class Window:
         if expected != found:
             raise malformed("a checksum differs", hex(expected), hex(found))
 
-    def require_depth(self, depth: int) -> None:
-        """Raise where a tree or a type is nested too deeply.
+    def require_depth(self, depth: int, what: str) -> None:
+        """Raise where something is nested too deeply.
 
         Raises:
             LimitError: it is.
         """
-        if depth > self.budget.limits.depth:
+        most = self.budget.limits.depth
+        if depth > most:
             raise LimitError(
-                "an HDF5 structure is nested deeper than Limits.depth",
+                f"{what} are nested deeper than Limits.depth",
                 reason=Reason.LIMIT_DEPTH,
-                expected=f"at most {self.budget.limits.depth}",
+                expected=f"at most {most}",
             )
+
+
+class Fields:
+    """A place in the bytes of a structure, whose fields are taken one after the other.
+
+    Too few bytes raise `struct.error`, which `project` turns into a `FormatError`.
+
+    Args:
+        window: the file.
+        data: the bytes.
+        at: where the first field begins.
+    """
+
+    __slots__ = ("at", "data", "window")
+
+    def __init__(self, window: Window, data: bytes | bytearray, at: int = 0) -> None:
+        self.window, self.data, self.at = window, data, at
+
+    def take(self, form: str) -> tuple[Any, ...]:
+        """Return the next fields; see `Window.record`."""
+        record = self.window.record(form)
+        self.at += record.size
+        return record.unpack_from(self.data, self.at - record.size)
+
+    def one(self, form: str) -> Any:
+        """Return the next field."""
+        return self.take(form)[0]
+
+    def raw(self, length: int) -> bytes:
+        """Return the next bytes."""
+        self.at += length
+        if self.at > len(self.data):
+            raise struct.error("too few bytes")
+        return bytes(self.data[self.at - length : self.at])
+
+    def number(self, width: int) -> int:
+        """Return the next number, of any width."""
+        return int.from_bytes(self.raw(width), "little")
+
+    def skip(self, length: int) -> None:
+        """Pass over bytes."""
+        self.at += length
 
 
 @functools.lru_cache(maxsize=256)  # lengths of tables are a file's

@@ -1,0 +1,236 @@
+"""Datasets as objects: of what type, where the data is, and how it is decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.errors import FormatError, NotRepresentableError, Reason, describe
+from ztensor.ext import (
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    Component,
+    Encoding,
+    TensorObject,
+    element_count,
+    spell,
+)
+from ztensor.formats.base import RAW, Absent
+from ztensor.formats.hdf5.attributes import MOST_BYTES, Attributes
+from ztensor.formats.hdf5.chunks import read_chunks
+from ztensor.formats.hdf5.data import Converted, InChunks, Unwritten, fill_of
+from ztensor.formats.hdf5.filters import FILTERS, filter_name
+from ztensor.formats.hdf5.header import Header, Kind, Message
+from ztensor.formats.hdf5.messages import (
+    Filter,
+    Layout,
+    Place,
+    Space,
+    parse_fill,
+    parse_filters,
+    parse_layout,
+    parse_space,
+)
+from ztensor.formats.hdf5.types import Elements, Type, Types
+from ztensor.formats.hdf5.window import Fields, Window, malformed, unknown
+from ztensor.typing import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    # Storage type or words for what no type here holds, logical type, how elements are read.
+    Known = tuple[str, str | None, Elements | None]
+
+_UNREAD, _UNREAD_MESSAGE = "hdf5", "this kind of HDF5 data is not read here; read it with h5py"
+TYPE_ATTRIBUTE = "ztensor.type"  # names what the bits of an exported dataset mean
+
+
+class Datasets:
+    """Makes objects of one file's datasets.
+
+    Args:
+        window: the file.
+        types: its types.
+        attributes: reads its attributes and texts.
+        name_lost: told how many numbers of a dataset have names.
+
+    Attributes:
+        encodings: how the data of all of them is decoded.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        types: Types,
+        attributes: Attributes,
+        name_lost: Callable[[int], None],
+    ) -> None:
+        self._window = window
+        self._types = types
+        self._attributes = attributes
+        self._name_lost = name_lost
+        self.encodings: dict[str, Encoding] = {**RAW, _UNREAD: Absent(_UNREAD, _UNREAD_MESSAGE)}
+
+    def read(self, header: Header) -> TensorObject | str:
+        """Return a dataset as an object, or the text that it is.
+
+        Raises:
+            FormatError: it is damaged.
+            UnsupportedError: it shares messages in a way that h5py never asks for.
+            LimitError: the budget is used up.
+            SourceError: it cannot be read.
+        """
+        window = self._window
+        layout, space_message = header.of(Kind.LAYOUT), header.of(Kind.SPACE)
+        type_message = header.of(Kind.TYPE)
+        if layout is None or space_message is None or type_message is None:
+            raise malformed("a dataset has no layout")
+        where = parse_layout(window, layout)
+        if where.place == Place.VIRTUAL:
+            return refused("virtual dataset")
+        if space_message.is_shared:
+            return refused("dataset with a shared dataspace")
+        space = parse_space(Fields(window, space_message.body))
+        attributes = self._attributes.of(header)
+        kind = self._types.of(type_message.body, is_shared=type_message.is_shared)
+        if kind.names:
+            self._name_lost(kind.names)
+        filters = self._filters(header.of(Kind.FILTERS))
+        dtype, logical, elements = known_as(kind, attributes)
+        if header.of(Kind.EXTERNAL) is not None:
+            dtype, elements = "data in another file", None
+        elif space.shape is None:
+            dtype, elements = "null dataspace", None
+        elif not space.shape and kind.text is not None and kind.size <= MOST_BYTES:
+            text = self._text(where, kind)
+            if text is not None:
+                return text
+        for one in filters:
+            if one.code not in FILTERS:
+                dtype, elements = f"data behind the filter {filter_name(one.code)}", None
+        shape = space.shape or ()
+        if elements is None:
+            return refused(dtype, shape, attributes)
+        component = self._component(header, where, space, elements, filters)
+        component = component._replace(dtype=dtype, type=logical)
+        return TensorObject(shape, "dense", {"data": component}, attributes or None)
+
+    def _text(self, layout: Layout, kind: Type) -> str | None:
+        """Return the text of a scalar."""
+        if layout.place == Place.CHUNKED:
+            raise malformed("a dataset of one element has chunks")
+        if not self._window.is_defined(layout.address) or layout.length == 0:
+            return ""
+        return self._attributes.text(kind, bytes(self._window.read(layout.address, kind.size)))
+
+    def _filters(self, message: Message | None) -> tuple[Filter, ...]:
+        if message is None:
+            return ()
+        if message.is_shared:
+            raise unknown("shared filters")
+        return parse_filters(Fields(self._window, message.body))
+
+    def _component(
+        self,
+        header: Header,
+        layout: Layout,
+        space: Space,
+        elements: Elements,
+        filters: tuple[Filter, ...],
+    ) -> Component:
+        """Return where the data is, and how it is read; its type is filled in by the caller."""
+        window, shape, width = self._window, space.shape or (), elements.stored.itemsize
+        count = element_count(shape)
+        is_chunked = layout.place == Place.CHUNKED
+        if is_chunked and layout.width != width:
+            raise malformed("a chunk's elements have another width", width, layout.width)
+        if filters and not is_chunked:
+            raise malformed("data that is not chunked has filters")
+        word, length = f"hdf5:{len(self.encodings)}", 0
+        encoding: Encoding
+        if not count:
+            return Component("", 0, 0, byte_order=elements.byte_order)
+        if is_chunked:
+            chunk_bytes = element_count(layout.chunks) * width
+            table = read_chunks(window, layout, space, chunk_bytes, is_filtered=bool(filters))
+            fill, length = self._fill(header, elements), table.nbytes
+            encoding = InChunks(word, shape, elements, fill, window.source, layout, table, filters)
+        elif layout.length == 0 or not window.is_defined(layout.address):
+            encoding = Unwritten(word, shape, elements, self._fill(header, elements))
+        else:
+            length = count * width
+            offset = self._place(layout, length)
+            if elements.convert is None:
+                return Component("", offset, length, byte_order=elements.byte_order)
+            encoding = Converted(word, shape, elements, window.source, offset)
+        self.encodings[word] = encoding
+        decoded_length = count * elements.numpy.itemsize
+        return Component("", 0, length, encoding=word, decoded_length=decoded_length)
+
+    def _place(self, layout: Layout, needed: int) -> int:
+        """Return where data without chunks is in the file, as long as its shape needs."""
+        size = self._window.source.size
+        length = needed if layout.length is None else layout.length
+        offset = self._window.base + layout.address
+        if length != needed or offset + length > size:
+            raise FormatError(
+                "the data of a dataset does not lie in the file as its shape needs",
+                reason=Reason.OUT_OF_BOUNDS,
+                expected=f"{describe(needed)} bytes within {size}",
+                found=f"{describe(length)} at offset {describe(offset)}",
+            )
+        return offset
+
+    def _fill(self, header: Header, elements: Elements) -> Array:
+        message, is_old = header.of(Kind.FILL), False
+        if message is None:
+            message, is_old = header.of(Kind.OLD_FILL), True
+        if message is None or message.is_shared:
+            return fill_of(elements, None)
+        return fill_of(elements, parse_fill(Fields(self._window, message.body), is_old=is_old))
+
+
+def known_as(kind: Type, attributes: dict[str, object]) -> Known:
+    """Return how elements of a type are stored and read.
+
+    An attribute that names the type of an export's bits is taken out of `attributes`.
+    """
+    elements = kind.elements
+    if elements is None:
+        return kind.words, None, None
+    if kind.is_opaque:
+        named = _named(attributes.get("dtype"), kind.size)
+        return (*named, elements) if named else (kind.words, None, None)
+    if elements.is_bfloat16:
+        return "bf16", None, elements
+    try:
+        spelled = spell(elements.numpy.newbyteorder("="))
+    except NotRepresentableError:
+        return describe(str(elements.numpy)), None, None
+    bits = _named(attributes.get(TYPE_ATTRIBUTE), elements.numpy.itemsize)
+    if bits is not None and elements.numpy.kind == "u":
+        spelled = bits
+        del attributes[TYPE_ATTRIBUTE]
+    return (*spelled, elements)
+
+
+def refused(
+    what: str, shape: tuple[int, ...] = (), attributes: dict[str, object] | None = None
+) -> TensorObject:
+    """Return an object that is listed, and raises `UnsupportedError` when it is read."""
+    component = Component(f"HDF5 {what}", 0, 0, encoding=_UNREAD, decoded_length=0)
+    return TensorObject(shape, "dense", {"data": component}, attributes or None)
+
+
+def _named(word: object, width: int) -> tuple[str, str | None] | None:
+    """Return storage and logical type of a type's name, long or short, of this width."""
+    for storage in STORAGE_TYPES.values():
+        if word in (storage.name, storage.long_name) and storage.width == width:
+            return storage.name, None
+    for logical in LOGICAL_TYPES.values():
+        if (
+            word in (logical.name, logical.long_name)
+            and logical.storage_per_element == logical.elements_per_storage
+            and STORAGE_TYPES[logical.dtype].width == width
+        ):
+            return logical.dtype, logical.name
+    return None
