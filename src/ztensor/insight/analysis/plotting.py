@@ -19,6 +19,8 @@ from ztensor.typing import Readable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from matplotlib.figure import Figure
+
     from ztensor.insight.analysis.streaming import Progress
 
 _COLUMNS = 3
@@ -29,7 +31,7 @@ _LOWEST = 1 / 40  # a bar of few values: an outlier is seen, however many the ot
 _MOST_ROWS = 400  # of a PNG: matplotlib draws 65,535 pixels in one direction at most
 # Of middle brightness: an SVG has no background, so it must read on white and on black.
 _BAR, _INK, _ALARM = "#4a90d9", "#808080", "#d9534f"
-# Text of an SVG stays text, and the same tensors give the same bytes.
+# Text of an SVG stays text, names are no formulas, the same tensors give the same bytes.
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "ztensor",
@@ -46,7 +48,7 @@ class Picture:
         rows: how many rows of histograms it has.
     """
 
-    figure: Any
+    figure: Figure
     rows: int
 
     def __repr__(self) -> str:

@@ -126,7 +126,7 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_png_of_too_many_objects() -> None:
     with pytest.raises(ztensor.errors.ArgumentValueError, match="too many objects"):
-        Picture(None, 1000).png()
+        Picture(plot(save(ARRAYS)).figure, rows=1000).png()
 
 
 def test_another_ending(tmp_path: Path) -> None:
