@@ -28,6 +28,7 @@ def tensors() -> dict[str, Any]:
             found[f"layers.{i}.{part}.weight"] = RNG.normal(0, 0.04, (96, 64)).astype(np.float32)
         found[f"layers.{i}.norm.weight"] = RNG.normal(1, 0.01, 64).astype(ml_dtypes.bfloat16)
     found["layers.5.mlp.up.weight"] *= 8
+    found["outlier.bias"] = np.append(RNG.normal(0, 0.1, 2000), 500.0).astype(np.float32)
     return found
 
 
@@ -78,20 +79,20 @@ def rows_of(page: Any) -> list[str]:
 
 def test_search_filters_and_sorts(pages: dict[str, Path], opened: Opened) -> None:
     page = opened(pages["one"])
-    assert text_of(page, "#count") == "33"
+    assert text_of(page, "#count") == "34"
     page.fill("#search", "attn Q")
-    assert text_of(page, "#count") == "8 of 33"
+    assert text_of(page, "#count") == "8 of 34"
     assert all("attn.q" in row for row in rows_of(page))
     page.press("#search", "Escape")
-    assert text_of(page, "#count") == "33"
+    assert text_of(page, "#count") == "34"
     page.click("#chips button:has-text('bfloat16')")
-    assert text_of(page, "#count") == "8 of 33"
+    assert text_of(page, "#count") == "8 of 34"
     page.click("#chips button:has-text('bfloat16')")
     page.click("#chips button:has-text('findings')")
-    assert text_of(page, "#count") == "1 of 33"
+    assert text_of(page, "#count") == "1 of 34"
     page.click("#chips button:has-text('findings')")
     page.click("#table [role=columnheader]:has-text('RMS') >> nth=0")
-    assert "norm" in rows_of(page)[0]
+    assert "norm" in rows_of(page)[1]
     page.click("#table [role=columnheader]:has-text('name')")
     assert "embed.weight" in rows_of(page)[0]
 
@@ -111,9 +112,89 @@ def test_a_finding_the_grid_and_the_tree_lead_to_a_tensor(
     page.mouse.click(box["x"] + box["width"] - 5, box["y"] + 5)
     page.wait_for_selector("#detail-title:has-text('layers.7')")
     page.click("#tree .row:has-text('layers')")
-    assert text_of(page, "#count").startswith("32 of 33")
+    assert text_of(page, "#count").startswith("32 of 34")
     page.click("#tree .row:has-text('embed')")
     page.wait_for_selector("#detail-title:has-text('embed.weight')")
+
+
+def test_a_search_is_seen_in_the_tree_the_table_and_the_pictures(
+    pages: dict[str, Path], opened: Opened
+) -> None:
+    page = opened(pages["one"])
+    assert page.locator("#tree .row").count() == 3
+    page.click("#tabs button:has-text('Treemap')")
+    pictures = (
+        """() => [...document.querySelectorAll("#grid, #map")].map((one) => one.toDataURL())"""
+    )
+    before = page.evaluate(pictures)
+    page.fill("#search", "layers.3 norm")
+    assert text_of(page, "#count") == "1 of 34"
+    shown = [" ".join(row.split()) for row in page.locator("#tree .row .cut").all_text_contents()]
+    assert shown == ["layers", "3", "norm.weight"]
+    after = page.evaluate(pictures)
+    assert all(old != new for old, new in zip(before, after, strict=True))
+    assert (
+        page.evaluate("document.querySelector('#tensors-section').getBoundingClientRect().top")
+        < 800
+    )
+    page.fill("#search", "")
+    assert page.evaluate(pictures) == before
+
+
+def test_the_panel_takes_room_only_with_a_tensor_in_it(
+    pages: dict[str, Path], opened: Opened
+) -> None:
+    page = opened(pages["one"])
+    assert text_of(page, "#detail-title") == "layers.5.mlp.up.weight"  # the worst finding
+    narrow = page.evaluate("document.querySelector('#table').clientWidth")
+    page.click("#detail button:has-text('Close')")
+    assert not page.is_visible("#detail")
+    assert page.evaluate("document.querySelector('#table').clientWidth") > narrow + 250
+    assert page.evaluate("location.hash") == ""
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#detail-title")
+    page.focus("#detail")
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#detail")
+    assert not opened(pages["many"]).is_visible("#detail")  # it has no finding
+
+
+def test_one_outlier_does_not_squeeze_the_histogram(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["one"])
+    page.fill("#search", "outlier")
+    page.click("#table .row")
+    page.wait_for_selector("#detail-title:has-text('outlier')")
+    label = "#detail section canvas >> nth=0"
+    assert "Histogram of values from -0." in (page.get_attribute(label, "aria-label") or "")
+    page.click("#detail button:has-text('Whole range')")
+    assert "to 500;" in (page.get_attribute(label, "aria-label") or "")
+    page.click("#detail button:has-text('1 % to 99 %')")
+    assert "to 500;" not in (page.get_attribute(label, "aria-label") or "")
+
+
+@pytest.mark.parametrize(("which", "colours"), [("one", 3), ("two", 4)])
+def test_the_map_is_coloured_by_what_is_chosen(
+    which: str, colours: int, pages: dict[str, Path], opened: Opened
+) -> None:
+    page = opened(pages[which])
+    assert not page.is_visible("#map-color")
+    page.click("#tabs button:has-text('Treemap')")
+    names = page.locator("#map-color option").all_text_contents()
+    assert len(names) == colours
+    seen = set()
+    for name in names:
+        page.select_option("#map-color select", label=name)
+        seen.add(page.evaluate("document.querySelector('#map').toDataURL()"))
+        assert f"coloured by {name}" in (page.get_attribute("#map", "aria-label") or "")
+    assert len(seen) == colours
+
+
+def test_findings_of_one_kind_are_one_line(pages: dict[str, Path], opened: Opened) -> None:
+    page = opened(pages["hostile"])
+    before = page.locator("#findings li").count()
+    page.click("#findings .more button >> nth=0")
+    assert page.locator("#findings li").count() > before
+    assert page.evaluate("document.activeElement.closest('#findings') !== null")
 
 
 def test_by_keyboard_alone(pages: dict[str, Path], opened: Opened) -> None:
@@ -136,7 +217,7 @@ def test_by_keyboard_alone(pages: dict[str, Path], opened: Opened) -> None:
     press("End")
     press("ArrowRight")
     press("ArrowDown")
-    assert page.get_attribute("#tree .active", "aria-level") == "2"
+    assert page.get_attribute("#tree .active", "aria-level") == "3"
     press("ArrowLeft")
     press("ArrowLeft")
     assert page.get_attribute("#tree .active", "aria-expanded") == "false"
@@ -169,7 +250,7 @@ def test_a_link_opens_its_tensor_and_notices_another_file(
     moved = opened(pages["one"], hash_="#t=2-" + link[-4:])
     moved.wait_for_selector("#detail-title:has-text('layers.5.mlp.up.weight')")
     other = opened(pages["one"], hash_="#t=3-zzzz")
-    assert "Choose a tensor" in text_of(other, "#detail")
+    assert text_of(other, "#detail-title") == "layers.5.mlp.up.weight"  # the worst finding
     other = opened(pages["hostile"], hash_="#t=3-0000")
     assert "not in this file" in text_of(other, "#detail")
 
@@ -178,7 +259,7 @@ def test_two_models(pages: dict[str, Path], opened: Opened) -> None:
     page = opened(pages["two"])
     assert "a.zt" in text_of(page, "#title")
     page.click("#chips button:has-text('changed')")
-    assert text_of(page, "#count") == "1 of 34"
+    assert text_of(page, "#count") == "1 of 35"
     page.click("#table .row")
     page.wait_for_selector("#detail-title:has-text('layers.2.attn.q.weight')")
     assert "relative change0.5" in text_of(page, "#detail").replace(" 0.5", "0.5")
@@ -197,6 +278,8 @@ def test_hostile_names_are_texts(pages: dict[str, Path], opened: Opened) -> None
     rows = rows_of(page)
     assert any("(empty name)" in row for row in rows)
     assert any("(blank name)" in row for row in rows)
+    while page.locator("#findings .more button").count():
+        page.click("#findings .more button >> nth=0")
     lines = page.locator("#findings .name").all_text_contents()
     assert max(map(len, lines)) == 160
     page.focus("#table")
@@ -272,7 +355,11 @@ _CUT = """() => [...document.querySelectorAll("#table .row .cut")].map((name) =>
 def test_of_long_names_the_mark_and_the_end_are_seen(
     width: int, pages: dict[str, Path], opened: Opened
 ) -> None:
-    names = opened(pages["hostile"], width=width).evaluate(_CUT)
+    page = opened(pages["hostile"], width=width)
+    names = page.evaluate(_CUT)
+    page.focus("#table")
+    page.keyboard.press("End")
+    names += page.evaluate(_CUT)
     assert width < 500 or any(mark and length > 200 for _, mark, length in names)
     assert all(beyond < 1 for beyond, _, _ in names)
     assert all(mark > 5 for _, mark, _ in names if mark is not None)

@@ -21,7 +21,7 @@ from ztensor.insight.analysis.channels import (
     exact_squares,
     has_channels,
 )
-from ztensor.insight.analysis.spreads import Histogram
+from ztensor.insight.analysis.spreads import MIDDLE, Histogram, is_squeezed, middle_edges
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def looked_at(
     wide.sort(axis=1)
     kurtoses = _kurtoses(wide, means, deviations)
     values_at = _quantiles(wide, quantiles)
-    histograms = _histograms(wide, bins)
+    histograms, middles = _histograms(wide, bins), _middles(wide, bins)
     at_limit = np.count_nonzero(np.abs(wide) >= limit, axis=1).tolist()
     channels: Iterator[Channels | None] = iter([None] * len(block))
     if tiles is not None and has_channels(shape, dtype):
@@ -72,14 +72,28 @@ def looked_at(
     of, word = "magnitudes" if dtype.kind == "c" else "values", dtype.name
     rows = zip(
         is_whole.tolist(), zeros, least.tolist(), most.tolist(), means.tolist(),
-        deviations.tolist(), kurtoses, values_at, histograms, at_limit, channels, strict=True,
+        deviations.tolist(), kurtoses, values_at, histograms, middles, at_limit, channels,
+        strict=True,
     )  # fmt: skip
-    for whole, nothing, low, high, mean, std, kurtosis, found, histogram, beyond, both in rows:
+    for (
+        whole,
+        nothing,
+        low,
+        high,
+        mean,
+        std,
+        kurtosis,
+        found,
+        histogram,
+        middle,
+        beyond,
+        both,
+    ) in rows:
         yield None if not whole else {
             "dtype": word, "of": of, "count": count, "zeros": nothing, "min": low, "max": high,
             "mean": mean, "std": std, "kurtosis": kurtosis,
             "quantiles": dict(zip(quantiles, found, strict=True)), "histogram": histogram,
-            "at_limit": beyond, "channels": both,
+            "middle": middle, "at_limit": beyond, "channels": both,
         }  # fmt: skip
 
 
@@ -121,6 +135,16 @@ def _histograms(ordered: Array, bins: int) -> Iterator[Histogram | None]:
             below = row.searchsorted(borders_of)
             below[-1] = count
             yield Histogram(tuple(borders_of.tolist()), tuple((below[1:] - below[:-1]).tolist()))
+
+
+def _middles(ordered: Array, bins: int) -> Iterator[Histogram | None]:
+    for row, (low, high) in zip(ordered, _quantiles(ordered, MIDDLE), strict=True):
+        if not bins or not is_squeezed(row.item(0), low, high, row.item(-1)):
+            yield None
+            continue
+        edges = middle_edges(low, high, bins)
+        counts = np.diff(row.searchsorted(edges)).tolist()
+        yield Histogram(tuple(edges.tolist()), tuple(counts))
 
 
 def _channels(matrices: Array, tiles: tuple[int, int]) -> Iterator[Channels]:

@@ -269,7 +269,6 @@ def _digest(components: Mapping[str, Any]) -> str:
 
 def detail_of(one: TensorStats) -> dict[str, Any]:
     """Return the numbers of one tensor."""
-    histogram = one.histogram
     names = "count zeros nans infs negative_infs at_limit min max mean std rms crest kurtosis"
     detail: dict[str, Any] = {name: plain(getattr(one, name)) for name in names.split()}
     detail["of"] = one.of
@@ -279,12 +278,14 @@ def detail_of(one: TensorStats) -> dict[str, Any]:
         detail["sampled"] = one.sampled
     if one.note is not None:
         detail["note"] = visible(one.note)[:1000]
-    if histogram is not None:
-        detail["histogram"] = {
-            "low": plain(histogram.edges[0]),
-            "high": plain(histogram.edges[-1]),
-            "counts": [plain(count) for count in histogram.counts],
-        }
+    for field in ("histogram", "middle"):
+        found = getattr(one, field)
+        if found is not None:
+            detail[field] = {
+                "low": plain(found.edges[0]),
+                "high": plain(found.edges[-1]),
+                "counts": [plain(count) for count in found.counts],
+            }
     return detail if one.channels is None else detail | channels_of(one.channels)
 
 

@@ -14,6 +14,9 @@ from ztensor.typing import Array
 
 Scale = Literal["linear", "log"]
 
+MIDDLE = 0.01, 0.99  # shares of values below what is called the middle, and below its end
+_SQUEEZED = 4  # times as wide as the middle is a histogram of all values that shows little of it
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Histogram:
@@ -35,6 +38,18 @@ class Histogram:
     def __repr__(self) -> str:
         """Return how many bins there are; `edges` and `counts` have them."""
         return short_repr("insight.Histogram", [counted(len(self.counts), "bin"), self.scale])
+
+
+def is_squeezed(least: float, low: float, high: float, most: float) -> bool:
+    """Return whether a few values take most of the width of a histogram: its middle is narrow."""
+    return low < high and most / _SQUEEZED - least / _SQUEEZED > high - low
+
+
+def middle_edges(low: float, high: float, bins: int) -> Array:
+    """Return the borders of bins between two quantiles."""
+    part = np.linspace(0.0, 1.0, bins + 1)
+    edges: Array = np.maximum.accumulate(np.clip(low * (1 - part) + high * part, low, high))
+    return edges
 
 
 class Spread:
@@ -99,6 +114,22 @@ class Spread:
         if scale == "log":
             return self._folded()._binned(bins, scale)
         return self._binned(bins, scale)
+
+    def middle(self, bins: int) -> Histogram | None:
+        """Return the histogram of the values between the first and the last hundredth of them.
+
+        Returns:
+            None where it shows no more than that of all values: where they are not four times as
+            far apart.
+        """
+        if not self.size:
+            return None
+        low, high = self.quantile(MIDDLE[0]), self.quantile(MIDDLE[1])
+        if not is_squeezed(float(self.lows[0]), low, high, float(self.highs[-1])):
+            return None
+        edges = middle_edges(low, high, bins)
+        counts = np.diff(np.rint(self._below(edges)))
+        return Histogram(tuple(edges.tolist()), tuple(int(n) for n in counts.tolist()))
 
     def _folded(self) -> Spread:
         """Return the spread of magnitudes, without those of zero and of ranges that touch it."""

@@ -99,6 +99,8 @@ class TensorStats(Shown):
         quantile_error: bound on the relative error of a quantile; 0.0 where they are exact.
         histogram: of the finite values; exact where the quantiles are, else each border is off by
             at most `quantile_error` of its value.
+        middle: likewise of the values between the first and the last hundredth of them; None where
+            it shows no more than `histogram`, and of a scale that is not linear.
         note: why there is nothing, or None.
         negative_infs: how many are minus infinity, as in masks.
         at_limit: of types of 8 bits and less, how many have the largest magnitude there is.
@@ -130,6 +132,7 @@ class TensorStats(Shown):
     kurtosis: float | None = None
     channels: Channels | None = None
     sampled: float | None = None
+    middle: Histogram | None = None
 
     @property
     def rms(self) -> float | None:
@@ -412,6 +415,7 @@ def _stats_of(
                 counter.moments.merge(missing, 0.0, 0.0)
                 counter.moments.reach(zero, zero)
             moments = counter.moments.as_fields()
+            is_linear = asked.scale == "linear"
             return dataclasses.replace(
                 result,
                 dtype=dtype.name,
@@ -426,6 +430,7 @@ def _stats_of(
                 quantiles={q: spread.quantile(q) for q in asked.quantiles} if spread.size else {},
                 quantile_error=spread.error,
                 histogram=spread.histogram(asked.bins, asked.scale) if asked.bins else None,
+                middle=spread.middle(asked.bins) if asked.bins and is_linear else None,
                 at_limit=spread.count_beyond(_limit_of(dtype)),
                 channels=None if sums is None else sums.finish(),
                 sampled=None if part is None else shape[0] / found.shape[0],

@@ -69,6 +69,16 @@ function nameText(name, most = Infinity) {
   return name.slice(0, most / 2) + "\u2026" + name.slice(1 - most / 2);
 }
 
+// Return a name that a narrow place breaks behind its dots, slashes and underscores.
+function breakable(name, className = "") {
+  const box = element("span", className);
+  name.split(/(?<=[./_:])(?=[^./_:])/).forEach((part, at) => {
+    if (at) box.append(element("wbr"));
+    box.append(part);
+  });
+  return box;
+}
+
 // Four hexadecimal digits of a name, so that a link notices that it means another file.
 function nameHash(name) {
   let hash = 0x811c9dc5;

@@ -7,7 +7,7 @@ const TAIL = 14; // letters of a name that are never cut
 class VirtualList {
   // Args: the scroll box; `fill(row element, index)`; `choose(index, event)`; a prefix for ids.
   constructor(box, { fill, choose, key, role, head }) {
-    Object.assign(this, { box, fill, choose, key: key || (() => false), role, count: 0, active: 0 });
+    Object.assign(this, { box, fill, choose, key: key || (() => false), role, count: 0, active: 0, tall: ROW });
     this.top = head ? 28 : 0;
     this.live = new Map();
     this.space = element("div");
@@ -28,7 +28,7 @@ class VirtualList {
 
   set(count) {
     this.count = count;
-    this.height = Math.min(count * ROW, TALLEST);
+    this.height = Math.min(count * this.tall, TALLEST);
     this.space.style.height = this.height + "px";
     this.active = Math.min(this.active, Math.max(count - 1, 0));
     if (this.role === "row") this.box.setAttribute("aria-rowcount", count + 1);
@@ -47,22 +47,22 @@ class VirtualList {
     requestAnimationFrame(() => { this.waits = false; this.draw(); });
   }
 
-  room() { return Math.max(this.box.clientHeight - this.top, ROW); }
+  room() { return Math.max(this.box.clientHeight - this.top, this.tall); }
 
   // Return the number of the first row that is seen, with its fraction.
   seen() {
     const scaled = this.height - this.room();
-    const true_ = this.count * ROW - this.room();
+    const true_ = this.count * this.tall - this.room();
     const part = scaled > 0 ? true_ / scaled : 1;
-    return (Math.min(this.box.scrollTop, Math.max(scaled, 0)) * part) / ROW;
+    return (Math.min(this.box.scrollTop, Math.max(scaled, 0)) * part) / this.tall;
   }
 
   draw() {
     const first = this.seen();
     const begin = Math.max(Math.floor(first) - 6, 0);
-    const end = Math.min(Math.ceil(first + this.room() / ROW) + 6, this.count);
+    const end = Math.min(Math.ceil(first + this.room() / this.tall) + 6, this.count);
     // Asked once, before anything is changed: each answer later would be a layout of its own.
-    const top = this.count * ROW > TALLEST ? this.box.scrollTop - first * ROW : 0;
+    const top = this.count * this.tall > TALLEST ? this.box.scrollTop - first * this.tall : 0;
     for (const [at, row] of this.live) {
       if (at < begin || at >= end) { row.remove(); this.live.delete(at); }
     }
@@ -78,7 +78,8 @@ class VirtualList {
         this.live.set(at, row);
         added.append(row);
       }
-      row.style.top = top + at * ROW + "px";
+      row.style.top = top + at * this.tall + "px";
+      row.style.height = this.tall + "px";
       row.classList.toggle("active", at === this.active);
     }
     this.space.append(added);
@@ -93,15 +94,15 @@ class VirtualList {
     this.active = Math.min(Math.max(at, 0), this.count - 1);
     if (scrolls) {
       const first = this.seen();
-      const room = this.room() / ROW;
+      const room = this.room() / this.tall;
       let to = first;
       if (this.active < first) to = this.active;
       else if (this.active + 1 > first + room) to = this.active + 1 - room;
       if (to !== first && part !== null) to = Math.max(this.active - room * part, 0);
       if (to !== first) {
         const scaled = this.height - this.room();
-        const true_ = this.count * ROW - this.room();
-        this.box.scrollTop = true_ > 0 ? (to * ROW * scaled) / true_ : 0;
+        const true_ = this.count * this.tall - this.room();
+        this.box.scrollTop = true_ > 0 ? (to * this.tall * scaled) / true_ : 0;
       }
     }
     this.draw();
@@ -109,7 +110,7 @@ class VirtualList {
 
   pressed(event) {
     if (event.altKey || event.ctrlKey || event.metaKey || event.target !== this.box) return;
-    const page = Math.max(Math.floor(this.room() / ROW) - 1, 1);
+    const page = Math.max(Math.floor(this.room() / this.tall) - 1, 1);
     const steps = { ArrowDown: 1, ArrowUp: -1, PageDown: page, PageUp: -page };
     if (event.key in steps) this.move(this.active + steps[event.key]);
     else if (event.key === "Home") this.move(0);
@@ -128,6 +129,8 @@ function cutName(name, className = "name") {
   return box;
 }
 
+const OPENED = 200; // rows of a search for which the tree is opened
+
 class Tree {
   constructor(box, rows, choose) {
     this.rows = rows;
@@ -145,6 +148,23 @@ class Tree {
     });
     this.refresh();
   }
+
+  // Show only what leads to rows that are kept, of which `sums[row]` are before a row; few are opened.
+  filter(sums) {
+    this.sums = sums;
+    const all = sums ? sums[this.rows.count] : 0;
+    const walk = (nodes) => {
+      for (const node of nodes) {
+        if (node.leaf || !this.count(node)) continue;
+        this.open(node);
+        walk(node.children);
+      }
+    };
+    if (sums && all && all <= OPENED) walk(this.roots);
+    this.refresh();
+  }
+
+  count(node) { return this.sums ? this.sums[node.last] - this.sums[node.first] : 1; }
 
   open(node) {
     node.open = true;
@@ -172,6 +192,7 @@ class Tree {
     this.shown = [];
     const walk = (nodes, level, parent) => {
       for (const node of nodes) {
+        if (!this.count(node)) continue;
         node.level = level;
         node.parent = parent;
         this.shown.push(node);

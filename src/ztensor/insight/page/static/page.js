@@ -17,21 +17,22 @@ const ONE = [
   { key: "shape", title: "shape", wide: true, size: "104px" },
   { key: "type", title: "type", wide: true, size: "100px" },
   { key: "nbytes", title: "size", num: true, size: "68px" },
-  { key: "rms", title: "RMS", num: true, wide: true, size: "68px" },
-  { key: "crest", title: "max / RMS", num: true, wide: true, size: "72px" },
+  { key: "rms", title: "RMS", num: true, wide: true, spare: true, size: "68px" },
+  { key: "crest", title: "max / RMS", num: true, wide: true, spare: true, size: "72px" },
 ];
 const TWO = [
   { key: "name", title: "name", wide: false, size: "minmax(120px, 1fr)" },
   { key: "kind", title: "what", wide: true, size: "74px" },
-  { key: "shape", title: "shape", wide: true, size: "104px" },
+  { key: "shape", title: "shape", wide: true, spare: true, size: "104px" },
   { key: "type", title: "type", wide: true, size: "116px" },
   { key: "relative", title: "change", num: true, size: "76px" },
-  { key: "cosine", title: "cosine", num: true, wide: true, size: "70px" },
+  { key: "cosine", title: "cosine", num: true, wide: true, spare: true, size: "70px" },
   { key: "snr_db", title: "SNR, dB", num: true, size: "64px" },
 ];
 
 class Page {
   constructor(document_) {
+    this.chosen = undefined;
     rules = document_.rules;
     this.document = document_;
     this.models = [];
@@ -78,7 +79,10 @@ class Page {
     this.chipButtons();
     this.tabs();
     this.listen();
-    this.follow();
+    const [worst] = this.document.findings;
+    if (!this.follow() && worst && worst.level !== "info") {
+      this.choose(this.rows.rowOf[worst.model][worst.tensor], false, false);
+    }
   }
 
   header() {
@@ -112,11 +116,17 @@ class Page {
       const said = merged.get(key); // of two models both may have it
       if (!said.some((other) => other.rule === one.rule && other.text === one.text)) said.push(one);
     }
-    this.lines = [...merged.values()];
-    byId("findings-all").addEventListener("click", () => this.findingList(this.lines.length));
+    const groups = new Map(); // those of the same rules under the worst of them
+    for (const several of merged.values()) {
+      const key = several.map((one) => `${one.level} ${one.rule}`).join();
+      if (!groups.has(key)) groups.set(key, []);
+      groups.get(key).push(several);
+    }
+    this.groups = [...groups.values()];
+    byId("findings-all").addEventListener("click", () => this.findingList(this.groups.length));
     this.findingList(8);
     const more = this.document.finding_count > this.document.findings.length ? "over " : "";
-    const count = this.lines.length ? ` (${more}${countText(this.lines.length)})` : "";
+    const count = merged.size ? ` (${more}${countText(merged.size)})` : "";
     byId("findings-title").textContent = `Findings${count}`;
     if (this.document.live && !this.document.is_examined) {
       const nbytes = this.models.reduce((sum, model) => sum + Number(model.raw.stored_nbytes), 0);
@@ -133,14 +143,32 @@ class Page {
   findingList(most) {
     const list = byId("findings");
     list.replaceChildren();
-    for (const several of this.lines.slice(0, most)) list.append(this.findingLine(several));
+    for (const group of this.groups.slice(0, most)) list.append(...this.findingGroup(group));
     const isLooked = !this.document.live || this.document.is_examined;
-    if (!this.lines.length && isLooked) {
+    if (!this.groups.length && isLooked) {
       list.append(element("li", "note", "No rule found anything. That is no proof that all is well."));
     }
     const all = byId("findings-all");
-    all.hidden = this.lines.length <= most;
-    all.textContent = `Show all ${countText(this.lines.length)}`;
+    all.hidden = this.groups.length <= most;
+    all.textContent = `Show all ${countText(this.groups.length)} kinds`;
+  }
+
+  findingGroup(group) {
+    const [first, ...others] = group;
+    const line = this.findingLine(first);
+    if (!others.length) return [line];
+    const more = element("li", "more");
+    const button = element("button", "quiet");
+    const noun = others.length === 1 ? "tensor" : "tensors";
+    button.type = "button";
+    button.textContent = `${countText(others.length)} more ${noun}: ${first.map((one) => ruleTitle(one.rule)).join("; ")}`;
+    button.addEventListener("click", () => {
+      const lines = others.map((several) => this.findingLine(several));
+      more.replaceWith(...lines);
+      lines[0].firstChild.focus();
+    });
+    more.append(button);
+    return [line, more];
   }
 
   findingLine(several) {
@@ -150,7 +178,7 @@ class Page {
     const text = element("span");
     const row = this.rows.rowOf[one.model][one.tensor];
     const isAlone = this.models.length > 1 && this.rows.places(row).length < 2;
-    text.append(element("span", "name", nameText(this.rows.names[row], 160)));
+    text.append(breakable(nameText(this.rows.names[row], 160), "name"));
     text.append(isAlone ? ` (only in ${this.models[one.model].raw.name})` : "", element("br"));
     several.forEach((found, at) => {
       text.append(at ? "; " : "", element("b", "", ruleTitle(found.rule)), `: ${found.text}`);
@@ -205,15 +233,21 @@ class Page {
       groups.set(test.group, [...(groups.get(test.group) || []), test]);
     }
     const tests = [...groups.values()];
+    const isFound = (row) => (!lower || words.every((word) => lower[row].includes(word)))
+      && tests.every((several) => several.some((test) => test(row)));
     const kept = new Int32Array(this.range.last - this.range.first);
+    const sums = lower || tests.length ? new Int32Array(rows.count + 1) : null;
     let length = 0;
-    next: for (let row = this.range.first; row < this.range.last; row++) {
-      if (lower) for (const word of words) if (!lower[row].includes(word)) continue next;
-      if (tests.length && !tests.every((several) => several.some((test) => test(row)))) continue;
-      kept[length++] = row;
+    for (let row = 0; row < rows.count; row++) {
+      const isIn = row >= this.range.first && row < this.range.last;
+      if (!isIn && !sums) continue;
+      const found = isFound(row);
+      if (sums) sums[row + 1] = sums[row] + found;
+      if (isIn && found) kept[length++] = row;
     }
     this.shown = kept.slice(0, length);
     this.sorted();
+    this.marked(sums);
     const count = byId("count");
     const isAll = length === rows.count;
     count.textContent = isAll ? countText(length) : `${countText(length)} of ${countText(rows.count)}`;
@@ -224,6 +258,16 @@ class Page {
       count.append(" ", clear);
     }
     if (this.map && !byId("map-box").hidden) this.map.draw(this.range);
+  }
+
+  // What is not found is left out of the tree, and faint in the pictures.
+  marked(sums) {
+    if (!this.tree) return; // not built yet: nothing is filtered
+    const isSame = !sums && !this.grid.kept;
+    this.grid.kept = this.map.kept = sums;
+    if (isSame) return;
+    this.tree.filter(sums);
+    this.grid.draw();
   }
 
   setRange(range) {
@@ -273,6 +317,7 @@ class Page {
     for (const column of this.columns) {
       const cell = element("div", column.num ? "num" : "");
       if (column.wide) cell.classList.add("wide");
+      if (column.spare) cell.classList.add("spare");
       cell.setAttribute("role", "columnheader");
       const button = element("button", "", column.title);
       button.type = "button";
@@ -284,7 +329,6 @@ class Page {
     }
     head.append(line);
     this.head = head;
-    byId("table").style.maxHeight = `${this.rows.count * ROW + 50}px`;
     this.list = new VirtualList(byId("table"), {
       role: "row",
       head,
@@ -297,8 +341,17 @@ class Page {
 
   template() {
     const isNarrow = matchMedia("(max-width: 760px)").matches;
-    const columns = this.columns.filter((column) => !isNarrow || !column.wide);
+    // Beside an open panel names have the room of what the panel says, too.
+    const isTight = !byId("detail").hidden && byId("table").clientWidth < 700;
+    byId("table").classList.toggle("tight", isTight);
+    const columns = this.columns.filter((column) => !(isNarrow && column.wide) && !(isTight && column.spare));
     this.widths = columns.map((column) => column.size).join(" ");
+    const taken = columns.reduce((sum, one) => sum + (one.key === "name" ? 40 : parseInt(one.size) + 10), 0);
+    this.longest = this.longest || this.rows.names.reduce((most, one) => Math.max(most, one.length), 0);
+    this.isWrapped = this.longest * 7.6 > byId("table").clientWidth - taken;
+    this.list.tall = this.isWrapped ? 2 * ROW - 10 : ROW;
+    byId("table").style.maxHeight = `${this.rows.count * this.list.tall + 50}px`;
+    if (this.shown) this.list.set(this.shown.length);
     this.head.style.gridTemplateColumns = this.widths;
     if (this.shown) this.list.redraw();
   }
@@ -322,10 +375,13 @@ class Page {
     for (const column of this.columns) {
       const cell = element("div", column.num ? "num" : "");
       if (column.wide) cell.classList.add("wide");
+      if (column.spare) cell.classList.add("spare");
       cell.setAttribute("role", "gridcell");
       if (column.key === "name") {
         const level = this.rows.level(row);
-        const name = cutName(nameText(this.rows.names[row]));
+        const text = nameText(this.rows.names[row]);
+        const name = this.isWrapped && text.length < 200 ? breakable(text, "name wrapped") : cutName(text);
+        name.title = text;
         if (level < 3) {
           name.prepend(element("span", `level ${LEVELS[level]}`, ""));
           name.title += `: ${LEVEL_WORDS[LEVELS[level]]}`;
@@ -354,7 +410,7 @@ class Page {
   tabs() {
     const show = (isMap) => {
       byId("table").hidden = isMap;
-      byId("map-box").hidden = !isMap;
+      byId("map-box").hidden = byId("map-color").hidden = !isMap;
       for (const button of byId("tabs").children) {
         button.setAttribute("aria-pressed", String((button.dataset.map === "1") === isMap));
       }
@@ -396,9 +452,10 @@ class Page {
 
   // --- What is chosen -------------------------------------------------------------------------
 
-  choose(row, reveals = true) {
+  choose(row, reveals = true, isLinked = true) {
     if (row < 0 || row >= this.rows.count) return;
     this.chosen = row;
+    this.opened(true);
     const at = this.shown.indexOf(row);
     if (reveals && at >= 0) this.list.move(at, true, 0.4);
     this.list.redraw();
@@ -408,7 +465,21 @@ class Page {
       document.body.dataset.shown = row;
       if (reveals && innerWidth <= 760) byId("detail").scrollIntoView();
     });
-    if (HAS_ADDRESS) history.replaceState(null, "", linkTo(this.rows, row));
+    if (HAS_ADDRESS && isLinked) history.replaceState(null, "", linkTo(this.rows, row));
+  }
+
+  // The panel takes room from the names, so it is there only with a tensor in it.
+  opened(isOpen) {
+    const detail = byId("detail");
+    if (detail.hidden === !isOpen) return;
+    detail.hidden = !isOpen;
+    this.template();
+    this.redraw();
+    if (isOpen) return;
+    this.chosen = undefined;
+    this.list.redraw();
+    if (HAS_ADDRESS) history.replaceState(null, "", location.pathname + location.search);
+    byId("table").focus();
   }
 
   chooseNode(node) {
@@ -416,15 +487,19 @@ class Page {
     else this.setRange(node);
   }
 
-  // Show the tensor that the address names; its name's hash says whether it is the same one.
+  // Show the tensor that the address names, and return whether it names one; its name's hash says whether it is the same one.
   follow() {
     const match = /^#t=(\d+)-([0-9a-f]+)$/.exec(location.hash);
-    if (!match) return;
+    if (!match) return false;
     let row = Number(match[1]);
     const isIt = (at) => at < this.rows.count && nameHash(this.rows.names[at]) === match[2];
     if (!isIt(row)) row = this.rows.names.findIndex((_, at) => isIt(at));
     if (row >= 0) this.choose(row);
-    else byId("detail").replaceChildren(element("p", "note", "The tensor of this link is not in this file."));
+    else {
+      this.opened(true);
+      byId("detail").replaceChildren(element("p", "note", "The tensor of this link is not in this file."));
+    }
+    return true;
   }
 
   listen() {
@@ -432,6 +507,8 @@ class Page {
     search.addEventListener("input", () => {
       this.words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
       this.filter();
+      const { top } = byId("tensors-section").getBoundingClientRect();
+      if (innerWidth > 760 && top > innerHeight * 0.7) byId("tensors-section").scrollIntoView();
     });
     search.addEventListener("keydown", (event) => {
       if (event.key === "Escape") { search.value = ""; this.words = []; this.filter(); }
@@ -445,9 +522,10 @@ class Page {
         search.select();
         event.preventDefault();
       } else if (event.key === "Escape" && byId("detail").contains(document.activeElement)) {
-        byId("table").focus();
+        this.opened(false);
       }
     });
+    byId("detail").addEventListener("closed", () => this.opened(false));
     byId("tree-toggle").addEventListener("click", () => {
       const open = document.body.classList.toggle("tree-open");
       byId("tree-toggle").setAttribute("aria-expanded", String(open));
@@ -499,7 +577,11 @@ function tableOf(rows, titles) {
   }
   for (const row of rows) {
     const line = element("tr");
-    row.forEach((text, at) => line.append(element("td", at && row.length > 2 ? "num" : "", text)));
+    row.forEach((text, at) => {
+      const cell = element("td", at && row.length > 2 ? "num" : "");
+      cell.append(breakable(String(text)));
+      line.append(cell);
+    });
     body.append(line);
   }
   table.append(body);

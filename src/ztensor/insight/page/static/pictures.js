@@ -1,6 +1,10 @@
 // Pictures: the grid of layers, the treemap.
 
 const LEFT = 4;
+const FAINT = 0.15; // what a search does not find
+
+// Args: how many rows before each are found, or null; one row, or the range of several.
+const isKept = (sums, first, last = first + 1) => !sums || sums[last] > sums[first];
 
 // Roles by layers. `choose(tensor, model)` is called with the place of a tensor.
 class Grid {
@@ -91,8 +95,10 @@ class Grid {
         const value = this.valueAt(row, column);
         if (value === undefined) continue;
         drawn.fillStyle = this.colorOf(value);
+        drawn.globalAlpha = isKept(this.kept, this.rows.rowOf[0][this.tensorAt(row, column)]) ? 1 : FAINT;
         const gap = this.column > 8 ? 1 : 0;
         drawn.fillRect(this.label + column * this.column, y + 0.5, this.column - gap, this.row - 1);
+        drawn.globalAlpha = 1;
         this.mark(drawn, row, column, y);
       }
     }
@@ -258,10 +264,61 @@ function squarified(items, x, y, width, height) {
 
 class Treemap {
   constructor(rows, choose) {
-    Object.assign(this, { rows, choose, canvas: byId("map"), boxes: [], at: 0 });
+    Object.assign(this, { rows, choose, canvas: byId("map"), boxes: [], at: 0, kept: null });
+    this.colors();
     this.canvas.addEventListener("mousemove", (event) => this.hover(event));
     this.canvas.addEventListener("click", (event) => { if (this.hover(event)) this.enter(); });
     this.canvas.addEventListener("keydown", (event) => this.pressed(event));
+  }
+
+  // What colours can say: the type, and what is known of this model.
+  colors() {
+    const { models, diff } = this.rows;
+    const { columns, raw: { layers } } = models[0];
+    this.layer = new Map();
+    layers.tensor.forEach((line) => line.forEach((at, layer) => { if (at !== null) this.layer.set(at, layer); }));
+    const known = { type: "type" };
+    if (columns.log2_rms.some((one) => typeof one === "number")) known.rms = "RMS beside its kind";
+    if (diff) known.change = "relative change";
+    if (layers.indices.length > 1) known.layer = "layer";
+    const select = byId("map-color").querySelector("select");
+    for (const [key, text] of Object.entries(known)) {
+      const option = element("option", "", text);
+      option.value = key;
+      select.append(option);
+    }
+    select.addEventListener("change", () => this.draw(this.range));
+    this.select = select;
+  }
+
+  // Return the number that a node is coloured by: of several tensors the largest.
+  valueOf(node, key) {
+    const { diff, models } = this.rows;
+    let found = null;
+    for (let row = node.first; row < Math.min(node.last, node.first + 500); row++) {
+      let value = null;
+      if (key === "change") value = diff.relative[row];
+      else {
+        const [number, at] = this.rows.places(row)[0];
+        if (number === 0) value = key === "rms" ? models[0].columns.log2_rms[at] : this.layer.get(at);
+      }
+      if (typeof value !== "number") continue;
+      if (found === null || Math.abs(value) > Math.abs(found)) found = value;
+    }
+    return found;
+  }
+
+  colorOf(node) {
+    const key = this.select.value;
+    if (key === "type") {
+      const [model, at] = this.rows.first(node.first);
+      return rgbOf(typeColor(model.columns.type[at]));
+    }
+    const value = this.valueOf(node, key);
+    if (value === null) return rgbOf(theme("none"));
+    if (key === "rms") return this.ramp(value / 3);
+    if (key === "layer") return viridis(value / (this.rows.models[0].raw.layers.indices.length - 1));
+    return value === 0 ? rgbOf(theme("neutral")) : viridis((Math.log10(value) + 5) / 6);
   }
 
   draw(range) {
@@ -274,14 +331,17 @@ class Treemap {
     context.textBaseline = "top";
     const named = this.boxes.slice(0, 500).map((one) => this.rows.names[one.node.first]);
     const prefix = commonPrefix(named);
+    this.ramp = diverging();
     for (const { node, x, y, width: w, height: h } of this.boxes) {
-      const [model, at] = this.rows.first(node.first);
-      const color = rgbOf(typeColor(model.columns.type[at]));
+      const color = this.colorOf(node);
+      context.globalAlpha = isKept(this.kept, node.first, node.last) ? 1 : FAINT;
       context.fillStyle = cssOf(color);
       context.fillRect(x + 0.5, y + 0.5, Math.max(w - 1, 0.3), Math.max(h - 1, 0.3));
       if (w < 40 || h < 16) continue;
       const light = color[0] * 0.3 + color[1] * 0.59 + color[2] * 0.11;
-      context.fillStyle = light > 120 ? "#000" : "#fff";
+      const isFaint = context.globalAlpha < 1;
+      context.globalAlpha = 1;
+      context.fillStyle = isFaint ? theme("dim") : light > 120 ? "#000" : "#fff";
       context.font = MONO;
       const name = node.leaf ? this.rows.names[node.first].slice(prefix.length) : node.text;
       const lines = Math.min(Math.floor((h - 4) / 14), 3);
@@ -289,8 +349,9 @@ class Treemap {
         context.fillText(line, x + 4, y + 3 + i * 14);
       });
     }
+    context.globalAlpha = 1;
     this.canvas.setAttribute("aria-label", `Bytes of ${this.boxes.length} tensors or groups as ` +
-      "areas, coloured by type. Arrow keys go through them by size, Enter shows one.");
+      `areas, coloured by ${this.select.selectedOptions[0].text}. Arrow keys go through them by size, Enter shows one.`);
   }
 
   place(nodes, x, y, width, height, level) {
@@ -322,7 +383,16 @@ class Treemap {
   tell() {
     const { node } = this.boxes[this.at];
     const more = node.leaf ? "" : ` and ${node.last - node.first - 1} more`;
-    byId("map-status").textContent = `${this.rows.names[node.first]}${more}: ${sizeText(node.nbytes)}`;
+    byId("map-status").textContent = `${this.rows.names[node.first]}${more}: ${sizeText(node.nbytes)}${this.said(node)}`;
+  }
+
+  // Say the number that the colour stands for.
+  said(node) {
+    const key = this.select.value;
+    const value = key === "type" ? null : this.valueOf(node, key);
+    if (value === null) return "";
+    if (key === "rms") return `; RMS is ${numberText(2 ** value, 3)} times the median`;
+    return key === "layer" ? `; layer ${this.rows.models[0].raw.layers.indices[value]}` : `; changed by ${numberText(value)}`;
   }
 
   pressed(event) {

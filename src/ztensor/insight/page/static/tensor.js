@@ -8,7 +8,7 @@ const FACTS = [
 
 class TensorPanel {
   constructor(rows, panel) {
-    Object.assign(this, { rows, panel, row: -1, logs: true });
+    Object.assign(this, { rows, panel, row: -1, logs: null, isWhole: false });
   }
 
   // Return whether the tensor is still the chosen one at the end.
@@ -89,7 +89,8 @@ class TensorPanel {
 
   heading() {
     const name = this.rows.names[this.row];
-    const title = element("h2", "name", nameText(name));
+    const title = element("h2", "name");
+    title.append(breakable(nameText(name)));
     title.id = "detail-title";
     const line = element("div", "line");
     const copy = element("button", "quiet", "Copy name");
@@ -101,7 +102,10 @@ class TensorPanel {
     });
     const link = element("a", "note", "Link");
     link.href = linkTo(this.rows, this.row);
-    line.append(copy, ...(HAS_ADDRESS ? [link] : []));
+    const close = element("button", "quiet", "Close");
+    close.type = "button";
+    close.addEventListener("click", () => this.panel.dispatchEvent(new Event("closed")));
+    line.append(copy, ...(HAS_ADDRESS ? [link] : []), element("span", "grow"), close);
     const places = this.rows.places(this.row);
     const renamed = this.rows.diff && this.rows.diff.kind[this.row] === "renamed";
     if (renamed) {
@@ -172,26 +176,39 @@ class TensorPanel {
     const line = element("div", "line");
     const scale = element("button", "quiet", "");
     scale.type = "button";
-    const name = () => {
-      scale.textContent = this.logs ? "Show counts as they are" : "Show the logarithm of counts";
-    };
-    scale.addEventListener("click", () => { this.logs = !this.logs; name(); this.draw(); });
-    name();
-    line.append(element("h3", "", "Values"), element("span", "grow"), scale);
+    const hasMiddle = known.some((one) => one.middle);
+    const isLog = () => this.logs ?? (this.isWhole || !hasMiddle); // tails are seen, or a bell
+    const say = () => { scale.textContent = isLog() ? "Linear counts" : "Log counts"; };
+    scale.addEventListener("click", () => { this.logs = !isLog(); say(); this.draw(); });
+    say();
     const canvas = element("canvas");
     canvas.setAttribute("role", "img");
     const ends = element("div", "ends");
     const shown = known.filter((one) => one.histogram);
-    const low = Math.min(...shown.map((one) => Number(one.histogram.low)));
-    const high = Math.max(...shown.map((one) => Number(one.histogram.high)));
-    ends.append(element("span", "", numberText(low)), element("span", "", numberText(high)));
+    const tools = [scale];
+    if (hasMiddle) {
+      const range = element("button", "quiet", "");
+      range.type = "button";
+      const tell = () => { range.textContent = this.isWhole ? "1 % to 99 %" : "Whole range"; };
+      range.addEventListener("click", () => { this.isWhole = !this.isWhole; tell(); say(); this.draw(); });
+      tell();
+      tools.unshift(range);
+    }
+    line.append(element("h3", "", "Values"), element("span", "grow"), ...tools);
     section.append(line, canvas, ends);
     const median = shown.map((one) => one.quantiles.find(([share]) => share === 0.5));
     const texts = median.map((one) => (one ? numberText(one[1]) : "\u2013"));
-    canvas.setAttribute("aria-label", `Histogram of values from ${numberText(low)} to ` +
-      `${numberText(high)}; median ${texts.join(" and ")}`);
+    const draw = () => {
+      const histograms = shown.map((one) => (this.isWhole ? one.histogram : one.middle || one.histogram));
+      const low = Math.min(...histograms.map((one) => Number(one.low)));
+      const high = Math.max(...histograms.map((one) => Number(one.high)));
+      ends.replaceChildren(element("span", "", numberText(low)), element("span", "", numberText(high)));
+      canvas.setAttribute("aria-label", `Histogram of values from ${numberText(low)} to ` +
+        `${numberText(high)}; median ${texts.join(" and ")}`);
+      drawHistogram(canvas, histograms, low, high, isLog());
+    };
     section.append(...this.quantileLines(known));
-    this.pictures.push(() => drawHistogram(canvas, shown, low, high, this.logs));
+    this.pictures.push(draw);
     return section;
   }
 
@@ -244,10 +261,9 @@ function drawHistogram(canvas, shown, low, high, logs) {
   const level = (count) => (logs ? Math.log1p(count) : count);
   const span = high - low || 1;
   shown.forEach((one, at) => {
-    const counts = one.histogram.counts.map(Number);
-    const total = counts.reduce((a, b) => a + b, 0) || 1;
+    const counts = one.counts.map(Number);
     const most = Math.max(...counts.map(level)) || 1;
-    const [begin, end] = [Number(one.histogram.low), Number(one.histogram.high)];
+    const [begin, end] = [Number(one.low), Number(one.high)];
     const left = ((begin - low) / span) * width;
     const bar = counts.length > 1 ? (((end - begin) / span) * width) / counts.length : 4;
     context.fillStyle = context.strokeStyle = theme(at ? "bar2" : "bar");
@@ -264,7 +280,6 @@ function drawHistogram(canvas, shown, low, high, logs) {
       }
     });
     if (shown.length > 1) { context.lineTo(left + counts.length * bar, height - 1); context.stroke(); }
-    void total;
   });
   context.strokeStyle = theme("line");
   context.lineWidth = 1;
