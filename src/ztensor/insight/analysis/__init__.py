@@ -7,7 +7,8 @@ one object in short. `streaming.py` cuts objects into blocks of elements; `stati
 `spreads.py`, `channels.py` and `tally.py`; small objects are looked at together by `batches.py`.
 `slicing.py` and `singular.py` look at one matrix of a tensor. `plotting.py` draws what the
 statistics found. `insight.py` puts all of this together for one model, with roles and layers
-(`roles.py`) and rules for what is odd (`findings.py`), and `beside.py` for two; both are begun by
-`examining.py`. `document.py` writes it down, and `conditions.py` compares it with what must not be.
-Files of any format that is read; nothing is ever written to them.
+(`roles.py`), what a training state says of itself (`states.py`) and rules for what is odd
+(`findings.py`), and `beside.py` for two; both are begun by `examining.py`. `document.py` writes it
+down, and `conditions.py` compares it with what must not be. Files of any format that is read;
+nothing is ever written to them.
 """

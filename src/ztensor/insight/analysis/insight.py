@@ -24,6 +24,7 @@ from ztensor.insight.analysis.roles import (
     natural_key,
     roles_of,
 )
+from ztensor.insight.analysis.states import Said, parameter_names, said_by
 from ztensor.insight.analysis.statistics import Asked, TensorStats, survey
 from ztensor.insight.text import shown_name, visible
 from ztensor.typing import Progress
@@ -44,12 +45,13 @@ def outlined(reader: ObjectReader) -> ModelInsight:
     """Return a model as `outline` has it."""
     objects = tuple(reader.metadata(sorted(reader, key=name_key)))
     shown = tuple(shown_name(one.name) for one in objects)
-    roles = roles_of(shown, [tuple(one.shape) for one in objects])
+    said = said_by(reader)
+    roles = _roles(said, shown, objects)
     stats = (
         TensorStats(one.name, one.shape, one.dtype, count=math.prod(one.shape)) for one in objects
     )
     none = (None,) * len(objects)
-    return _model(reader, objects, tuple(stats), shown, tuple(roles), none)
+    return _model(reader, said, objects, tuple(stats), shown, tuple(roles), none)
 
 
 def chosen_names(
@@ -95,9 +97,10 @@ def seen(
     objects = tuple(metadata[name] for name in ordered)
     looked_at = tuple(found[name] for name in ordered)
     shown = tuple(map(shown_name, ordered))
-    roles = tuple(roles_of(shown, [tuple(one.shape) for one in objects]))
+    said = said_by(reader)
+    roles = tuple(_roles(said, shown, objects))
     log2_rms, peers = _beside_peers(roles, looked_at)
-    model = _model(reader, objects, looked_at, shown, roles, tuple(log2_rms))
+    model = _model(reader, said, objects, looked_at, shown, roles, tuple(log2_rms))
     looked = [
         _looked(one, label, damage.get(one.name), log2, count)
         for one, label, log2, count in zip(looked_at, shown, log2_rms, peers, strict=True)
@@ -129,8 +132,21 @@ def _looked(
     )
 
 
+def _roles(
+    said: Said, shown: Sequence[str], objects: Sequence[TensorMetadata]
+) -> list[Role | None]:
+    """Return the roles, those of an optimizer's states by the names of parameters."""
+    parameters = parameter_names(said, {one.name: one for one in objects})
+    labels = [
+        shown_name(parameters[one.name]) if one.name in parameters else label
+        for one, label in zip(objects, shown, strict=True)
+    ]
+    return roles_of(labels, [tuple(one.shape) for one in objects])
+
+
 def _model(
     reader: ObjectReader,
+    said: Said,
     objects: tuple[TensorMetadata, ...],
     looked_at: tuple[TensorStats, ...],
     shown: tuple[str, ...],
@@ -143,7 +159,7 @@ def _model(
         reader.version,
         reader.nbytes,
         parameter_count(reader, objects),
-        reader.attributes,
+        said.shown(),
         objects,
         looked_at,
         shown,

@@ -1,0 +1,136 @@
+"""What a training state says beside its tensors: plain values, and which parameter a state is of.
+
+PyTorch's optimizers number parameters: `optimizer.state.7.exp_avg`. Which one is the seventh stands
+in the values of the tree, in `param_groups`: by name where the optimizer was given names. Else the
+order of a model's parameters says it, if the shapes of all of them agree.
+"""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ztensor.errors import ZTensorError
+from ztensor.insight.analysis.roles import is_buffer
+from ztensor.training.told import told_tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ztensor import TensorMetadata
+    from ztensor.ext import ObjectReader
+
+_STATE = re.compile(r"(?P<of>.*\.)?state\.(?P<number>[0-9]{1,9})\.(?P<what>[^.]+)")
+_LISTED = re.compile(
+    r"(?P<of>.*\.)?param_groups\.(?P<group>[0-9]+)\.(?P<what>params|param_names)\.(?P<place>[0-9]+)"
+)
+
+
+class Said(NamedTuple):
+    """What a file says beside its tensors.
+
+    Attributes:
+        attributes: of the file, without the one that is its tree.
+        plain: the values of the tree that are no tensors, by their paths.
+        tensors: the paths of its tensors, in the order of the tree.
+    """
+
+    attributes: Mapping[str, object]
+    plain: Mapping[str, object] = MappingProxyType({})
+    tensors: tuple[str, ...] = ()
+
+    def shown(self) -> dict[str, object]:
+        """Return what people read: all but the lists of an optimizer's parameters."""
+        plain = {path: value for path, value in self.plain.items() if not _LISTED.fullmatch(path)}
+        return {**self.attributes, **plain}
+
+
+def said_by(reader: ObjectReader) -> Said:
+    """Return what an open file says beside its tensors; a damaged tree stays an attribute."""
+    tree = told_tree(reader)
+    if tree is None:
+        return Said(reader.attributes)
+    try:
+        values = tree.values()
+    except ZTensorError:
+        return Said(reader.attributes)
+    return Said(
+        tree.attributes,
+        values.plain,
+        tuple(path for path in values.every if path in values.tensors),
+    )
+
+
+def parameter_names(said: Said, objects: Mapping[str, TensorMetadata]) -> dict[str, str]:
+    """Return what optimizer states are called with a parameter's name in the place of its number.
+
+    Args:
+        said: what the file says.
+        objects: its tensors by name.
+
+    Returns:
+        From the names of tensors to the other ones; of an optimizer whose parameters are not known
+        nothing.
+    """
+    states: dict[str, dict[int, list[tuple[str, str]]]] = {}
+    for name in objects:
+        if found := _STATE.fullmatch(name):
+            numbered = states.setdefault(found["of"] or "", {})
+            numbered.setdefault(int(found["number"]), []).append((name, found["what"]))
+    names: dict[str, str] = {}
+    for of, numbered in states.items():
+        parameters = _by_name(said, of) or _by_shape(said, of, numbered, objects)
+        for number, several in numbered.items():
+            for name, what in several if number in parameters else ():
+                names[name] = f"{of}state.{parameters[number]}.{what}"
+    return names
+
+
+def _groups(said: Said, of: str) -> tuple[dict[tuple[str, str], Any], dict[tuple[str, str], Any]]:
+    """Return the numbers of an optimizer's parameters and their names, by group and place."""
+    numbers: dict[tuple[str, str], Any] = {}
+    names: dict[tuple[str, str], Any] = {}
+    for path, value in said.plain.items():
+        found = _LISTED.fullmatch(path)
+        if found and (found["of"] or "") == of:
+            into = numbers if found["what"] == "params" else names
+            into[found["group"], found["place"]] = value
+    return numbers, names
+
+
+def _by_name(said: Said, of: str) -> dict[int, str]:
+    numbers, names = _groups(said, of)
+    return {
+        number: names[place]
+        for place, number in numbers.items()
+        if isinstance(number, int) and isinstance(names.get(place), str)
+    }
+
+
+def _by_shape(
+    said: Said,
+    of: str,
+    numbered: Mapping[int, list[tuple[str, str]]],
+    objects: Mapping[str, TensorMetadata],
+) -> dict[int, str]:
+    """Return the parameters of the first model that has as many, each of the shape of its state."""
+    count = len(_groups(said, of)[0])
+    models: dict[str, list[str]] = {}
+    for path in said.tensors:
+        model, _, rest = path.partition(".")
+        is_state = bool(of) and path.startswith(of)
+        if rest and not is_state and not is_buffer(path) and _is_float(objects.get(path)):
+            models.setdefault(model, []).append(path)
+    for model, parameters in models.items():
+        if len(parameters) == count and all(
+            number < count and objects[name].shape in ((), objects[parameters[number]].shape)
+            for number, several in numbered.items()
+            for name, _ in several
+        ):
+            return {at: path.removeprefix(f"{model}.") for at, path in enumerate(parameters)}
+    return {}
+
+
+def _is_float(metadata: TensorMetadata | None) -> bool:
+    return metadata is not None and metadata.dtype is not None and "float" in metadata.dtype
