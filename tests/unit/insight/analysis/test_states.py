@@ -23,14 +23,14 @@ def step(names: bool, shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> dict[st
     """Return a training state as PyTorch has it: the states of parameters by their numbers."""
     group = {**GROUP, "param_names": list(SHAPES)} if names else GROUP
     state = {
-        number: {"exp_avg": np.full(shape, number + 1.0), "step": np.float32(3)}
+        number: {"exp_avg": np.full(shape, number + 1.0), "step": np.array(3, np.float32)}
         for number, shape in enumerate(shapes.values())
     }
     return {
         "model": {
             **{name: np.full(shape, 0.5, np.float32) for name, shape in SHAPES.items()},
             "running_mean": np.ones(4),
-            "num_batches_tracked": np.int64(7),
+            "num_batches_tracked": np.array(7),
         },
         "optimizer": {"state": state, "param_groups": [group]},
         "epoch": 3,

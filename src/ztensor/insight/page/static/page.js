@@ -17,7 +17,7 @@ const ONE = [
   { key: "shape", title: "shape", wide: true, size: "104px" },
   { key: "type", title: "type", wide: true, size: "100px" },
   { key: "nbytes", title: "size", num: true, size: "68px" },
-  { key: "rms", title: "RMS", num: true, wide: true, spare: true, size: "68px" },
+  { key: "rms", title: "RMS", num: true, wide: true, spare: true, size: "80px" },
   { key: "crest", title: "max / RMS", num: true, wide: true, spare: true, size: "72px" },
 ];
 const TWO = [
