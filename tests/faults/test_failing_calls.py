@@ -20,7 +20,6 @@ from tests.faults.judge import Outcome, read_state
 from tests.faults.operations import NEW, OPERATIONS, OTHER, TARGET, start
 from tests.faults.trials import COMPOUND, FAULTS, fail_each
 from ztensor import edit
-from ztensor.io.source.sink import FileSink
 
 if TYPE_CHECKING:
     from tests.faults.operations import Operation
@@ -231,17 +230,3 @@ def test_a_file_object_that_fails_keeps_the_errno() -> None:
     with pytest.raises(ztensor.SourceError) as caught:
         writer.finish()
     assert caught.value.errno == errno.ENOSPC
-
-
-def test_a_temporary_name_that_is_taken_is_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = iter(["taken", "taken", "free"])
-    monkeypatch.setattr(
-        FileSink, "_temporary_name", lambda self: os.path.join(self._folder, next(names))
-    )
-    (tmp_path / "taken").write_bytes(b"someone's")
-    with ztensor.Writer(tmp_path / TARGET) as writer:
-        writer.write("a", np.arange(3))
-    assert (tmp_path / "taken").read_bytes() == b"someone's"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [TARGET, "taken"]

@@ -12,15 +12,18 @@ in a temporary file.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
-import itertools
+import os
 import tempfile
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztensor.buffers import new_bytes
 from ztensor.io.source.base import Range, Source
+from ztensor.io.source.local import Descriptor, FileSource
+from ztensor.io.source.memory import MemorySource
 from ztensor.locks import Lock, cached_property
 
 if TYPE_CHECKING:
@@ -73,6 +76,34 @@ def extents_of(offsets: Any, lengths: Any, is_encoded: Any) -> Extents:
     )
 
 
+class _Window(NamedTuple):
+    """What was brought of a source in one go.
+
+    Attributes:
+        starts: where its pieces begin, rising.
+        pieces: their bytes, in memory or in a temporary file.
+    """
+
+    starts: list[int]
+    pieces: list[Source]
+
+    @classmethod
+    def brought(cls, source: Source, starts: list[int], lengths: list[int]) -> _Window:
+        memory = [new_bytes(length) for length in lengths]
+        source.read_many(list(zip(starts, memory, strict=True)))
+        return cls(starts, [MemorySource(one) for one in memory])
+
+    def copy(self, offset: int, destination: memoryview) -> int:
+        """Fill the beginning of `destination` with what there is, and return how much."""
+        number = bisect.bisect_right(self.starts, offset) - 1
+        within = offset - self.starts[number]
+        if number < 0 or within >= self.pieces[number].size:
+            return 0
+        count = min(destination.nbytes, self.pieces[number].size - within)
+        self.pieces[number].read_into(within, destination[:count])
+        return count
+
+
 class AheadSource(Source):
     """A source that brings what is read next; safe to use from several threads.
 
@@ -92,11 +123,9 @@ class AheadSource(Source):
         self._is_patient = False
         self._lock = Lock()
         self._next = -1  # the number of the extent that is read next where all are
-        self._heads: dict[int, memoryview] = {}
-        self._windows: list[list[tuple[int, memoryview]]] = []
+        self._windows: list[_Window] = []
         self._budget = 0
         self._walks = 0
-        self._waiting: tuple[int, int, IO[bytes]] | None = None
 
     def expect(self, find: Callable[[], tuple[Any, Any, Any]], *, is_patient: bool = False) -> None:
         """Say where components lie; before, nothing is brought ahead.
@@ -120,7 +149,9 @@ class AheadSource(Source):
             SourceError: the bytes could not be read.
         """
         if self._is_patient and not self._walks:
-            if not self._copy_head(offset, destination):
+            with self._lock:
+                is_filled = self._copy_head(offset, destination)
+            if not is_filled:
                 self.source.read_into(offset, destination)
             return
         with self._lock:
@@ -144,45 +175,24 @@ class AheadSource(Source):
 
     def _copy_head(self, offset: int, destination: memoryview) -> bool:
         """Fill with a head, if it is one; those behind come with it once they are read in order."""
-        with self._lock:
-            starts = self._extents.starts
-            number = int(np.searchsorted(starts, offset))
-            if number == len(starts) or starts[number] != offset:
-                return False
-            if number == self._next and destination.nbytes <= _HEAD_BYTES:
-                self._bring_heads(number)
-            elif number not in self._heads:
-                self._next = number + 1
-            kept = self._heads.get(number)
-            if kept is None or kept.nbytes < destination.nbytes:
-                return False
-            destination[:] = kept[: destination.nbytes]
-            return True
-
-    def _bring_heads(self, first: int) -> None:
         starts, stops, _ = self._extents
-        near = int(np.searchsorted(starts, starts[first] + _NEAR_BYTES))
-        stop = min(max(first + _AT_ONCE, near), first + _MOST, len(starts))
-        lengths = np.minimum(stops[first:stop] - starts[first:stop], _HEAD_BYTES)
-        heads = [new_bytes(length) for length in lengths.tolist()]
-        self.source.read_many(list(zip(starts[first:stop].tolist(), heads, strict=True)))
-        self._heads = dict(zip(range(first, stop), heads, strict=True))
-        self._next = stop
+        number = int(np.searchsorted(starts, offset))
+        is_head = number < len(starts) and starts[number] == offset
+        if is_head and number == self._next and destination.nbytes <= _HEAD_BYTES:
+            near = int(np.searchsorted(starts, starts[number] + _NEAR_BYTES))
+            self._next = stop = min(max(number + _AT_ONCE, near), number + _MOST, len(starts))
+            heads = starts[number:stop]
+            lengths = np.minimum(stops[number:stop] - heads, _HEAD_BYTES)
+            self._windows = [_Window.brought(self.source, heads.tolist(), lengths.tolist())]
+        count = self._copy(offset, destination)
+        if is_head and not count:
+            self._next = number + 1
+        return count == destination.nbytes
 
     def _copy(self, offset: int, destination: memoryview) -> int:
         """Fill the beginning of `destination` with what was brought, and return how much."""
-        for start, memory in itertools.chain(*self._windows):
-            if start <= offset < start + memory.nbytes:
-                kept = memory[offset - start : offset - start + destination.nbytes]
-                destination[: kept.nbytes] = kept
-                return kept.nbytes
-        if self._waiting is not None:
-            start, stop, file = self._waiting
-            if start <= offset < stop:
-                file.seek(offset - start)
-                count: int = file.readinto(destination[: stop - offset])  # type: ignore[attr-defined]
-                return count
-        return 0
+        counts = (window.copy(offset, destination) for window in self._windows)
+        return next(filter(None, counts), 0)
 
     def _fetch(self, offset: int, destination: memoryview) -> int:
         """Fill `destination` and return its length, or bring more than that and return 0."""
@@ -217,31 +227,20 @@ class AheadSource(Source):
         lows = np.maximum(starts[number:behind], offset)
         highs = np.minimum(stops[number:behind], end)
         gaps = np.flatnonzero(lows[1:] - highs[:-1] > _GAP_BYTES)
-        runs = zip(
-            lows[np.append(0, gaps + 1)].tolist(), highs[np.append(gaps, -1)].tolist(), strict=True
-        )
-        window = [(low, new_bytes(high - low)) for low, high in runs]
+        starts, stops = lows[np.append(0, gaps + 1)], highs[np.append(gaps, -1)]
         self._windows = self._windows[-_KEPT + 1 :]  # the oldest is given back before
-        self.source.read_many(window)
-        self._windows.append([(low, memory.toreadonly()) for low, memory in window])
+        lengths = (stops - starts).tolist()
+        self._windows.append(_Window.brought(self.source, starts.tolist(), lengths))
 
     def _wait(self, start: int, stop: int) -> None:
-        """Bring a long extent into a temporary file."""
-        self._forget()
-        file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  # closed by `_forget`
-        try:
+        """Bring a long extent into a temporary file, which goes with its last reference."""
+        self._windows = []
+        with tempfile.TemporaryFile() as file:
             for piece in Range(self.source, start, stop - start).pieces():
                 file.write(piece)
-        except BaseException:
-            file.close()
-            raise
-        self._waiting = start, stop, file
-
-    def _forget(self) -> None:
-        self._windows = []
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting[2].close()
+            file.flush()
+            kept = Descriptor(os.dup(file.fileno()))
+        self._windows.append(_Window([start], [FileSource(self.name, opener=lambda _: kept)]))
 
     def require_unchanged(self, *, ask: bool = False) -> None:
         """Raise where the source is no longer what was opened; see `Source`."""
@@ -250,5 +249,5 @@ class AheadSource(Source):
     def close(self) -> None:
         """Forget what was read ahead, and close the source. May be called again."""
         with self._lock:
-            self._forget()
+            self._windows = []
         self.source.close()

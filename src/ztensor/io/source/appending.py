@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from ztensor.errors import ClosedError, Reason, SourceError
 from ztensor.io.source import locking
 from ztensor.io.source.local import Descriptor, FileSource
-from ztensor.io.source.paths import path_text
+from ztensor.io.source.paths import path_text, system_call
 from ztensor.io.source.stream import Gatherer
 from ztensor.io.source.targets import require_changed_in_place
 
@@ -90,10 +90,8 @@ class LockedFile(FileSource):
         Raises:
             SourceError: so it is; what would be written now would be lost, or lose the new file.
         """
-        try:
+        with system_call("the file is gone", self.name):
             is_in_place = os.path.samestat(os.stat(self.path or ""), self.status())
-        except OSError as error:
-            raise SourceError.from_os(error, "the file is gone", self.name) from error
         if not is_in_place:
             raise SourceError(
                 "another writer put a new file in its place; that one is kept as it is",
@@ -101,13 +99,8 @@ class LockedFile(FileSource):
                 file=self.name,
             )
 
-    def put(self, data: bytes | memoryview, offset: int, *, back_to: int | None = None) -> None:
+    def put(self, data: bytes | memoryview, offset: int) -> None:
         """Write bytes at an offset behind the old end; where that fails, cut the file back.
-
-        Args:
-            data: the bytes.
-            offset: where.
-            back_to: the length to cut it to; that of the old file by default.
 
         Raises:
             SourceError: the system refused.
@@ -119,28 +112,28 @@ class LockedFile(FileSource):
             _write_at(descriptor.number, memoryview(data), offset)
         except OSError as error:
             doing = "cannot write; the file still holds its old state"
-            if not self.take_back(self.size if back_to is None else back_to):
+            if not self.take_back():
                 doing += "; if it does not open, `ztensor repair` cuts off what was begun"
             raise SourceError.from_os(error, doing, self.name) from error
         finally:
             del descriptor
 
-    def take_back(self, length: int) -> bool:
-        """Cut the file to a length it had, and return whether that worked.
+    def take_back(self) -> bool:
+        """Cut the file to the length it had, and return whether that worked.
 
         The disk may be full, and compacting would need room. A reader that opened the file
         meanwhile is told that it shrank; a process that has it mapped touches blobs of the old
         state only, and those stay.
         """
         try:
-            self.shorten(length)
+            self.shorten(self.size)
         except (SourceError, ClosedError):
             return False
         finally:  # also where Ctrl-C comes between the two
             # The time says to readers that were there before that the bytes are the old ones.
             with contextlib.suppress(OSError, ClosedError):
                 status = self.status()
-                is_old = length == self.size == status.st_size and not self._is_trial
+                is_old = status.st_size == self.size and not self._is_trial
                 if is_old and os.utime in os.supports_fd:
                     times = status.st_atime_ns, self._changed_at
                     self._ask(lambda number: os.utime(number, ns=times))
@@ -289,24 +282,13 @@ class CommitOver(Commit):
     def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
         needed = self.position + len(self._guard)
         if needed > self._room:
-            self._make_room(needed, min(needed - self._file.size, _AHEAD_BYTES))
+            self._make_room(needed + min(needed - self._file.size, _AHEAD_BYTES))
         super()._store(pieces, data, start)
 
-    def _make_room(self, needed: int, ahead: int) -> None:
-        """Make the file long enough for `needed` bytes, and up to `ahead` longer where it may be.
-
-        The old guard is written over only when the new one is on disk.
-        """
-        least, longest = self._end(needed), self._end(needed + ahead)
-        end = longest
-        try:
-            back_to = self._room if least < longest else None
-            self._file.put(self._guard, end - len(self._guard), back_to=back_to)
-        except SourceError:  # no file may become so long
-            if least == longest or self._file.status().st_size > self._room:
-                raise
-            end = least
-            self._file.put(self._guard, end - len(self._guard))
+    def _make_room(self, nbytes: int) -> None:
+        """Make the file that long; the old guard is written over when the new one is on disk."""
+        end = self._end(nbytes)
+        self._file.put(self._guard, end - len(self._guard))
         self._file.flush(_OLD)
         self._room = end
 
@@ -324,7 +306,7 @@ class CommitOver(Commit):
         if end <= self._room < end + _SECTOR_BYTES:
             end = self._room
         elif self._room < end:
-            self._make_room(end, 0)
+            self._make_room(end)
         self._file.put(rest, start)
         if end < self._room:
             self._file.put(self._guard, end - size)
@@ -341,27 +323,21 @@ class CommitOver(Commit):
     def abort(self) -> None:
         """Drop what is gathered, and give its room back."""
         if not self._is_final and self._room > self._file.size:
-            self._file.take_back(self._file.size)
+            self._file.take_back()
         super().abort()
 
 
 def _open_to_write(path: str, flags: int, *, lock: bool, timeout: float) -> Descriptor:
     """Open a file, and lock it; one that is put in its place while we wait is opened instead."""
     for _ in range(_TRIES):
-        with contextlib.ExitStack() as failing:
-            try:
-                number = os.open(path, flags | os.O_RDWR)
-                opened = _Locked(number) if lock else Descriptor(number)
-                failing.callback(opened.close)
-                if lock:
-                    locking.acquire(number, path, timeout=timeout)
-                if not lock or os.path.samestat(os.stat(path), os.fstat(number)):
-                    failing.pop_all()
-                    return opened
-            except SourceError:
-                raise
-            except OSError as error:
-                raise SourceError.from_os(error, "cannot open for writing", path) from error
+        with system_call("cannot open for writing", path), contextlib.ExitStack() as failing:
+            opened = (_Locked if lock else Descriptor)(os.open(path, flags | os.O_RDWR))
+            failing.callback(opened.close)
+            if lock:
+                locking.acquire(opened.number, path, timeout=timeout)
+            if not lock or os.path.samestat(os.stat(path), os.fstat(opened.number)):
+                failing.pop_all()
+                return opened
     raise SourceError("other writers keep replacing the file; try again later", file=path)
 
 

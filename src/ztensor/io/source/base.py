@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ztensor.buffers import new_bytes
 from ztensor.errors import Reason, SourceError
+from ztensor.io.source.paths import system_call
 from ztensor.io.source.urls import Remote
 
 if TYPE_CHECKING:
@@ -131,10 +132,8 @@ class Source(abc.ABC):
             return None
         from ztensor.io.source.rights import Rights  # not for a file that is only read
 
-        try:
+        with system_call("cannot look at the file", self.name):
             return Rights.of(self.path)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
 
     def identity(self) -> tuple[object, ...] | None:
         """Return what tells the file from one that takes its place; None where only bytes do."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe
 from ztensor.io.source.base import Opening
 from ztensor.io.source.local import Descriptor, FileSource
+from ztensor.io.source.paths import system_call
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -114,10 +115,8 @@ class Beneath(Opening):
             UnsupportedError: a symbolic link on the way leads to another place than these.
             SourceError: there is no such file.
         """
-        try:
+        with system_call("cannot open for reading", self.path):
             real = os.path.realpath(self.path, strict=True)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot open for reading", self.path) from error
         for root in self.roots:
             start = os.path.join(root, "")
             parts = real[len(start) :].split(os.sep)

@@ -6,6 +6,7 @@ import functools
 import mmap
 import os
 import stat
+import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from ztensor.errors import (
@@ -16,7 +17,7 @@ from ztensor.errors import (
     SourceNotRegularError,
 )
 from ztensor.io.source.base import Source
-from ztensor.io.source.paths import absolute_path, is_url
+from ztensor.io.source.paths import absolute_path, is_url, system_call
 from ztensor.locks import Lock
 
 if TYPE_CHECKING:
@@ -27,12 +28,9 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 # O_NONBLOCK: opening a FIFO by mistake must not hang. O_BINARY: Windows would translate newlines.
-_OPEN_FLAGS = (
-    os.O_RDONLY
-    | getattr(os, "O_CLOEXEC", 0)
-    | getattr(os, "O_NONBLOCK", 0)
-    | getattr(os, "O_BINARY", 0)
-)
+_OPEN_FLAGS = os.O_RDONLY
+for _flag in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"):
+    _OPEN_FLAGS |= getattr(os, _flag, 0)
 
 # Linux takes no more of one call than the larger of its read-ahead and the disk's longest request.
 _ADVICE_BYTES = 1 << 20
@@ -40,11 +38,7 @@ _ADVICE_BYTES = 1 << 20
 _LOOKS = 20
 
 # Linux refuses a private writable map larger than free memory unless it reserves no swap.
-_MAP_NORESERVE = (
-    getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
-    if (hasattr(os, "uname"))
-    else 0
-)
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 
 
 class Descriptor:
@@ -113,11 +107,8 @@ class OpenFile:
         """
         descriptor = self._descriptor or self.in_use()  # which raises
         try:
-            return ask(descriptor.number)
-        except SourceError:  # which says already what was wrong
-            raise
-        except OSError as error:
-            raise SourceError.from_os(error, doing, self.name) from error
+            with system_call(doing, self.name):
+                return ask(descriptor.number)
         finally:
             del descriptor  # an error's traceback would keep the file open
 
@@ -128,11 +119,9 @@ class OpenFile:
             SourceError: it could not.
         """
         descriptor, self._descriptor = self._descriptor, None
-        try:
-            if descriptor is not None:
+        if descriptor is not None:
+            with system_call(failure, self.name):
                 descriptor.close()
-        except OSError as error:
-            raise SourceError.from_os(error, failure, self.name) from error
 
 
 class FileSource(OpenFile, Source):
@@ -170,8 +159,6 @@ class FileSource(OpenFile, Source):
             raise
         except OSError as error:
             raise _cannot_open(path, error) from error
-        except ValueError as error:  # an embedded NUL, which no file's name has
-            raise SourceError(f"cannot open for reading: {error}", file=path) from error
         self._descriptor: Descriptor | None = opened
         try:
             status = self.status()
@@ -195,25 +182,21 @@ class FileSource(OpenFile, Source):
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset` with positional reads, which threads may share."""
         descriptor = self._descriptor or self.in_use()  # not by `_ask`: rows are many short reads
-        done, wanted = 0, destination.nbytes
+        done, wanted, count = 0, destination.nbytes, -1
         try:
-            while done < wanted:
-                rest, start = destination[done:], offset + done
-                if hasattr(os, "preadv"):  # asked each time: tests take it away
-                    count = os.preadv(descriptor.number, [rest], start)
-                else:
-                    count = self._seek_and_read(descriptor.number, start, rest)
-                if count == 0:
-                    raise self.shrunk(offset, wanted, done)
+            while done < wanted and count:
+                count = self._read_some(descriptor.number, offset + done, destination[done:])
                 done += count
-        except SourceError:
-            raise
         except OSError as error:
             raise SourceError.from_os(error, "cannot read", self.name) from error
         finally:
             del descriptor  # an error's traceback would keep the file open
+        if done < wanted:
+            raise self.shrunk(offset, wanted, done)
 
-    def _seek_and_read(self, number: int, offset: int, destination: memoryview) -> int:
+    def _read_some(self, number: int, offset: int, destination: memoryview) -> int:
+        if hasattr(os, "preadv"):  # asked each time: tests take it away
+            return os.preadv(number, [destination], offset)
         with self._lock:
             os.lseek(number, offset, os.SEEK_SET)
             piece = os.read(number, min(destination.nbytes, 1 << 23))
@@ -227,13 +210,7 @@ class FileSource(OpenFile, Source):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
-        descriptor = self._descriptor or self.in_use()
-        try:  # as `_ask`, which takes longer: it is asked before each view
-            return os.fstat(descriptor.number)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
-        finally:
-            del descriptor
+        return self._ask(os.fstat)
 
     def rights(self) -> Rights:
         """Return the owner and the permissions of the open file.
@@ -274,21 +251,21 @@ class FileSource(OpenFile, Source):
         status = self.status()
         if status.st_size == self.size and status.st_mtime_ns == self._changed_at:
             return
-        if status.st_size < self.size:
-            if not self._is_committed(status):
-                raise self.shrunk(0, self.size, status.st_size)
-            return
-        from ztensor.io.source import locking  # not for a file that no process writes
+        if status.st_size >= self.size:
+            from ztensor.io.source import locking  # not for a file that no process writes
 
-        # Asked again at the end: a writer lets its lock go when the file is longer.
-        if not self.is_touched() or self._ask(locking.is_held) or not self.is_touched():
+            # Asked again at the end: a writer lets its lock go when the file is longer.
+            if not self.is_touched() or self._ask(locking.is_held) or not self.is_touched():
+                return
+        if self._is_committed(status):
             return
-        if not self._is_committed(status):
-            raise SourceError(
-                "the file was changed in place after it was opened; open it again",
-                reason=Reason.SOURCE_CHANGED,
-                file=self.name,
-            )
+        if status.st_size < self.size:
+            raise self.shrunk(0, self.size, status.st_size)
+        raise SourceError(
+            "the file was changed in place after it was opened; open it again",
+            reason=Reason.SOURCE_CHANGED,
+            file=self.name,
+        )
 
     def expect_commits(self, length: int, is_end: Callable[[bytes], bool], least: int) -> None:
         """Take it that a commit may replace the last bytes, or cut off what was only prepared.
@@ -395,10 +372,6 @@ def _not_regular(path: str, what: str) -> SourceNotRegularError:
 def _map_private(size: int, number: int) -> mmap.mmap:
     """Return a map whose pages are copied on write and never reach the file."""
     if hasattr(mmap, "MAP_PRIVATE"):
-        return mmap.mmap(
-            number,
-            size,
-            flags=mmap.MAP_PRIVATE | _MAP_NORESERVE,
-            prot=mmap.PROT_READ | mmap.PROT_WRITE,
-        )
+        flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
+        return mmap.mmap(number, size, flags, mmap.PROT_READ | mmap.PROT_WRITE)
     return mmap.mmap(number, size, access=mmap.ACCESS_COPY)

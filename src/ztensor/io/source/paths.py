@@ -1,4 +1,4 @@
-"""Paths as callers give them, as text; and folders on disk."""
+"""Paths as callers give them, as text; folders on disk; and what the system refuses."""
 
 from __future__ import annotations
 
@@ -11,6 +11,28 @@ from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceError, d
 
 if TYPE_CHECKING:
     from typing import TypeGuard
+
+
+class system_call:  # it reads as a phrase: with system_call("cannot remove", path): ...
+    """Turn an error of the system into a `SourceError`.
+
+    Args:
+        doing: the attempt, as it reads in a sentence.
+        file: path or name of the file.
+    """
+
+    __slots__ = ("_doing", "_file")
+
+    def __init__(self, doing: str, file: str) -> None:
+        self._doing, self._file = doing, file
+
+    def __enter__(self) -> None:
+        """Begin; nothing is done."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, SourceError):
+            raise SourceError.from_os(error, self._doing, self._file) from error
+
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
@@ -48,14 +70,16 @@ def path_text(path: Any, *, absolute: bool = False, local: bool = False) -> str:
         ) from error
     if not text:
         raise ArgumentValueError("an empty path names no file")
-    fault = "it has a NUL" if "\0" in text else ""
-    if not fault:
-        try:
-            os.fsencode(text)
-        except UnicodeEncodeError:
-            fault = "it has a character that is no text, a lone surrogate"
-    if fault:
-        raise ArgumentValueError("no file can have this path", found=fault, file=text)
+    try:
+        is_fit = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        is_fit = False
+    if not is_fit:
+        raise ArgumentValueError(
+            "no file can have this path",
+            expected="text without a NUL and without a lone surrogate",
+            file=text,
+        )
     if local and isinstance(path, str) and text.lower().startswith("file://"):
         text = path_of_file_url(text)
     if absolute and (not is_url(text) or os.path.lexists(text)):
@@ -85,10 +109,8 @@ def absolute_path(path: str) -> str:
     Raises:
         SourceError: the working folder was removed.
     """
-    try:
+    with system_call("cannot find the working folder", path):
         return os.path.abspath(path)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot find the working folder", path) from error
 
 
 _FLAGS = (os.O_RDWR if os.name == "nt" else os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)

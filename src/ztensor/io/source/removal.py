@@ -23,9 +23,8 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import SourceError
 from ztensor.io.source.locking import is_dead
-from ztensor.io.source.paths import flush_file, flush_folder
+from ztensor.io.source.paths import flush_file, flush_folder, system_call
 from ztensor.io.source.stores import Store
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _QUIETLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | _NO_LINK
 _NAME_SURROGATE = 1 << 29  # in the tag of links, junctions and mounts of Windows
+_IS_GONE = (FileNotFoundError, NotADirectoryError)
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 _IS_LINK = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)  # what systems say for O_NOFOLLOW
 
@@ -79,10 +79,8 @@ class OpenFolder:
         Raises:
             SourceError: it cannot be made.
         """
-        try:
+        with system_call("cannot make the folder", path):
             os.makedirs(path, exist_ok=True)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot make the folder", path) from error
 
     @staticmethod
     def is_link(status: os.stat_result) -> bool:
@@ -237,15 +235,13 @@ def remove(place: str | Remote, ours: os.stat_result | Check | None = None) -> b
         Store.of(place.url).remove(place)
         return True
     folder, name = os.path.split(place)
-    try:
-        with OpenFolder(folder or os.curdir) as inside:
-            return inside.remove(name, os.lstat(place) if ours is None else ours)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except SourceError:
-        raise
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot remove", place) from error
+    with (
+        system_call("cannot remove", place),
+        contextlib.suppress(*_IS_GONE),
+        OpenFolder(folder or os.curdir) as inside,
+    ):
+        return inside.remove(name, os.lstat(place) if ours is None else ours)
+    return False
 
 
 def take_back(place: str | Remote, ours: os.stat_result | None = None) -> None:

@@ -17,7 +17,7 @@ from ztensor.errors import SourceError, describe
 from ztensor.io.source import locking, removal
 from ztensor.io.source.base import Sink
 from ztensor.io.source.local import Descriptor, FileSource, OpenFile
-from ztensor.io.source.paths import flush_folder, path_text
+from ztensor.io.source.paths import flush_folder, path_text, system_call
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
 from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow
 from ztensor.io.source.stores import Store, remote_of
@@ -44,7 +44,6 @@ _NEW_MODE = 0o666
 _PRIVATE_MODE = 0o600
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _WINDOWS_SECONDS = 1.0
-_CLOSING = "cannot close the finished file"
 
 
 class Place(NamedTuple):
@@ -92,13 +91,11 @@ class Place(NamedTuple):
             UsageError: there is something.
             SourceError: a store could not be asked.
         """
-        if overwrite:
-            return
-        if self.remote is None:
-            is_there = os.path.lexists(self.path)
-        else:
-            is_there = Store.of(self.remote.url).look(self.remote) is not None
-        if not is_there:
+        if overwrite or not (
+            os.path.lexists(self.path)
+            if self.remote is None
+            else Store.of(self.remote.url).look(self.remote) is not None
+        ):
             return
         error = Store.taken(self.path)
         if allowed_by is not None:
@@ -170,9 +167,8 @@ class FileSink(OpenFile, Gatherer):
     def __init__(self, place: str | Place, *, durable: Durable = "auto") -> None:
         super().__init__()
         self._place = place if isinstance(place, Place) else Place(place)
-        path = path_text(self._place.path)
+        self.name = path = path_text(self._place.path)
         require_choice("durable", durable, (True, False, "auto"))
-        self.name = path
         self._durable = durable
         self._stamp: os.stat_result | None = None  # which file it is, also once it is closed
         self._temporary: str | None = None
@@ -181,29 +177,26 @@ class FileSink(OpenFile, Gatherer):
         self._is_reserving = True
         self._folder = os.path.dirname(path)
         note_write(self)
-        try:
-            if self._place.is_derived or self._place.is_new:
-                folder, name = os.path.split(path)
-                self._target = os.path.join(os.path.realpath(folder), name)
-                if self._place.is_new and os.path.lexists(self._target):
-                    raise FileExistsError(errno.EEXIST, "the name is taken", path)
-            else:
-                require_own_link(path)
-                self._target = os.path.realpath(path)
-            self._folder = os.path.dirname(self._target)
-            require_place(self._target, path, is_followed=not self._place.is_derived)
-            self._old = self._rights_of_target()
-            self._open_temporary()
-        except SourceError:
-            raise
-        except OSError as error:
-            if isinstance(error, FileNotFoundError):
-                if os.path.isdir(self._folder):  # one of the system's
-                    raise SourceError("no file can be made in its folder", file=path) from error
+        with system_call("cannot create a temporary file in its folder", path):
+            try:
+                self._target = self._find_target(path)
+                self._folder = os.path.dirname(self._target)
+                require_place(self._target, path, is_followed=not self._place.is_derived)
+                self._old = self._rights_of_target()
+                self._open_temporary()
+            except FileNotFoundError as error:
                 raise no_folder(path, self._folder) from error
-            raise SourceError.from_os(
-                error, f"cannot create a temporary file in {describe(self._folder)}", path
-            ) from error
+
+    def _find_target(self, path: str) -> str:
+        """Return the path of what is replaced, behind all links that are followed."""
+        if not self._place.is_derived and not self._place.is_new:
+            require_own_link(path)
+            return os.path.realpath(path)
+        folder, name = os.path.split(path)
+        target = os.path.join(os.path.realpath(folder), name)
+        if self._place.is_new and os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, "the name is taken", path)
+        return target
 
     @property
     def is_open(self) -> bool:
@@ -234,19 +227,13 @@ class FileSink(OpenFile, Gatherer):
                 return
         flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         if is_plain and hasattr(os, "fchmod"):
-            self._mode = self._mode_of_new(flags)
-        self._open_exclusive(flags)
-
-    def _mode_of_new(self, flags: int) -> int:
-        """Return the bits a new file gets here; only a file tells, as the umask is not all."""
-        name = self._temporary_name()
-        descriptor = os.open(name, flags, _NEW_MODE)
-        status = os.fstat(descriptor)
-        os.close(descriptor)
-        removal.remove(name, status)
-        return status.st_mode & PERMISSIONS
-
-    def _open_exclusive(self, flags: int) -> None:
+            # The bits a new file gets here: only a file tells, as the umask is not all.
+            name = self._temporary_name()
+            descriptor = os.open(name, flags, _NEW_MODE)
+            status = os.fstat(descriptor)
+            os.close(descriptor)
+            removal.remove(name, status)
+            self._mode = status.st_mode & PERMISSIONS
         for _ in range(_TRIES):
             name = self._temporary_name()
             descriptor = os.open(name, flags, _PRIVATE_MODE)
@@ -266,15 +253,6 @@ class FileSink(OpenFile, Gatherer):
     def narrow(self, source: Rights) -> None:
         """Grant group and others, where the file is new, no more than a file it is made of does."""
         self._sources.add(source)
-
-    def _settle_rights(self, number: int) -> None:
-        """Give the temporary its rights; until here nobody but its owner can open it by a name."""
-        # Those of the target as they are now: someone may have taken some away while we wrote.
-        old = self._rights_of_target() or self._old or self._place.like
-        if old is not None:
-            hand_over(number, old)
-        else:
-            narrow(number, self._mode, self._sources)
 
     def _rights_of_target(self) -> Rights | None:
         with contextlib.suppress(FileNotFoundError):
@@ -361,13 +339,24 @@ class FileSink(OpenFile, Gatherer):
             folder.sweep(re.escape(shown(self._target)))  # what killed saves left
 
     def _put_in_place(self, number: int, *, flush: bool) -> None:
-        self._settle_rights(number)
+        # Until here nobody but the owner can open it by a name. The target's rights are asked for
+        # again: someone may have taken some away while we wrote.
+        old = self._rights_of_target() or self._old or self._place.like
+        if old is not None:
+            hand_over(number, old)
+        else:
+            narrow(number, self._mode, self._sources)
         if flush:
             os.fsync(number)
-        if self._place.is_new:
+        if os.name == "nt":
+            self._rename_on_windows()
+        elif self._place.is_new:
             self._take_free_name(number)
         else:
-            self._rename(self._temporary or self._link_temporary(number))
+            if self._temporary is None:
+                self._temporary = self._temporary_name()  # known to abort() at any moment
+                self._link_nameless(number, self._temporary)
+            os.replace(self._temporary, self._target)
         self._temporary = None
         if self._place.undo is not None and self._stamp is not None:
             self._place.undo(removal.take_back, self._target, self._stamp)
@@ -375,34 +364,30 @@ class FileSink(OpenFile, Gatherer):
     def _take_free_name(self, number: int) -> None:
         """Give the temporary the target's name where nothing has it."""
         temporary = self._temporary
-        if os.name == "nt":
-            self._close(_CLOSING)
-            os.rename(temporary or "", self._target)  # Windows renames over nothing
+        if temporary is None:
+            self._link_nameless(number, self._target)
             return
         try:
-            if temporary is None:
-                self._link_nameless(number, self._target)
-            else:
-                os.link(temporary, self._target)
-                removal.remove(temporary, os.fstat(number))
+            os.link(temporary, self._target)
         except OSError as error:
-            if error.errno not in _NO_LINKS or temporary is None:
+            if error.errno not in _NO_LINKS:
                 raise
             # The name is ours once we made it; a rename follows no link.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             os.close(os.open(self._target, flags, _PRIVATE_MODE))
             os.replace(temporary, self._target)
+        else:
+            removal.remove(temporary, os.fstat(number))
 
-    def _rename(self, temporary: str) -> None:
-        if os.name != "nt":
-            os.replace(temporary, self._target)
-            return
+    def _rename_on_windows(self) -> None:
         # Windows renames no open file, and over none that someone has open or mapped.
-        self._close(_CLOSING)
+        self._close("cannot close the finished file")
+        temporary = self._temporary or ""
+        rename = os.rename if self._place.is_new else os.replace  # the first goes over nothing
         until = time.monotonic() + _WINDOWS_SECONDS
         while True:
             try:
-                os.replace(temporary, self._target)
+                rename(temporary, self._target)
             except PermissionError as error:
                 if time.monotonic() > until:
                     self._temporary = None  # kept: it is finished, only its name is missing
@@ -415,17 +400,6 @@ class FileSink(OpenFile, Gatherer):
                 time.sleep(_WINDOWS_SECONDS / 20)
             else:
                 return
-
-    def _link_temporary(self, number: int) -> str:
-        for _ in range(_TRIES):
-            name = self._temporary = self._temporary_name()  # known to abort() at any moment
-            try:
-                self._link_nameless(number, name)
-            except FileExistsError:
-                self._temporary = None
-                continue
-            return name
-        raise FileExistsError(f"no free temporary name in {self._folder!r}")
 
     def _link_nameless(self, number: int, name: str) -> None:
         # O_PATH needs no permission to list the folder.
@@ -445,10 +419,8 @@ class FileSink(OpenFile, Gatherer):
         Args:
             failure: what the error says where that fails.
         """
-        try:
+        with system_call(failure, self.name):
             flush_folder(self._folder)
-        except OSError as error:
-            raise SourceError.from_os(error, failure, self.name) from error
 
     def abort(self) -> None:
         """Close and remove the temporary; the target is untouched."""

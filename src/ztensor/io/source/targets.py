@@ -16,7 +16,7 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
-from ztensor.io.source.paths import absolute_path, is_url, path_text
+from ztensor.io.source.paths import absolute_path, is_url, path_text, system_call
 from ztensor.io.source.stores import Store, remote_of
 
 _MOST_LINKS = 40
@@ -31,19 +31,14 @@ def shown(target: str) -> str:
     return base.decode("utf-8", "ignore")
 
 
-def no_folder(path: str, folder: str) -> SourceNotFoundError:
-    """Return the error for a target whose folder is missing."""
+def no_folder(path: str, folder: str) -> SourceError:
+    """Return the error for a target whose folder is missing, or takes no files."""
+    if os.path.isdir(folder):  # one of the system's
+        return SourceError("no file can be made in its folder", file=path)
+    why = f"the folder {describe(folder, 200)} does not exist; create it first"
     if is_url(path):
-        return SourceNotFoundError(
-            "cannot write: this is a URL, and files are written to disk",
-            errno=errno.ENOENT,
-            file=path,
-        )
-    return SourceNotFoundError(
-        f"cannot write: the folder {describe(folder, 200)} does not exist; create it first",
-        errno=errno.ENOENT,
-        file=path,
-    )
+        why = "this is a URL, and files are written to disk"
+    return SourceNotFoundError(f"cannot write: {why}", errno=errno.ENOENT, file=path)
 
 
 def require_changed_in_place(path: str) -> None:
@@ -126,12 +121,8 @@ class Nowhere:
             Store.of(remote.url).require_writable(remote)
             return
         target = os.path.realpath(absolute_path(path))
-        try:
+        with system_call("cannot write", path):
             require_place(target, path)
-        except SourceError:
-            raise
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot write", path) from error
         folder = os.path.dirname(target)
         if not os.path.isdir(folder) and (os.path.lexists(folder) or not makes_folder):
             raise no_folder(path, folder)
